@@ -1,0 +1,5 @@
+"""``python -m promptcli``."""
+
+from promptcli.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Backbones: pre-trained language models. Every transformers quirk is here, and only here."""

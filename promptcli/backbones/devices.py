@@ -1,0 +1,54 @@
+"""Which device and which precision: what ``auto`` means on this machine."""
+
+import torch
+
+from promptcli.errors import UsageError, unknown
+
+DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def choose_device(name: str) -> str:
+    """Return a torch device name; ``auto`` takes CUDA, else MPS, else the processor.
+
+    Raises:
+        UsageError: No such device here.
+    """
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return next(kind for kind, there in available.items() if there)
+    kind, _, number = name.partition(":")
+    if not available.get(kind) or (
+        number and not (kind == "cuda" and number.isdecimal() and int(number) < torch.cuda.device_count())
+    ):
+        raise unknown("device", name, ["auto", *(kind for kind, there in available.items() if there)])
+    return name
+
+
+def choose_dtype(name: str, device: str) -> torch.dtype:
+    """Return the weights' dtype; ``auto`` takes bfloat16 where the hardware computes in it, else float32.
+
+    Raises:
+        UsageError: Unknown name.
+    """
+    if name == "auto":
+        return torch.bfloat16 if _computes_bfloat16(device) else torch.float32
+    if name not in DTYPES:
+        raise unknown("dtype", name, ["auto", *DTYPES])
+    return DTYPES[name]
+
+
+def _computes_bfloat16(device: str) -> bool:
+    if device.startswith("cuda"):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())
+
+
+def set_threads(threads: int) -> None:
+    """Let one operation use that many processor threads.
+
+    Raises:
+        UsageError: Below one.
+    """
+    if threads < 1:
+        raise UsageError(f"threads {threads} is not allowed; give at least 1")
+    torch.set_num_threads(threads)

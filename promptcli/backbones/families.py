@@ -1,0 +1,48 @@
+"""What differs between the families of backbones, as a table: heads, positions, floor plan. No code but look-ups."""
+
+from dataclasses import dataclass
+
+#: A step of the MLM transform that is a function and not a module of the model.
+GELU = "gelu"
+
+
+@dataclass(frozen=True)
+class Family:
+    """One ``model_type`` of transformers.
+
+    Attributes:
+        transform: Modules of the masked-LM model that make the MLM transform T, in order.
+        decoder: Its output projection, bias included.
+        pads_before_positions: Positions start behind the padding id (RoBERTa: at 2).
+        seam: The attention seam reaches it: Ditto and deep prefixes work.
+        bert_plan: Layers have BERT's parts (attention.self/output, intermediate, output), so the last one can be
+            computed at one position.
+        pooler: ``AutoModel`` takes ``add_pooling_layer``.
+    """
+
+    transform: tuple[str, ...]
+    decoder: str
+    pads_before_positions: bool = False
+    seam: bool = True
+    bert_plan: bool = False
+    pooler: bool = False
+
+
+_LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
+_ROBERTA = Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, bert_plan=True, pooler=True)
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family(("cls.predictions.transform",), "cls.predictions.decoder", bert_plan=True, pooler=True),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "electra": Family(("generator_predictions",), "generator_lm_head", bert_plan=True),
+    "modernbert": Family(("head",), "decoder"),
+    "albert": Family(
+        ("predictions.dense", "predictions.activation", "predictions.LayerNorm"), "predictions.decoder", pooler=True
+    ),
+    "distilbert": Family(("vocab_transform", "activation", "vocab_layer_norm"), "vocab_projector"),
+    "mpnet": Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, seam=False, pooler=True),
+    "deberta": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
+    "deberta-v2": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
+}

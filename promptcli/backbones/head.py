@@ -1,0 +1,57 @@
+"""The pre-trained masked-LM head: transform T and decoder, read by name. Refuses a checkpoint that has none."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM
+
+from promptcli.backbones.families import FAMILIES, GELU
+from promptcli.errors import UsageError
+
+
+class MLMHead(nn.Module):
+    """T (dense, activation, LayerNorm) and the decoder, (n, d) -> (n, d) -> (n, v)."""
+
+    def __init__(self, transform: nn.Module, decoder: nn.Module) -> None:
+        super().__init__()
+        self.transform = transform
+        self.decoder = decoder
+
+    def to_hidden(self, vectors: Tensor) -> Tensor:
+        """Return T(h), (n, d) float32."""
+        hidden: Tensor = self.transform(vectors.to(self._dtype)).float()
+        return hidden
+
+    def to_logits(self, hidden: Tensor) -> Tensor:
+        """Return decoder(T(h)) with its bias, (n, v) float32."""
+        logits: Tensor = self.decoder(hidden.to(self._dtype)).float()
+        return logits
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+
+def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]) -> MLMHead:
+    """Load the masked-LM head of a checkpoint.
+
+    Raises:
+        UsageError: The checkpoint lacks its weights (ELECTRA discriminators, sentence-transformers folders).
+    """
+    row = FAMILIES[family]
+    lacking = UsageError(
+        f"backbone {name!r} has no masked-LM head ({row.transform[0]}): `topk-tokens` and whatever else predicts tokens"
+        " needs one; take a checkpoint saved with it"
+    )
+    if not any(tensor.startswith(row.transform[0] + ".") for tensor in tensor_names):
+        raise lacking
+    model: Any = AutoModelForMaskedLM.from_pretrained(
+        folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    )
+    try:
+        steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in row.transform]
+        return MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder)).eval().requires_grad_(False)
+    except AttributeError:  # DeBERTa's newer checkpoints are laid out otherwise
+        raise lacking from None

@@ -1,0 +1,136 @@
+"""The one seam into transformers: an attention function of our own, registered by name, that serves every method.
+
+A ``SeamCall`` travels with one forward pass as the keyword argument ``seam`` of the model: it carries deep prefixes in
+and attention diagonals out. Layers are numbered by counting calls, because ALBERT shares one module among its layers
+and DistilBERT's modules carry no number. Knows nothing of recipes.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+NAME = "promptcli"
+
+
+@dataclass
+class SeamCall:
+    """What one forward pass carries to and from the attention of every layer.
+
+    Attributes:
+        prefix: Per layer the prefix keys and values, each (h, p, d/h) or (n, h, p, d/h), as in DCPCSE; None for none.
+        diagonal_layers: Layers (0-based) whose diagonal is wanted.
+        diagonals: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
+        calls: How many layers have come by.
+    """
+
+    prefix: Sequence[tuple[Tensor, Tensor]] | None = None
+    diagonal_layers: Collection[int] = ()
+    diagonals: dict[int, Tensor] = field(default_factory=dict)
+    calls: int = 0
+
+    def next_layer(self) -> int:
+        """Return the number (0-based) of the layer that is calling."""
+        self.calls += 1
+        return self.calls - 1
+
+
+def attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    seam: SeamCall | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attend with the fused kernels; put the layer's prefix in front of keys and values, and read the diagonal.
+
+    Args:
+        module: The calling attention module (unused: layers are counted).
+        query: (n, h, t, d/h).
+        key: (n, h, t, d/h).
+        value: (n, h, t, d/h).
+        attention_mask: (n, 1, t, t), boolean (True = attend) or additive; None where nothing is masked.
+        scaling: Factor of the dot products; None means (d/h)^-1/2.
+        dropout: Probability of attention dropout.
+        seam: The pass's own call; None for plain attention.
+
+    Returns:
+        (n, t, h, d/h), and None in place of the attention matrix, which is never kept.
+    """
+    scale = query.size(-1) ** -0.5 if scaling is None else scaling
+    layer = seam.next_layer() if seam is not None else 0
+    wants_diagonal = seam is not None and layer in seam.diagonal_layers
+    own = (query.float() * key.float()).sum(-1) * scale if wants_diagonal else None
+    if seam is not None and seam.prefix is not None:
+        key, value, attention_mask = _with_prefix(seam.prefix[layer], key, value, attention_mask)
+    if seam is None or own is None:
+        output = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scale
+        )
+    else:
+        output, logsumexp = _attend_with_logsumexp(query, key, value, attention_mask, scale)
+        # a_ii = exp(q_i . k_i * scale) / sum_j exp(q_i . k_j * scale)
+        seam.diagonals[layer] = (own - logsumexp).exp()
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _with_prefix(
+    prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    n = key.size(0)
+    keys, values = (part.expand(n, *part.shape[-3:]).to(key.dtype) for part in prefix)
+    if mask is not None:
+        mask = functional.pad(mask, (keys.size(-2), 0), value=True if mask.dtype == torch.bool else 0.0)
+    return torch.cat([keys, key], -2), torch.cat([values, value], -2), mask
+
+
+def _attend_with_logsumexp(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one fused attention."""
+    if mask is not None:
+        if mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
+        mask = mask.expand(query.size(0), 1, query.size(2), key.size(2))
+    kernel = _KERNELS.get(query.device.type, _plain)
+    output, logsumexp = kernel(query, key, value, mask, scale)
+    return output, logsumexp[..., : query.size(2)].float()
+
+
+def _cpu(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    result: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, False, attn_mask=mask, scale=scale
+    )
+    return result
+
+
+def _cuda(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    heads = (query.size(0), query.size(1), query.size(2), key.size(2))
+    bias = None if mask is None else mask.expand(heads)
+    output, logsumexp, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, bias, True, 0.0, False, scale=scale
+    )
+    return output, logsumexp
+
+
+def _plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    """Any other device: one layer's matrix is made and let go."""
+    scores = (query @ key.transpose(-1, -2)).float() * scale
+    if mask is not None:
+        scores = scores + mask
+    return scores.softmax(-1).to(value.dtype) @ value, scores.logsumexp(-1)
+
+
+_KERNELS = {"cpu": _cpu, "cuda": _cuda}
+
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)

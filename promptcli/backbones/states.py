@@ -1,0 +1,78 @@
+"""Batch and HiddenStates: what goes into a backbone and what comes out. Plain values; no model."""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Model input, right-padded.
+
+    Attributes:
+        ids: (n, t) token ids.
+        lengths: (n,) tokens of each input, specials and template included.
+        cls_slot: Position of the first special token; 0.
+        mask_slots: (n,) position of the template's mask, or None where the template has none.
+        positions: (n, t) or (1, t) positions counted from 0, or None for 0..t-1.
+        raw_positions: The family's own offset is not added to ``positions``.
+    """
+
+    ids: Tensor
+    lengths: Tensor
+    mask_slots: Tensor | None = None
+    positions: Tensor | None = None
+    raw_positions: bool = False
+    cls_slot: int = 0
+
+    @property
+    def padded(self) -> bool:
+        """Whether any input is shorter than t."""
+        return bool((self.lengths != self.ids.size(1)).any())
+
+    def real(self) -> Tensor:
+        """Return the (n, t) mask of tokens that are not padding."""
+        steps = self.ids.new_tensor(range(self.ids.size(1)))
+        return steps.unsqueeze(0) < self.lengths.unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a pooling reads, so that nothing else is computed or kept.
+
+    Attributes:
+        layers: Hidden states wanted, 0 = embedding output, L = last layer; empty where no layer has to run.
+        diagonals: Layers (0-based) whose attention diagonals are wanted.
+        static: The raw word-embedding rows are wanted.
+        slot: ``cls`` or ``mask`` where the last layer is read at that one position only; else None.
+    """
+
+    layers: frozenset[int] = frozenset()
+    diagonals: frozenset[int] = frozenset()
+    static: bool = False
+    slot: str | None = None
+
+    def __or__(self, other: "Needs") -> "Needs":
+        return Needs(
+            self.layers | other.layers,
+            self.diagonals | other.diagonals,
+            self.static or other.static,
+            self.slot if self.slot == other.slot else None,
+        )
+
+
+@dataclass(frozen=True)
+class HiddenStates:
+    """All that was asked for of one forward pass.
+
+    Attributes:
+        layers: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L the last.
+        static: (n, t, d) raw word-embedding rows: not ``layers[0]``.
+        diagonals: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
+        slot: Where set, the last layer holds that one position only: (n, 1, d).
+    """
+
+    layers: dict[int, Tensor] = field(default_factory=dict)
+    static: Tensor | None = None
+    diagonals: dict[int, Tensor] = field(default_factory=dict)
+    slot: str | None = None

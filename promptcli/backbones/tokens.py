@@ -1,0 +1,88 @@
+"""A backbone's tokenizer, made fit for splicing: pieces of text to ids, without specials, each piece on its own.
+
+The blank before a piece decides byte-level and SentencePiece ids, so it is never added by the tokenizer here: whoever
+cuts the pieces says it. Knows nothing of templates.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from promptcli.errors import UsageError
+
+_MINIMUM_BATCH = 2  # below it, threads cost more than they save
+
+
+class Tokens:
+    """Text pieces to token ids.
+
+    Attributes:
+        cls: Id before every input.
+        sep: Id after every input.
+        pad: Id of padding.
+        mask: Id of the mask token, or None where the tokenizer has none.
+        mask_text: The mask token as text, or None.
+        start_blank: The tokenizer itself would put a blank before the first word of an input.
+        segment_blank: ... and before the first word after a special token.
+        byte_level: Byte-level BPE, where a word's leading blank is part of its token (``Ġ``).
+        sha256: Hash of the whole tokenizer definition.
+    """
+
+    def __init__(self, tokenizer: Any, family: str) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if not isinstance(backend, Tokenizer):
+            raise UsageError(f"the {family} tokenizer is not a fast one; a tokenizer.json or vocab.txt is needed")
+        for name in ("cls_token_id", "sep_token_id"):
+            if getattr(tokenizer, name) is None:
+                raise UsageError(
+                    f"the {family} tokenizer has no {name.removesuffix('_id')}; give one in tokenizer_config.json"
+                )
+        self.cls: int = tokenizer.cls_token_id
+        self.sep: int = tokenizer.sep_token_id
+        self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
+        self.mask: int | None = tokenizer.mask_token_id
+        self.mask_text: str | None = tokenizer.mask_token
+        definition = json.loads(backend.to_str())
+        self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+        schemes = _adding_no_blank(definition.get("pre_tokenizer"))
+        self.start_blank = bool(schemes & {"always", "first", "byte-level"})
+        self.segment_blank = bool(schemes & {"always", "byte-level"})
+        self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
+        self._tokenizer: Tokenizer = Tokenizer.from_str(
+            json.dumps({**definition, "post_processor": None, "truncation": None, "padding": None})
+        )
+
+    def encode(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Return the ids of every piece of text, without special tokens, in bulk."""
+        if len(pieces) < _MINIMUM_BATCH:
+            return [self._tokenizer.encode(piece, add_special_tokens=False).ids for piece in pieces]
+        encodings = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def text(self, token: int) -> str:
+        """Return the vocabulary item of an id, e.g. ``##ing`` or ``Ġthe``."""
+        return str(self._tokenizer.id_to_token(token))
+
+    def id(self, token: str) -> int | None:
+        """Return the id of a vocabulary item, or None."""
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
+
+
+def _adding_no_blank(pre_tokenizer: Any) -> set[str]:
+    """Rewrite a pre-tokenizer's definition in place so that it adds no blank; return the schemes it had."""
+    if not isinstance(pre_tokenizer, dict):
+        return set()
+    schemes: set[str] = set()
+    if pre_tokenizer.get("type") == "Metaspace":
+        schemes.add(str(pre_tokenizer.get("prepend_scheme", "always")))
+        pre_tokenizer["prepend_scheme"] = "never"
+    if pre_tokenizer.get("type") == "ByteLevel" and pre_tokenizer.get("add_prefix_space"):
+        schemes.add("byte-level")
+        pre_tokenizer["add_prefix_space"] = False
+    for member in pre_tokenizer.get("pretokenizers", []):
+        schemes |= _adding_no_blank(member)
+    return schemes

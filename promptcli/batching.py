@@ -1,0 +1,52 @@
+"""Batches of spliced inputs: sorted by length, under a token budget, so that little or nothing is padding.
+
+Knows nothing of models or recipes.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from promptcli.backbones.states import Batch
+
+#: Padded tokens a batch may hold.
+TOKEN_BUDGET = 4096
+#: A batch this full ends where the next length begins, so that it needs no padding and no mask.
+_FULL_ENOUGH = 0.25
+
+
+def plan_batches(lengths: np.ndarray, token_budget: int = TOKEN_BUDGET) -> Iterator[np.ndarray]:
+    """Yield the row numbers of each batch, longest inputs first (so that memory is asked for once).
+
+    Args:
+        lengths: (n,) tokens of each input.
+        token_budget: Rows times longest row of a batch stay within it, unless one row alone is longer.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    sorted_lengths = lengths[order]
+    start = 0
+    while start < len(order):
+        longest = int(sorted_lengths[start])
+        stop = min(start + max(1, token_budget // longest), len(order))
+        same = start + int(np.searchsorted(-sorted_lengths[start:stop], -longest, side="right"))
+        if (same - start) * longest >= _FULL_ENOUGH * token_budget:
+            stop = same
+        yield order[start:stop]
+        start = stop
+
+
+def make_batch(
+    rows: Sequence[Sequence[int]], mask_slots: Sequence[int] | None, pad: int, device: torch.device
+) -> Batch:
+    """Return the padded batch of some rows of ids."""
+    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+    longest = int(lengths.max())
+    if (lengths == longest).all():
+        ids = np.array(rows, dtype=np.int64)
+    else:
+        ids = np.full((len(rows), longest), pad, dtype=np.int64)
+        for line, row in zip(ids, rows, strict=True):
+            line[: len(row)] = row
+    slots = None if mask_slots is None else torch.tensor(mask_slots, device=device)
+    return Batch(torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device), slots)

@@ -1,0 +1,72 @@
+"""From options to encoders: the one place where the entrance reads the environment and sets up the run."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from promptcli.console import note
+from promptcli.options import ModelChoice, Runtime
+
+if TYPE_CHECKING:
+    from promptcli.encoder import Encoder
+    from promptcli.registry import Entry, Registry
+
+
+def prepare(runtime: Runtime) -> None:
+    """Set what libraries read at import: quiet, and no network where ``--offline`` is given."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    if runtime.quiet:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    if runtime.offline:
+        os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+    if runtime.threads is not None:
+        from promptcli.backbones.devices import set_threads
+
+        os.environ["RAYON_NUM_THREADS"] = str(runtime.threads)
+        set_threads(runtime.threads)
+
+
+def open_registry() -> "Registry":
+    """Return the registry of $PROMPTCLI_HOME, else of the platform's data folder."""
+    from promptcli.registry import Registry, home
+
+    return Registry(home(os.environ))
+
+
+def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = "float32") -> "Encoder":
+    """Return the encoder that the options name.
+
+    Args:
+        choice: Entry or recipe, and changes.
+        runtime: Device, precision, threads, network.
+        default_dtype: What ``--dtype auto`` means for this command.
+    """
+    prepare(runtime)
+    from promptcli.registry import resolve
+
+    entry = resolve(open_registry(), model=choice.model, recipe=choice.recipe, changes=choice.changes())
+    return open_entries([entry], runtime, default_dtype=default_dtype)[0]
+
+
+def open_entries(entries: "Sequence[Entry]", runtime: Runtime, *, default_dtype: str = "float32") -> "list[Encoder]":
+    """Return one encoder per entry; entries of the same backbone share it."""
+    from promptcli.encoder import build_encoder
+
+    dtype = default_dtype if runtime.dtype == "auto" else runtime.dtype
+    encoders: list[Encoder] = []
+    for entry in entries:
+        shared = [made.backbone for made in encoders if made.backbone.name == entry.recipe.backbone]
+        encoders.append(
+            build_encoder(
+                entry.recipe,
+                device=runtime.device,
+                dtype=dtype,
+                offline=runtime.offline,
+                tensors=entry.tensors,
+                backbone=shared[0] if shared else None,
+                announce=lambda message: note(message, quiet=runtime.quiet),
+            )
+        )
+    return encoders

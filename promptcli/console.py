@@ -1,0 +1,50 @@
+"""What a person sees: notes, tables and progress on stderr; results on stdout. Part of the entrance."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True)
+
+
+def note(message: str, *, quiet: bool = False) -> None:
+    """Say one line on stderr, unless ``quiet``."""
+    if not quiet:
+        err.print(message, markup=False)
+
+
+def result(line: str) -> None:
+    """Write one line of result to stdout, as it is."""
+    sys.stdout.write(line + "\n")
+
+
+def result_json(value: Any) -> None:
+    """Write one JSON document on one line to stdout."""
+    result(json.dumps(value, ensure_ascii=False))
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """Yield a callback that takes the number of rows newly done; draw a bar on stderr where that is a terminal.
+
+    Args:
+        label: What is being done, e.g. ``embed``.
+        total: Rows in all, or None where nobody knows.
+        quiet: Draw nothing.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,0 +1,35 @@
+"""The errors a user may see, and the exit code of each.
+
+A message is one line: what was given, what is allowed, what to type next. Only the entrance prints it.
+"""
+
+from collections.abc import Iterable
+
+
+class PromptcliError(Exception):
+    """A failure that the user can understand and mend; exit code 1."""
+
+    exit_code = 1
+
+
+class UsageError(PromptcliError):
+    """A name, key, value or file content that is not allowed; exit code 2."""
+
+    exit_code = 2
+
+
+class NotFoundError(PromptcliError):
+    """Data or a model that is not there, or cannot be reached offline; exit code 3."""
+
+    exit_code = 3
+
+
+class CheckFailedError(PromptcliError):
+    """A stored artefact that is not what its manifest says; exit code 4."""
+
+    exit_code = 4
+
+
+def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
+    """Return the error for a name that is not in a table, listing the names that are."""
+    return UsageError(f"unknown {kind} {given!r}; valid: {', '.join(valid)}")

@@ -1,0 +1,81 @@
+"""The protocol of pooling weights: how the states of a sentence's tokens become one vector."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.errors import UsageError
+
+
+class Weights(Protocol):
+    """w_t of h = sum_t w_t x_t.
+
+    Attributes:
+        needs: What the weights themselves read (diagonals, or one slot).
+        spec: Name and argument in full, as a recipe writes them.
+        rewriting: Name of the rewriting step, equal where the rewritten sentences are; None where nothing is rewritten.
+    """
+
+    needs: Needs
+    spec: str
+    rewriting: str | None
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return (n, d) from states (n, t, d)."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the fitted numbers by name; empty where nothing is fitted."""
+        ...
+
+    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
+        """Return each sentence's token ids, without specials."""
+        ...
+
+
+@dataclass(frozen=True)
+class Making:
+    """What a pooling's maker is told.
+
+    Attributes:
+        argument: Behind the colon of the spec.
+        backbone: The backbone it will pool.
+        tensors: Fitted numbers of the entry, by name.
+    """
+
+    argument: str | None
+    backbone: Backbone
+    tensors: Mapping[str, Tensor]
+
+    def no_argument(self, name: str) -> None:
+        """Refuse an argument.
+
+        Raises:
+            UsageError: There is one.
+        """
+        if self.argument is not None:
+            raise UsageError(f"weights {name!r} take no argument, but {self.argument!r} was given")
+
+
+class PlainWeights:
+    """What most weights share: nothing fitted, sentences tokenised as they are."""
+
+    needs = Needs()
+    rewriting: str | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return no numbers."""
+        return {}
+
+    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
+        """Return the pieces' own ids."""
+        return backbone.tokens.encode(pieces)
+
+
+def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:
+    """Return sum_t w_t x_t, (n, d), from weights (n, t) and states (n, t, d)."""
+    return (weights.unsqueeze(1) @ states).squeeze(1)

@@ -1,0 +1,1 @@
+"""Prompts: sentences to model input. One file per kind."""

@@ -1,0 +1,126 @@
+"""Template: a text with one [X] for the sentence and at most one [MASK], spliced as ids around the sentence's ids.
+
+The template is tokenised once, each sentence once; the ids equal those of the filled string. Knows nothing of models.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from promptcli.backbones.tokens import Tokens
+from promptcli.errors import UsageError
+from promptcli.recipe import MASK, SLOT
+
+_END_MARKS = (".", "?", '"', "'")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Spliced sentences.
+
+    Attributes:
+        rows: n lists of token ids, specials included.
+        truncated: Per row, whether the sentence lost tokens.
+    """
+
+    rows: list[list[int]]
+    truncated: list[bool]
+
+
+class Template:
+    """A prompt of words (PromptBERT 4.2); ``[X]`` alone is the empty template.
+
+    Attributes:
+        text: As given.
+        prefix: Ids before the sentence, first special token included.
+        suffix: Ids behind the sentence, last special token included.
+        sentence_blank: A blank belongs before the sentence's first word.
+    """
+
+    def __init__(self, text: str, tokens: Tokens) -> None:
+        check_template(text)
+        self.text = text
+        self._tokens = tokens
+        left, right = text.split(SLOT)
+        if MASK in text and tokens.mask is None:
+            raise UsageError(f"template {text!r} has a {MASK}, but the backbone's tokenizer has no mask token")
+        self.prefix = [tokens.cls, *self._side(left, starts_input=True)]
+        self.suffix = [*self._side(right.rstrip(), starts_input=False), tokens.sep]
+        self.sentence_blank = left[-1:].isspace() or (not left and tokens.start_blank)
+        self.sentence_blank |= left.endswith(MASK) and tokens.segment_blank
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether the template has a mask slot."""
+        return MASK in self.text
+
+    @property
+    def length(self) -> int:
+        """Tokens of the template and the specials, without any sentence."""
+        return len(self.prefix) + len(self.suffix)
+
+    def mask_slot(self, sentence_length: int) -> int:
+        """Return the position of the mask for a sentence of that many tokens, by computing and not by searching.
+
+        A sentence may hold the mask token as a word of its own.
+        """
+        if self._tokens.mask in self.prefix:
+            return self.prefix.index(self._tokens.mask)
+        assert self._tokens.mask is not None
+        return len(self.prefix) + sentence_length + self.suffix.index(self._tokens.mask)
+
+    def pieces(self, sentences: Sequence[str], period: bool) -> list[str]:
+        """Return the sentences as the pieces to tokenise.
+
+        Args:
+            sentences: n texts; white space around them is dropped.
+            period: Append "." where the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
+                about 5 points without training); an empty sentence stays empty.
+        """
+        blank = " " if self.sentence_blank else ""
+        stripped = (sentence.strip() for sentence in sentences)
+        if period:
+            stripped = (text if not text or text.endswith(_END_MARKS) else text + "." for text in stripped)
+        return [blank + text for text in stripped]
+
+    def splice(self, sentences: Sequence[list[int]], max_length: int) -> Inputs:
+        """Put the template's ids around each sentence's ids; cut the sentence, never the template.
+
+        Raises:
+            UsageError: The template alone leaves no room for a sentence.
+        """
+        room = max_length - self.length
+        if room < 1:
+            raise UsageError(
+                f"template {self.text!r} takes {self.length} tokens, which leaves no room for a sentence in"
+                f" {max_length}; give a shorter template or a larger --max-length"
+            )
+        rows = [[*self.prefix, *ids[:room], *self.suffix] for ids in sentences]
+        return Inputs(rows, [len(ids) > room for ids in sentences])
+
+    def _side(self, text: str, *, starts_input: bool) -> list[int]:
+        """Tokenise the text on one side of [X], mask slot included."""
+        ids: list[int] = []
+        for number, segment in enumerate(text.split(MASK)):
+            if number:
+                assert self._tokens.mask is not None
+                ids.append(self._tokens.mask)
+            added = self._tokens.segment_blank if number else starts_input and self._tokens.start_blank
+            words = segment.rstrip()  # the blank before a slot belongs to what fills it; a mask token swallows it
+            if words:
+                blank = " " if added and not words[0].isspace() else ""
+                ids += self._tokens.encode([blank + words])[0]
+        return ids
+
+
+def check_template(text: str) -> None:
+    """Check the slots of a template's text.
+
+    Raises:
+        UsageError: Not exactly one [X], or more than one [MASK].
+    """
+    if text.count(SLOT) != 1:
+        raise UsageError(
+            f"template {text!r} has {text.count(SLOT)} times {SLOT}; it needs exactly one, for the sentence"
+        )
+    if text.count(MASK) > 1:
+        raise UsageError(f"template {text!r} has {text.count(MASK)} times {MASK}; at most one is allowed")

@@ -1,0 +1,34 @@
+"""Transforms: vectors to vectors. A new one is one file and one line here."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.errors import unknown
+from promptcli.recipe import split_spec
+from promptcli.transforms.cls_pooler import ClsPooler
+from promptcli.transforms.topk_tokens import TopKTokens
+from promptcli.transforms.transform import Making, Transform
+from promptcli.transforms.whitening import Whitening
+
+TRANSFORMS: dict[str, Callable[[Making], Transform]] = {
+    "topk-tokens": TopKTokens,
+    "cls-pooler": ClsPooler,
+    "whitening": Whitening,
+}
+
+
+def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Transform]:
+    """Make the transforms that a recipe names, in order.
+
+    Raises:
+        UsageError: Unknown name, or an argument that is not allowed.
+    """
+    made = []
+    for spec in specs:
+        name, argument = split_spec(spec)
+        if name not in TRANSFORMS:
+            raise unknown("transform", name, TRANSFORMS)
+        made.append(TRANSFORMS[name](Making(argument, backbone, tensors)))
+    return made

@@ -1,0 +1,64 @@
+"""``whitening`` and ``whitening:k``: BERT-whitening, a linear map to unit covariance (Su et al., 2021)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from promptcli.errors import UsageError
+from promptcli.transforms.transform import Making, Stage
+
+MEAN, MATRIX = "whitening.mean", "whitening.matrix"
+
+
+class Whitening:
+    """y = (x - mu) W[:, :k]; the vectors stay unnormalised (cosine divides by the length)."""
+
+    def __init__(self, making: Making) -> None:
+        k = making.count("whitening")
+        if MATRIX not in making.tensors:
+            raise UsageError(
+                "transform 'whitening' is fitted on sentences: `promptcli fit --recipe whitening --on FILE --name NAME`"
+                ", then `--model NAME`"
+            )
+        matrix = making.tensors[MATRIX]
+        if k is not None and k > matrix.size(1):
+            raise UsageError(
+                f"transform 'whitening:{k}' is not allowed; the fitted matrix has {matrix.size(1)} columns"
+            )
+        self.spec = "whitening" if k is None else f"whitening:{k}"
+        self._mean = making.tensors[MEAN].to(making.backbone.device)
+        self._matrix = matrix[:, :k].contiguous().to(making.backbone.device)
+        self.stages: Sequence[Stage] = [("vector", self._whiten)]
+
+    def _whiten(self, vectors: Tensor) -> Tensor:
+        return (vectors - self._mean) @ self._matrix
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return mu (d,) and W (d, k)."""
+        return {MEAN: self._mean.cpu(), MATRIX: self._matrix.cpu()}
+
+
+def fit_whitening(vectors: np.ndarray) -> dict[str, Tensor]:
+    """Return mu (d,) and W (d, d) of vectors (n, d), float32.
+
+    Sigma = U diag(s) U^T is the covariance (n - 1); W = U diag(s^-1/2), columns by falling variance.
+
+    Raises:
+        UsageError: The vectors span fewer than d dimensions, so that some s is 0.
+    """
+    n, d = vectors.shape
+    wide = vectors.astype(np.float64)
+    covariance = np.atleast_2d(np.cov(wide, rowvar=False)) if n > 1 else np.zeros((d, d))
+    u, s, _ = np.linalg.svd(covariance)
+    rank = int((s > s[0] * d * np.finfo(np.float32).eps).sum()) if s[0] > 0 else 0
+    if rank < d:
+        raise UsageError(
+            f"whitening of {d} dimensions needs sentences that span them; the {n} given span {rank}: give more"
+            " sentences"
+        )
+    return {
+        MEAN: torch.from_numpy(wide.mean(0).astype(np.float32)),
+        MATRIX: torch.from_numpy((u / np.sqrt(s)).astype(np.float32)),
+    }
