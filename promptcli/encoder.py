@@ -214,7 +214,10 @@ def _encode_group(encoders: Sequence[Encoder], sentences: list[str], progress: P
                 vectors[number][chosen] = values  # type: ignore[index]
             progress(len(chosen))
     truncated = np.array(inputs.truncated, dtype=bool)
-    return [Encoded(np.zeros((0, 0), np.float32) if made is None else made, truncated) for made in vectors]
+    return [
+        Encoded(np.empty((0, encoder.width), np.float32) if made is None else made, truncated)
+        for encoder, made in zip(encoders, vectors, strict=True)
+    ]
 
 
 class _Share:

@@ -99,7 +99,8 @@ def _attend_with_logsumexp(
     """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one fused attention."""
     if mask is not None:
         if mask.dtype == torch.bool:
-            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
+            # half the lowest number: padding that may attend to nothing (sliding windows) must not overflow to NaN
+            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min / 2)
         mask = mask.expand(query.size(0), 1, query.size(2), key.size(2))
     kernel = _KERNELS.get(query.device.type, _plain)
     output, logsumexp = kernel(query, key, value, mask, scale)

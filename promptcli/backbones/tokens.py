@@ -25,6 +25,7 @@ class Tokens:
         pad: Id of padding.
         mask: Id of the mask token, or None where the tokenizer has none.
         mask_text: The mask token as text, or None.
+        mask_takes_blank: The mask token swallows the blank before it (byte-level and SentencePiece families).
         start_blank: The tokenizer itself would put a blank before the first word of an input.
         segment_blank: ... and before the first word after a special token.
         byte_level: Byte-level BPE, where a word's leading blank is part of its token (``Ġ``).
@@ -46,6 +47,9 @@ class Tokens:
         self.mask: int | None = tokenizer.mask_token_id
         self.mask_text: str | None = tokenizer.mask_token
         definition = json.loads(backend.to_str())
+        self.mask_takes_blank = any(
+            token["lstrip"] for token in definition["added_tokens"] if token["content"] == self.mask_text
+        )
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         schemes = _adding_no_blank(definition.get("pre_tokenizer"))
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})

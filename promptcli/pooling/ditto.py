@@ -46,4 +46,4 @@ class Ditto(PlainWeights):
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return sum_t a_tt x_t over real tokens, (n, d)."""
         diagonal = hidden.diagonals[self._layer][:, self._head]
-        return weighted_sum(diagonal * batch.real(), states)
+        return weighted_sum(diagonal.masked_fill(~batch.real(), 0.0), states)

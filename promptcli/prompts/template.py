@@ -100,12 +100,15 @@ class Template:
     def _side(self, text: str, *, starts_input: bool) -> list[int]:
         """Tokenise the text on one side of [X], mask slot included."""
         ids: list[int] = []
-        for number, segment in enumerate(text.split(MASK)):
+        segments = text.split(MASK)
+        for number, segment in enumerate(segments):
             if number:
                 assert self._tokens.mask is not None
                 ids.append(self._tokens.mask)
             added = self._tokens.segment_blank if number else starts_input and self._tokens.start_blank
-            words = segment.rstrip()  # the blank before a slot belongs to what fills it; a mask token swallows it
+            before_mask = number < len(segments) - 1
+            # the blank before the sentence is the sentence's own; one before the mask is the mask's or nobody's
+            words = segment if before_mask and not self._tokens.mask_takes_blank else segment.rstrip()
             if words:
                 blank = " " if added and not words[0].isspace() else ""
                 ids += self._tokens.encode([blank + words])[0]

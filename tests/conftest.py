@@ -1,0 +1,87 @@
+"""Fixtures: tiny backbones, a home of one's own, real data where it is named, and the command line in-process."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the folder of a tiny random backbone by family; made once."""
+    from tests.tiny import save_tiny
+
+    made: dict[str, Path] = {}
+
+    def folder(family: str) -> Path:
+        if family not in made:
+            made[family] = save_tiny(family, tmp_path_factory.mktemp(family))
+        return made[family]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
+    """Return a loaded tiny backbone by family; loaded once."""
+    from promptcli.backbones.loading import load_backbone
+
+    loaded: dict[str, Any] = {}
+
+    def backbone(family: str) -> Any:
+        if family not in loaded:
+            loaded[family] = load_backbone(str(tiny_folder(family)), offline=True)
+        return loaded[family]
+
+    return backbone
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give every test a registry of its own: none can touch the user's."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("PROMPTCLI_HOME", str(folder))
+    monkeypatch.delenv("PROMPTCLI_MODEL", raising=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Return the folder of real data, or skip by name."""
+    named = os.environ.get("PROMPTCLI_TEST_DATA")
+    if not named or not Path(named).is_dir():
+        pytest.skip("real data: PROMPTCLI_TEST_DATA names no folder")
+    return Path(named)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one run of the command line gave back."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ran]]:
+    """Return a function that runs promptcli in this process, as ``run("embed", "file.txt")``."""
+    from promptcli.cli import main
+
+    monkeypatch.setenv("COLUMNS", "3000")
+
+    def call(*arguments: object) -> Ran:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        code = ended.value.code
+        return Ran(code if isinstance(code, int) else 0 if code is None else 1, captured.out, captured.err)
+
+    yield call

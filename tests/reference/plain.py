@@ -1,0 +1,124 @@
+"""The formulas, one sentence at a time, from the papers: eager attention, float32, Python loops. Slow on purpose."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+
+@dataclass
+class Plain:
+    """One backbone, loaded by transformers alone."""
+
+    folder: Path
+    tokenizer: object = field(init=False)
+    model: object = field(init=False)
+
+    def __post_init__(self):
+        self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
+        self.model = AutoModelForMaskedLM.from_pretrained(self.folder, attn_implementation="eager").eval()
+
+    # -- input
+
+    def ids(self, template, sentence):
+        """The filled string, tokenised whole."""
+        return self.tokenizer(self.filled(template, sentence))["input_ids"]
+
+    def filled(self, template, sentence):
+        mask = self.tokenizer.mask_token or ""
+        return template.replace("[MASK]", mask).replace("[X]", sentence)
+
+    # -- the model
+
+    @torch.no_grad()
+    def states(self, ids, positions=None):
+        """Hidden states [0..L], each (t, d), and attention matrices [1..L], each (h, t, t)."""
+        options = {} if positions is None else {"position_ids": torch.tensor([positions])}
+        out = self.model.base_model(torch.tensor([ids]), output_hidden_states=True, output_attentions=True, **options)
+        return [state[0] for state in out.hidden_states], [matrix[0] for matrix in out.attentions]
+
+    def rows(self):
+        return self.model.get_input_embeddings().weight.detach()
+
+    @torch.no_grad()
+    def logits(self, vector):
+        """The masked-LM head on one hidden state, through the model's own forward pass."""
+        base = self.model.base_model
+        original = base.forward
+
+        def stub(*_, **__):
+            from transformers.modeling_outputs import BaseModelOutput
+
+            return BaseModelOutput(last_hidden_state=vector.reshape(1, 1, -1))
+
+        base.forward = stub
+        try:
+            return self.model(input_ids=torch.zeros((1, 1), dtype=torch.long)).logits[0, 0]
+        finally:
+            base.forward = original
+
+    @torch.no_grad()
+    def transformed(self, vector):
+        """T(h): what reaches the decoder."""
+        seen = []
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        self.logits(vector)
+        hook.remove()
+        return seen[0][0, 0]
+
+
+# -- poolings: sums over tokens, written out
+
+
+def average(states):
+    total = torch.zeros(states.size(1))
+    for row in states:
+        total = total + row
+    return total / len(states)
+
+
+def first_last(states):
+    return [(first + last) / 2 for first, last in zip(states[0], states[-1], strict=True)]
+
+
+def ditto(rows, attention, head):
+    """sum_i A_ii x_i, Ditto section 2."""
+    total = torch.zeros(len(rows[0]))
+    for i, row in enumerate(rows):
+        total = total + attention[head][i][i] * row
+    return total
+
+
+def tfidf(ids, rows, documents):
+    """sum_i tf(i) idf(i) x_i with idf = log2(N / df)."""
+    total = torch.zeros(len(rows[0]))
+    for token, row in zip(ids, rows, strict=True):
+        frequency = sum(token in document for document in documents)
+        idf = math.log2(len(documents) / frequency) if frequency else 0.0
+        total = total + ids.count(token) * idf * row
+    return total
+
+
+def topk(logits, rows, k):
+    """PromptBERT eq. 3."""
+    probabilities = logits.softmax(0)
+    best = sorted(range(len(probabilities)), key=lambda token: -float(probabilities[token]))[:k]
+    mass = sum(float(probabilities[token]) for token in best)
+    total = torch.zeros(rows.size(1))
+    for token in best:
+        total = total + rows[token] * probabilities[token]
+    return total / mass
+
+
+def whiten(vectors):
+    """BERT-whitening: mean and W = U diag(s^-1/2) of the covariance (n - 1), by eigenvectors."""
+    mean = vectors.mean(0)
+    centred = vectors - mean
+    covariance = torch.zeros(vectors.size(1), vectors.size(1), dtype=vectors.dtype)
+    for row in centred:
+        covariance = covariance + torch.outer(row, row)
+    values, basis = torch.linalg.eigh(covariance / (len(vectors) - 1))
+    order = torch.argsort(values, descending=True)
+    return mean, basis[:, order] / values[order].sqrt()

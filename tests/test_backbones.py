@@ -1,0 +1,236 @@
+"""Every family: the eager path, the seam, spliced ids, and what a checkpoint without a part refuses."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from promptcli.backbones.families import FAMILIES as ROWS
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.seam import SeamCall
+from promptcli.encoder import build_encoder
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.prompts.template import Template
+from promptcli.recipe import Recipe
+from tests.reference import plain
+from tests.tiny import FAMILIES, SENTENCES, save_tiny
+
+SEAM = [name for name in FAMILIES if ROWS[name].seam]
+NO_SEAM = [name for name in FAMILIES if not ROWS[name].seam]
+TEMPLATES = [
+    'This sentence : "[X]" means [MASK] .',
+    "' [X] ' means[MASK].",
+    "Also called [MASK]. [X]",
+    "[MASK][X]",
+    "[X]",
+]
+
+
+def test_every_family_has_a_tiny_model():
+    assert set(ROWS) - set(FAMILIES) == {"deberta"}  # DeBERTa v1 shares deberta-v2's row
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hidden_states_equal_the_eager_path(family, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family))
+    average = build_encoder(Recipe(pooling="first-last/avg"), backbone=tiny_backbone(family))
+    cls = build_encoder(Recipe(pooling="last/cls"), backbone=tiny_backbone(family))
+    for sentence, mean, first in zip(SENTENCES, average.encode(SENTENCES), cls.encode(SENTENCES), strict=True):
+        hidden = reference.model.base_model(
+            torch.tensor([reference.ids("[X]", sentence)]), output_hidden_states=True
+        ).hidden_states
+        expected = ((hidden[0] + hidden[-1]) / 2)[0].mean(0).detach().numpy()
+        assert np.abs(mean - expected).max() < 1e-5
+        assert np.abs(first - hidden[-1][0, 0].detach().numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("family", SEAM)
+def test_diagonals_equal_the_eager_attention(family, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family))
+    for head in ("1-1", "2-4"):
+        layer, number = (int(part) for part in head.split("-"))
+        encoder = build_encoder(Recipe(pooling=f"last/ditto:{head}"), backbone=tiny_backbone(family))
+        for sentence, vector in zip(SENTENCES, encoder.encode(SENTENCES), strict=True):
+            hidden, attentions = reference.states(reference.ids("[X]", sentence))
+            expected = plain.ditto(hidden[-1], attentions[layer - 1], number - 1)
+            assert np.abs(vector - expected.numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("family", SEAM)
+def test_a_prefix_equals_keys_and_values_put_in_front(family, tiny_backbone):
+    """The seam's prefix against attention written out, on one layer's own q, k and v."""
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(2, 4, 5, 4) for _ in range(3))
+    pk, pv = torch.randn(4, 3, 4), torch.randn(4, 3, 4)
+    keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
+    from promptcli.backbones.seam import attention
+
+    call = SeamCall(prefix=[(pk, pv)], diagonal_layers={0})
+    out, _ = attention(torch.nn.Identity(), q, k, v, keep[:, None, None, :].expand(2, 1, 5, 5), seam=call)
+    for i in range(2):
+        for head in range(4):
+            keys, values = torch.cat([pk[head], k[i, head][keep[i]]]), torch.cat([pv[head], v[i, head][keep[i]]])
+            for t in range(int(keep[i].sum())):
+                weights = (keys @ q[i, head, t] / 2).softmax(0)
+                assert torch.allclose(out[i, t, head], weights @ values, atol=1e-5)
+                assert torch.allclose(call.diagonals[0][i, head, t], weights[3 + t], atol=1e-5)
+    tiny_backbone(family).require_seam("Ditto")  # the probe prefix moves the whole model's output
+
+
+@pytest.mark.parametrize("family", NO_SEAM)
+def test_families_without_the_seam_keep_the_rest(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    with pytest.raises(UsageError, match=rf"Ditto needs .*'{family}'.*families that do: bert"):
+        build_encoder(Recipe(pooling="last/ditto:1-1"), backbone=backbone)
+    build_encoder(Recipe(prompt="[X] means [MASK] .", pooling="last/mask"), backbone=backbone).encode(SENTENCES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("text", TEMPLATES)
+def test_spliced_ids_equal_the_filled_string(family, text, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family))
+    encoder = build_encoder(Recipe(prompt=text, period=False), backbone=tiny_backbone(family))
+    rows = encoder.inputs(SENTENCES).rows
+    for sentence, row in zip(SENTENCES, rows, strict=True):
+        assert row == reference.ids(text, sentence)
+        if "[MASK]" in text:
+            slot = encoder.template.mask_slot(len(row) - encoder.template.length)
+            assert row[slot] == reference.tokenizer.mask_token_id
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_typed_mask_token_does_not_move_the_slot(family, tiny_backbone):
+    encoder = build_encoder(Recipe(prompt="[X] means [MASK] .", pooling="last/mask"), backbone=tiny_backbone(family))
+    typed = f"he said {encoder.backbone.tokens.mask_text} loudly"
+    row = encoder.inputs([typed]).rows[0]
+    assert row.count(encoder.backbone.tokens.mask) == 2
+    assert encoder.template.mask_slot(len(row) - encoder.template.length) == max(
+        place for place, token in enumerate(row) if token == encoder.backbone.tokens.mask
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_head_equals_the_masked_lm(family, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family))
+    head = tiny_backbone(family).head
+    hidden = torch.randn(3, tiny_backbone(family).width)
+    for row, logits in zip(hidden, head.to_logits(head.to_hidden(hidden)), strict=True):
+        assert torch.allclose(logits, reference.logits(row), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sentence_is_cut_and_never_the_template(family, tiny_backbone):
+    encoder = build_encoder(
+        Recipe(prompt="[X] means [MASK] .", pooling="last/mask", max_length=14), backbone=tiny_backbone(family)
+    )
+    long = " ".join(SENTENCES)
+    encoded = encoder.encode_report(["I", long, long + " and more"])
+    assert encoded.truncated.tolist() == [False, True, True]
+    assert np.array_equal(encoded.vectors[1], encoded.vectors[2])
+    assert all(len(row) <= 14 and row[-len(encoder.template.suffix) :] == encoder.template.suffix
+               for row in encoder.inputs([long]).rows)  # fmt: skip
+    with pytest.raises(UsageError, match="no room"):
+        build_encoder(
+            Recipe(prompt="[X] means [MASK] .", max_length=encoder.template.length), backbone=tiny_backbone(family)
+        ).encode(["I"])
+
+
+def test_longest_input_fills_the_positions(tiny_backbone):
+    for family in FAMILIES:
+        encoder = build_encoder(Recipe(pooling="last/avg"), backbone=tiny_backbone(family))
+        encoded = encoder.encode_report([" ".join(SENTENCES * 3), "I"])
+        assert encoded.truncated.tolist() == [True, False]
+        assert len(encoder.inputs([" ".join(SENTENCES * 3)]).rows[0]) == encoder.backbone.max_tokens
+        assert np.isfinite(encoded.vectors).all()
+
+
+def test_checkpoints_without_a_head_refuse_what_needs_it(tmp_path):
+    from transformers import BertModel, ElectraForPreTraining
+
+    for number, (family, model) in enumerate([("electra", ElectraForPreTraining), ("bert", BertModel)]):
+        folder = save_tiny(family, tmp_path / str(number), model_class=model)
+        recipe = Recipe(backbone=str(folder), prompt="[X] [MASK] .", pooling="last/mask")
+        build_encoder(recipe, offline=True).encode(["fine without the head"])
+        with pytest.raises(UsageError, match="has no masked-LM head"):
+            build_encoder(recipe.replace(transforms=("topk-tokens:3",)), offline=True)
+
+
+def test_pickled_weights_are_refused(tmp_path):
+    folder = save_tiny("bert", tmp_path)
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(UsageError, match=r"pytorch_model\.bin only; a pickle can run code"):
+        load_backbone(str(folder))
+    (folder / "pytorch_model.bin").unlink()
+    with pytest.raises(UsageError, match=r"no \*\.safetensors"):
+        load_backbone(str(folder))
+
+
+def test_broken_and_strange_folders(tmp_path, tiny_folder):
+    with pytest.raises(NotFoundError, match="no backbone folder"):
+        load_backbone("./nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFoundError, match=r"no config\.json"):
+        load_backbone(str(tmp_path / "empty"))
+    folder = tmp_path / "bert"
+    shutil.copytree(tiny_folder("bert"), folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UsageError, match=r"model\.safetensors .* broken"):
+        load_backbone(str(folder))
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    with pytest.raises(UsageError, match=r"unknown family .*'gpt2'; valid: bert"):
+        load_backbone(str(folder))
+
+
+def test_a_checkpoint_that_lacks_tensors_is_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = save_tiny("bert", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    dropped = next(name for name in tensors if "layer.1.attention.self.query.weight" in name)
+    del tensors[dropped]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UsageError, match=r"lacks 1 of its tensors \(e\.g\. .*query\.weight\)"):
+        load_backbone(str(folder))
+
+
+def test_a_hub_name_offline_says_so():
+    with pytest.raises(NotFoundError, match="not in the local cache and --offline"):
+        load_backbone("nobody/nothing-here", offline=True)
+
+
+def test_remote_code_is_never_run(tmp_path):
+    folder = save_tiny("bert", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "evil.py").write_text("raise SystemExit('remote code ran')")
+    config["auto_map"] = {"AutoModel": "evil.Evil", "AutoConfig": "evil.Config"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert load_backbone(str(folder)).n_layers == 2
+
+
+def test_provenance_tells_backbones_apart(tiny_folder, tmp_path):
+    first = load_backbone(str(tiny_folder("bert")))
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_folder("bert"), copy)
+    same = load_backbone(str(copy))
+    assert same.provenance.weights_sha256 == first.provenance.weights_sha256
+    encoders = [build_encoder(Recipe(), backbone=backbone) for backbone in (first, same)]
+    assert encoders[0].fingerprint == encoders[1].fingerprint
+    other = load_backbone(str(tiny_folder("roberta")))
+    assert build_encoder(Recipe(), backbone=other).fingerprint != encoders[0].fingerprint
+    assert Template("[X]", first.tokens).length == 2
+
+
+def test_shipped_mini_loads_and_predicts():
+    """The shipped weights are a language model: the mask of a plain sentence is filled with a sensible word."""
+    backbone = load_backbone("mini")
+    encoder = build_encoder(Recipe(prompt="[X]"), backbone=backbone)
+    ids = encoder.inputs(["paris is the capital of [MASK] ."]).rows[0]
+    slot = ids.index(backbone.tokens.mask)
+    with torch.inference_mode():
+        hidden = backbone.model(input_ids=torch.tensor([ids])).last_hidden_state[0, slot : slot + 1]
+        best = backbone.head.to_logits(backbone.head.to_hidden(hidden))[0].topk(10).indices
+    assert "france" in [backbone.tokens.text(int(token)) for token in best]

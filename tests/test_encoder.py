@@ -1,0 +1,265 @@
+"""Invariance: vectors do not depend on batch, order, padding or company; and what the four parts refuse."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import promptcli.encoder as module
+from promptcli.backbones.loading import load_backbone
+from promptcli.batching import make_batch, plan_batches
+from promptcli.encoder import Encoder, build_encoder, encode_together
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.pooling import WEIGHTS
+from promptcli.pooling.tfidf import TENSOR, fit_idf
+from promptcli.recipe import RECIPES, Recipe
+from promptcli.transforms import TRANSFORMS
+from promptcli.transforms.whitening import MATRIX, MEAN
+from tests.tiny import SENTENCES
+
+_TEMPLATE = 'This sentence : "[X]" means [MASK] .'
+
+
+@pytest.fixture(scope="module")
+def bert(tiny_backbone):
+    return tiny_backbone("bert")
+
+
+@pytest.fixture(scope="module")
+def tensors(bert):
+    """Fitted numbers for every recipe that needs some."""
+    rows = build_encoder(Recipe(), backbone=bert).inputs(SENTENCES).rows
+    torch.manual_seed(3)
+    return {
+        TENSOR: fit_idf(rows, len(bert.token_rows)),
+        MEAN: torch.randn(bert.width),
+        MATRIX: torch.randn(bert.width, bert.width),
+    }
+
+
+def every_recipe(head="2-3", k=5):
+    """All named recipes, made fit for a tiny backbone."""
+    made = {}
+    for name, recipe in RECIPES.items():
+        pooling = recipe.pooling.replace("ditto", f"ditto:{head}")
+        transforms = tuple(spec.replace("200", str(k)) for spec in recipe.transforms)
+        made[name] = recipe.replace(pooling=pooling, transforms=transforms, prompt=recipe.prompt)
+    return made
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "modernbert"])
+def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monkeypatch, tensors):
+    backbone = tiny_backbone(family)
+    tensors = {**tensors, TENSOR: torch.rand(len(backbone.token_rows))}
+    encoder = build_encoder(every_recipe()[name], backbone=backbone, tensors=tensors)
+    sentences = [*SENTENCES, "", "the the the", " ".join(SENTENCES[:4])]
+    together = encoder.encode(sentences)
+    alone = np.concatenate([encoder.encode([sentence]) for sentence in sentences])
+    order = np.random.default_rng(0).permutation(len(sentences))
+    shuffled = encoder.encode([sentences[row] for row in order])
+    monkeypatch.setattr(module, "plan_batches", lambda lengths: plan_batches(lengths, token_budget=10_000_000))
+    one_batch = encoder.encode(sentences)
+    scale = max(1.0, np.abs(together).max())
+    assert np.abs(together - alone).max() < 1e-5 * scale
+    assert np.abs(together[order] - shuffled).max() < 1e-5 * scale
+    assert np.abs(together - one_batch).max() < 1e-5 * scale
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+def test_one_slot_of_the_last_layer_equals_the_whole(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    slot = build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/mask"), backbone=backbone)
+    whole = build_encoder(Recipe(prompt=_TEMPLATE, pooling="layer-2/mask"), backbone=backbone)
+    both = encode_together(
+        [whole, build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/avg"), backbone=backbone)], ["x"]
+    )
+    assert len(both) == 2
+    seen = []
+    hook = backbone.model.encoder.layer[-1].register_forward_hook(lambda *given: seen.append(given[2].size(1)))
+    fast = slot.encode(SENTENCES)
+    hook.remove()
+    assert set(seen) == {1}  # truly one position
+    together = encode_together([whole, build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/avg"), backbone=backbone)],
+                               SENTENCES)[0].vectors  # fmt: skip
+    assert np.abs(fast - together).max() < 1e-5
+
+
+def test_encode_together_equals_each_alone_and_shares_the_pass(bert, tensors):
+    encoders = [build_encoder(recipe, backbone=bert, tensors=tensors) for recipe in every_recipe().values()]
+    sentences = SENTENCES + SENTENCES[:3]
+    calls, done = [], []
+    hook = bert.model.register_forward_hook(lambda *_: calls.append(1))
+    together = encode_together(encoders, sentences, progress=done.append)
+    shared = len(calls)
+    alone = [encoder.encode_report(sentences) for encoder in encoders]
+    hook.remove()
+    assert shared < (len(calls) - shared) / 2
+    assert sum(done) == len(sentences)
+    for one, other in zip(together, alone, strict=True):
+        scale = max(1.0, np.abs(other.vectors).max())
+        assert np.abs(one.vectors - other.vectors).max() < 1e-5 * scale
+        assert one.vectors.dtype == np.float32 and one.vectors.shape == (len(sentences), encoders[0].width)
+        assert np.array_equal(one.vectors[:3], one.vectors[len(SENTENCES) :])
+
+
+def test_each_distinct_sentence_is_encoded_once(bert):
+    rows = []
+    encoder = build_encoder(Recipe(pooling="last/avg"), backbone=bert)
+    hook = bert.model.register_forward_hook(lambda *given: rows.append(given[-1].last_hidden_state.size(0)))
+    encoder.encode(["I", "you", "I", "I"])
+    hook.remove()
+    assert sum(rows) == 2
+
+
+def test_no_attention_matrix_is_made(bert, monkeypatch):
+    """Ditto under fused attention: nothing calls softmax on a (t, t) matrix."""
+    shapes = []
+    original = torch.softmax
+    monkeypatch.setattr(torch, "softmax", lambda *a, **k: shapes.append(a[0].shape) or original(*a, **k))
+    monkeypatch.setattr(torch.Tensor, "softmax", lambda *a, **k: shapes.append(a[0].shape) or original(*a, **k))
+    build_encoder(Recipe(pooling="last/ditto:1-1"), backbone=bert).encode(SENTENCES)
+    assert not shapes
+
+
+def test_no_sentences_and_empty_sentences(bert):
+    encoder = build_encoder(Recipe(pooling="last/avg"), backbone=bert)
+    assert encoder.encode([]).shape == (0, encoder.width)
+    assert np.isfinite(encoder.encode(["", "  "])).all()
+
+
+def test_unbiased_keeps_what_the_switches_leave(bert):
+    text = "The CAT sat, on the mat: unhappy!"
+    left = {}
+    for switch in ("freq", "sub", "case", "pun"):
+        encoder = build_encoder(Recipe(pooling=f"static/unbiased:{switch}"), backbone=bert)
+        left[switch] = [bert.tokens.text(token) for token in encoder.inputs([text]).rows[0][1:-1]]
+    assert "the" not in left["freq"] and "," not in left["freq"] and any("##" in word for word in left["freq"])
+    assert "!" in left["sub"] and not any("##" in word for word in left["sub"])
+    assert "!" not in left["pun"] and "sat" in left["pun"]
+    encoder = build_encoder(Recipe(pooling="static/unbiased"), backbone=bert)
+    assert encoder.inputs(["the, the"]).rows[0][1:-1] == [bert.tokens.pad]  # an emptied sentence is [PAD]
+
+
+def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone):
+    roberta = tiny_backbone("roberta")
+    rows = build_encoder(Recipe(pooling="static/unbiased"), backbone=roberta).inputs(["the dog, barks the"]).rows
+    texts = [roberta.tokens.text(token) for token in rows[0][1:-1]]
+    assert texts[-1] == "Ġ"
+    assert not any(text in ("Ġthe", "the", ",", "Ġdog") for text in texts)
+
+
+def test_unbiased_vectors_are_means_of_static_rows(bert):
+    encoder = build_encoder(Recipe(pooling="static/unbiased"), backbone=bert)
+    for sentence, vector in zip(SENTENCES, encoder.encode(SENTENCES), strict=True):
+        inner = encoder.inputs([sentence]).rows[0][1:-1]
+        expected = sum(bert.token_rows[token].detach() for token in inner) / len(inner)
+        assert np.abs(vector - expected.numpy()).max() < 1e-5
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(2, 90), min_size=1, max_size=200), budget=st.integers(1, 400))
+def test_batches_hold_every_row_once_and_keep_the_budget(lengths, budget):
+    lengths = np.array(lengths)
+    batches = list(plan_batches(lengths, budget))
+    assert sorted(int(row) for batch in batches for row in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * lengths[batch].max() <= budget
+    maxima = [lengths[batch].max() for batch in batches]
+    assert maxima == sorted(maxima, reverse=True)
+
+
+def test_make_batch_pads_on_the_right():
+    batch = make_batch([[5, 6, 7], [8]], [1, 0], 9, torch.device("cpu"))
+    assert batch.ids.tolist() == [[5, 6, 7], [8, 9, 9]]
+    assert batch.padded and batch.real().tolist() == [[True] * 3, [True, False, False]]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sentences=st.lists(st.text(max_size=30), min_size=1, max_size=6))
+def test_any_text_encodes_to_finite_rows(sentences, bert):
+    vectors = build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/mask"), backbone=bert).encode(sentences)
+    assert vectors.shape == (len(sentences), bert.width) and np.isfinite(vectors).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompt": "no slot here"}, r"0 times \[X\]"),
+        ({"prompt": "[X] and [X]"}, r"2 times \[X\]"),
+        ({"prompt": "[X] [MASK] [MASK]"}, r"2 times \[MASK\]"),
+        ({"prompt": "nosuchname"}, "unknown template 'nosuchname'; valid: manual"),
+        ({"pooling": "last/mask"}, r"has no \[MASK\]"),
+        ({"pooling": "last"}, "not STATES/WEIGHTS"),
+        ({"pooling": "first/avg"}, "unknown states of pooling 'first'; valid: static, last, first-last, layer-K"),
+        ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, cls, mask"),
+        ({"pooling": "layer-9/avg"}, "valid: layer-0 to layer-2"),
+        ({"pooling": "last/avg:3"}, "take no argument"),
+        ({"pooling": "last/ditto"}, "no head is known for backbone"),
+        ({"pooling": "last/ditto:0-1"}, "head '0-1' is not there; .* 1-1 to 2-4"),
+        ({"pooling": "last/ditto:3-1"}, "head '3-1' is not there"),
+        ({"pooling": "last/ditto:one"}, "head 'one' is not there"),
+        ({"pooling": "static/unbiased:x"}, "unknown switch .*; valid: freq, sub, case, pun"),
+        ({"pooling": "last/tfidf"}, "promptcli fit"),
+        ({"transforms": ("whitening",)}, "promptcli fit"),
+        ({"transforms": ("pca",)}, "unknown transform 'pca'; valid: topk-tokens"),
+        ({"transforms": ("topk-tokens:0",)}, "whole number"),
+        ({"transforms": ("topk-tokens:99999",)}, "the vocabulary has"),
+        ({"denoise": "always"}, "unknown denoise 'always'; valid: none, hidden"),
+        ({"denoise": "hidden"}, "words of its own"),
+        ({"denoise": "logits", "prompt": "[X] [MASK]"}, "needs a transform with that stage"),
+        ({"max_length": 1000}, "takes 1 to 66"),
+        ({"max_length": 0}, "takes 1 to 66"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(changes, message, bert):
+    with pytest.raises(UsageError, match=message) as caught:
+        build_encoder(Recipe(**changes), backbone=bert)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mask_recipe_needs_a_mask_token(tmp_path):
+    from tests.tiny import save_tiny
+
+    folder = save_tiny("bert", tmp_path)
+    config = (folder / "tokenizer_config.json").read_text().replace('"mask_token": "[MASK]"', '"mask_token": null')
+    (folder / "tokenizer_config.json").write_text(config)
+    with pytest.raises(UsageError, match="has no mask token"):
+        build_encoder(Recipe(backbone=str(folder), prompt="[X] [MASK]", pooling="last/mask"), offline=True)
+
+
+def test_every_part_of_the_tables_is_walked(bert, tensors):
+    """A new pooling or transform is tested by being listed: its tensors bring the same vectors back."""
+    specs = [Recipe(prompt=_TEMPLATE, pooling=f"first-last/{name}") for name in WEIGHTS if name != "ditto"]
+    specs += [Recipe(prompt=_TEMPLATE, pooling="last/mask", transforms=(name,)) for name in TRANSFORMS]
+    for recipe in specs:
+        recipe = recipe.replace(transforms=tuple(s.replace("topk-tokens", "topk-tokens:5") for s in recipe.transforms))
+        try:
+            encoder = build_encoder(recipe, backbone=bert, tensors=tensors)
+        except PromptcliError as error:
+            assert "pooler" in str(error)  # the one part that a masked-LM checkpoint lacks
+            continue
+        again = build_encoder(encoder.recipe, backbone=bert, tensors=encoder.tensors())
+        assert np.array_equal(again.encode(SENTENCES), encoder.encode(SENTENCES))
+        assert again.fingerprint == encoder.fingerprint
+        assert Recipe.from_text(encoder.recipe.to_json()) == encoder.recipe
+
+
+def test_fingerprints_tell_recipes_and_tensors_apart(bert, tensors):
+    prints = {build_encoder(recipe, backbone=bert, tensors=tensors).fingerprint for recipe in every_recipe().values()}
+    assert len(prints) == len(RECIPES)
+    moved = {**tensors, MEAN: tensors[MEAN] + 1}
+    recipe = Recipe(transforms=("whitening",))
+    first, second = (build_encoder(recipe, backbone=bert, tensors=given).fingerprint for given in (tensors, moved))
+    assert first != second
+
+
+def test_bfloat16_is_close(tiny_folder):
+    sentences = SENTENCES * 3
+    whole, half = (
+        Encoder(Recipe(pooling="last/avg"), load_backbone(str(tiny_folder("bert")), dtype=dtype), {}).encode(sentences)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    cosine = (whole * half).sum(1) / np.linalg.norm(whole, axis=1) / np.linalg.norm(half, axis=1)
+    assert half.dtype == np.float32 and cosine.min() > 0.99 and not np.array_equal(whole, half)

@@ -1,0 +1,201 @@
+"""Every learning-free method against the plain loop of tests/reference, on BERT, RoBERTa and ELECTRA, to 1e-5."""
+
+import numpy as np
+import pytest
+import torch
+
+from promptcli.encoder import Encoder, build_encoder
+from promptcli.errors import UsageError
+from promptcli.pooling.tfidf import TENSOR, fit_idf
+from promptcli.recipe import Recipe
+from promptcli.transforms.whitening import fit_whitening
+from tests.reference import plain
+from tests.tiny import SENTENCES
+
+FAMILIES = ["bert", "roberta", "electra"]
+TEMPLATES = {
+    "bert": 'This sentence : "[X]" means [MASK] .',
+    "roberta": "This sentence : ' [X] ' means[MASK].",
+    "electra": "Also called [MASK]. [X]",
+}
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def reference(family, tiny_folder):
+    return plain.Plain(tiny_folder(family))
+
+
+@pytest.fixture(scope="module")
+def encoder(family, tiny_backbone):
+    def make(tensors=None, **changes) -> Encoder:
+        return build_encoder(Recipe(**changes), backbone=tiny_backbone(family), tensors=tensors)
+
+    return make
+
+
+def assert_rows(encoder, expected, sentences=SENTENCES):
+    vectors = encoder.encode(sentences)
+    golden = np.stack([row.numpy() for row in expected])
+    largest = np.abs(golden).max()  # sums of many tokens (TF-IDF) are large, and so is their rounding
+    assert np.abs(vectors - golden).max() < TOLERANCE * max(1, largest)
+    assert largest > 1e-2  # nothing but zeros would agree with anything
+
+
+@pytest.mark.parametrize("states", ["static", "last", "first-last", "first-last:1", "layer-1"])
+def test_average(states, encoder, reference):
+    expected = []
+    for sentence in SENTENCES:
+        ids = reference.ids("[X]", sentence)
+        hidden, _ = reference.states(ids)
+        rows = {
+            "static": reference.rows()[ids],
+            "last": hidden[-1],
+            "first-last": torch.stack(plain.first_last(hidden)),
+            "first-last:1": torch.stack(plain.first_last(hidden[1:])),
+            "layer-1": hidden[1],
+        }[states]
+        expected.append(plain.average(rows))
+    assert_rows(encoder(pooling=f"{states}/avg"), expected)
+
+
+def test_cls(encoder, reference):
+    expected = [reference.states(reference.ids("[X]", sentence))[0][-1][0] for sentence in SENTENCES]
+    assert_rows(encoder(pooling="last/cls"), expected)
+
+
+@pytest.mark.parametrize("head", ["1-1", "1-4", "2-3"])
+@pytest.mark.parametrize("states", ["static", "last", "first-last"])
+def test_ditto(states, head, encoder, reference):
+    layer, number = (int(part) for part in head.split("-"))
+    expected = []
+    for sentence in SENTENCES:
+        ids = reference.ids("[X]", sentence)
+        hidden, attentions = reference.states(ids)
+        rows = {"static": reference.rows()[ids], "last": hidden[-1], "first-last": plain.first_last(hidden)}[states]
+        expected.append(plain.ditto(rows, attentions[layer - 1], number - 1))
+    assert_rows(encoder(pooling=f"{states}/ditto:{head}"), expected)
+
+
+def period(sentence):
+    return sentence if sentence[-1] in ".?\"'" else sentence + "."
+
+
+def mask_state(reference, template, sentence):
+    ids = reference.ids(template, sentence)
+    return reference.states(ids)[0][-1][ids.index(reference.tokenizer.mask_token_id)]
+
+
+def test_mask(encoder, reference, family):
+    template = TEMPLATES[family]
+    expected = [mask_state(reference, template, period(sentence)) for sentence in SENTENCES]
+    assert_rows(encoder(prompt=template, pooling="last/mask"), expected)
+    expected = [mask_state(reference, template, sentence) for sentence in SENTENCES]
+    assert_rows(encoder(prompt=template, pooling="last/mask", period=False), expected)
+
+
+def bias_state(reference, template, sentence, offset):
+    """h_hat: the template alone; what stands behind [X] keeps the position it had behind the sentence."""
+    mask = reference.tokenizer.mask_token_id
+    empty = reference.ids(template.replace(" [X] ", " [X]"), "") if "' [X] '" in template else None
+    whole = reference.ids(template, sentence)
+    left, right = template.split("[X]")
+    before = len(reference.tokenizer(reference.filled(left.rstrip() or left, ""))["input_ids"]) - 1
+    after = len(reference.tokenizer(reference.filled(right, ""))["input_ids"]) - 1
+    length = len(whole) - before - after
+    assert length > 0 and (empty is None or len(empty) == before + after)
+    ids = whole[:before] + whole[before + length :]
+    positions = [*range(before), *range(before + length, len(whole))]
+    return reference.states(ids, [offset + place for place in positions])[0][-1][ids.index(mask)]
+
+
+@pytest.mark.parametrize("option", ["hidden", "hidden:code"])
+def test_denoising(option, encoder, reference, family):
+    template = TEMPLATES[family]
+    offset = 2 if family == "roberta" and option == "hidden" else 0
+    expected = [
+        mask_state(reference, template, period(sentence)) - bias_state(reference, template, period(sentence), offset)
+        for sentence in SENTENCES
+    ]
+    assert_rows(encoder(prompt=template, pooling="last/mask", denoise=option), expected)
+
+
+@pytest.mark.parametrize("place", ["none", "hidden", "head", "logits"])
+def test_topk_tokens(place, encoder, reference, family):
+    template, k = TEMPLATES[family], 7
+    rows = reference.rows()
+    expected = []
+    for sentence in map(period, SENTENCES):
+        h = mask_state(reference, template, sentence)
+        bias = bias_state(reference, template, sentence, 2 if family == "roberta" else 0)
+        decoder = reference.model.get_output_embeddings()
+        with torch.no_grad():
+            logits = {
+                "none": lambda h=h: reference.logits(h),
+                "hidden": lambda h=h, b=bias: reference.logits(h - b),
+                "head": lambda h=h, b=bias, decoder=decoder: decoder(reference.transformed(h) - reference.transformed(b)),
+                "logits": lambda h=h, b=bias: reference.logits(h) - reference.logits(b),
+            }[place]()
+        expected.append(plain.topk(logits, rows, k))
+    assert_rows(
+        encoder(prompt=template, pooling="last/mask", transforms=(f"topk-tokens:{k}",), denoise=place), expected
+    )
+
+
+def test_tfidf(encoder, reference):
+    documents = [reference.ids("[X]", sentence) for sentence in SENTENCES]
+    idf = fit_idf(documents, len(reference.rows()))
+    expected = []
+    for ids in documents:
+        rows = plain.first_last(reference.states(ids)[0])
+        expected.append(plain.tfidf(ids, rows, documents))
+    assert_rows(encoder({TENSOR: idf}, pooling="first-last/tfidf"), expected)
+    assert idf[documents[0][0]] == 0 and idf[documents[0][-1]] == 0  # the specials
+
+
+@pytest.mark.parametrize("k", [None, 3])
+def test_whitening(k, encoder, reference):
+    several = SENTENCES + [f"{sentence} {other}" for sentence in SENTENCES for other in SENTENCES[:3]]
+    vectors = torch.stack(
+        [plain.average(torch.stack(plain.first_last(reference.states(reference.ids("[X]", s))[0]))) for s in several]
+    )
+    mean, matrix = plain.whiten(vectors.double())
+    tensors = fit_whitening(encoder().encode(several))
+    whitened = encoder(tensors, transforms=("whitening" if k is None else f"whitening:{k}",)).encode(several)
+    expected = ((vectors.double() - mean) @ matrix)[:, :k].numpy()
+    signs = np.sign((whitened * expected).sum(0))  # an eigenvector's sign is free
+    assert np.abs(whitened - signs * expected).max() < 1e-3  # s^-1/2 enlarges the rounding of the smallest s
+    full = whitened if k is None else None
+    if full is not None:
+        assert np.abs(np.cov(full, rowvar=False) - np.eye(full.shape[1])).max() < 1e-3
+
+
+def test_whitening_refuses_too_few_sentences(encoder):
+    with pytest.raises(UsageError, match="span"):
+        fit_whitening(encoder().encode(SENTENCES[:5]))
+
+
+def test_cls_pooler(encoder, family, tmp_path):
+    """Only checkpoints that hold a pooler have one; a masked-LM checkpoint does not."""
+    with pytest.raises(UsageError, match="no pooler weights"):
+        encoder(pooling="last/cls", transforms=("cls-pooler",))
+    if family == "electra":  # the family has no pooler at all
+        return
+    from transformers import AutoTokenizer, BertModel, RobertaModel
+
+    from tests.tiny import save_tiny
+
+    folder = save_tiny(family, tmp_path, model_class={"bert": BertModel, "roberta": RobertaModel}[family])
+    model = {"bert": BertModel, "roberta": RobertaModel}[family].from_pretrained(folder).eval()
+    pooled = build_encoder(
+        Recipe(backbone=str(folder), pooling="last/cls", transforms=("cls-pooler",)), dtype="float32", offline=True
+    )
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        expected = [model(**tokenizer(s, return_tensors="pt")).pooler_output[0] for s in SENTENCES]
+    assert_rows(pooled, expected)

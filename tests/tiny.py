@@ -1,0 +1,156 @@
+"""Tiny random backbones of every family, with real tokenizers trained on a few sentences; saved to a folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    CamembertConfig,
+    CamembertForMaskedLM,
+    DebertaV2Config,
+    DebertaV2ForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    MPNetConfig,
+    MPNetForMaskedLM,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
+
+SENTENCES = [
+    "A man is playing the guitar.",
+    "The cat sat on the mat, and it did not move.",
+    "Two children run across a green field",
+    'She said "no" and closed the door.',
+    "This sentence means nothing at all!",
+    "It's raining; the streets of the town are empty",
+    "Why does the river bend here?",
+    "An old woman sells white flowers by the station.",
+    "the the the dog barks",
+    "Numbers like 42 and 1,000 are words too",
+    "Unbelievably, the unhappy runners kept running.",
+    "I",
+]
+
+_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True, special=True)]
+
+
+def _wordpiece() -> Any:
+    """A vocabulary written out (the trainer's ties fall differently each time): letters, some words, some endings."""
+    text = " ".join(SENTENCES).lower()
+    letters = sorted(set(text) - {" "})
+    words = sorted({word.strip(".,;!?\"'") for word in text.split()[::2]} - {"", *letters})
+    items = [*_SPECIALS, *letters, *(f"##{letter}" for letter in letters), *words, "un", "##ing", "##ly", "##s"]
+    vocabulary = {item: number for number, item in enumerate(dict.fromkeys(items))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",
+    )  # fmt: skip
+
+
+def _roberta_like(tokenizer: Tokenizer) -> Any:
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", unk_token="<unk>", pad_token="<pad>",
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),
+    )  # fmt: skip
+
+
+def _byte_level() -> Any:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=420,
+        special_tokens=_ROBERTA_SPECIALS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    return _roberta_like(tokenizer)
+
+
+def _sentencepiece() -> Any:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(prepend_scheme="always"), pre_tokenizers.Punctuation()]
+    )
+    tokenizer.train_from_iterator(
+        SENTENCES, trainers.UnigramTrainer(vocab_size=150, special_tokens=_ROBERTA_SPECIALS, unk_token="<unk>")
+    )
+    return _roberta_like(tokenizer)
+
+
+_COMMON: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 66,
+}
+_ROBERTA: dict[str, Any] = {**_COMMON, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+
+#: Family -> (config class, its options, masked-LM class, tokenizer).
+FAMILIES: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
+    "bert": (BertConfig, _COMMON, BertForMaskedLM, _wordpiece),
+    "roberta": (RobertaConfig, _ROBERTA, RobertaForMaskedLM, _byte_level),
+    "electra": (ElectraConfig, {**_COMMON, "embedding_size": 8}, ElectraForMaskedLM, _wordpiece),
+    "xlm-roberta": (XLMRobertaConfig, _ROBERTA, XLMRobertaForMaskedLM, _sentencepiece),
+    "camembert": (CamembertConfig, _ROBERTA, CamembertForMaskedLM, _sentencepiece),
+    "modernbert": (
+        ModernBertConfig,
+        {**_ROBERTA, "cls_token_id": 0, "sep_token_id": 2, "local_attention": 8, "global_attn_every_n_layers": 2},
+        ModernBertForMaskedLM,
+        _byte_level,
+    ),
+    "albert": (AlbertConfig, {**_COMMON, "embedding_size": 8}, AlbertForMaskedLM, _wordpiece),
+    "distilbert": (
+        DistilBertConfig,
+        {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": 66},
+        DistilBertForMaskedLM,
+        _wordpiece,
+    ),
+    "mpnet": (MPNetConfig, _ROBERTA, MPNetForMaskedLM, _byte_level),
+    "deberta-v2": (
+        DebertaV2Config,
+        {**_COMMON, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False},
+        DebertaV2ForMaskedLM,
+        _wordpiece,
+    ),
+}
+
+
+def save_tiny(family: str, folder: Path, *, model_class: Any = None) -> Path:
+    """Save a random model of a family, weights large enough that layers matter; return the folder."""
+    config_class, options, masked_lm, make_tokenizer = FAMILIES[family]
+    tokenizer = make_tokenizer()
+    config = config_class(vocab_size=len(tokenizer), initializer_range=0.3, **options)
+    torch.manual_seed(0)
+    model = (model_class or masked_lm)(config)
+    with torch.no_grad():  # biases start at zero, where a forgotten one would not be seen
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
