@@ -3,7 +3,6 @@
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.batching import make_batch, plan_batches
 from promptcli.denoising import Denoising, blank
+from promptcli.encoding import Encoded, Progress, encode_together, silent
 from promptcli.errors import UsageError
 from promptcli.pooling import Pooling, build_pooling
 from promptcli.pooling.weights import Weights
@@ -24,25 +23,6 @@ from promptcli.prompts.template import Inputs, Template
 from promptcli.recipe import MASK, Recipe
 from promptcli.transforms import build_transforms
 from promptcli.transforms.transform import Transform
-
-Progress = Callable[[int], None]
-
-
-def silent(done: int) -> None:
-    """Take the number of rows newly done, and say nothing."""
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Encoded sentences.
-
-    Attributes:
-        vectors: (n, d) float32, row i is sentence i; not normalised.
-        truncated: (n,) bool, the sentence lost tokens to the longest input.
-    """
-
-    vectors: np.ndarray
-    truncated: np.ndarray
 
 
 class Encoder:
@@ -160,77 +140,6 @@ class Encoder:
                     break
             self._biases.update(zip(missing, biases, strict=True))
         return torch.stack([self._biases[length] for length in lengths])
-
-
-def encode_together(
-    encoders: Sequence[Encoder], sentences: Sequence[str], *, progress: Progress = silent
-) -> list[Encoded]:
-    """Encode with several encoders, one forward pass wherever the model input is the same.
-
-    Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch.
-
-    Args:
-        encoders: May differ in backbone, prompt and all else.
-        sentences: n texts.
-        progress: Called with the number of sentences newly done; adds up to n.
-    """
-    unique = list(dict.fromkeys(sentences))
-    row_of = {sentence: row for row, sentence in enumerate(unique)}
-    back = np.fromiter((row_of[sentence] for sentence in sentences), np.int64, len(sentences))
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for number, encoder in enumerate(encoders):
-        groups.setdefault(encoder.input_key, []).append(number)
-    share = _Share(progress, len(sentences), len(unique) * len(groups))
-    encoded: dict[int, Encoded] = {}
-    for members in groups.values():
-        results = _encode_group([encoders[number] for number in members], unique, share)
-        encoded.update(zip(members, results, strict=True))
-    return [Encoded(encoded[number].vectors[back], encoded[number].truncated[back]) for number in range(len(encoders))]
-
-
-def _encode_group(encoders: Sequence[Encoder], sentences: list[str], progress: Progress) -> list[Encoded]:
-    """Encode with encoders of one ``input_key``."""
-    first = encoders[0]
-    inputs = first.inputs(sentences)
-    needs = functools.reduce(lambda left, right: left | right, (encoder.pooling.needs for encoder in encoders))
-    lengths = np.fromiter((len(row) for row in inputs.rows), np.int64, len(inputs.rows))
-    vectors: list[np.ndarray | None] = [None] * len(encoders)
-    template = first.template
-    with torch.inference_mode():
-        for chosen in plan_batches(lengths):
-            slots = (
-                [template.mask_slot(int(lengths[row]) - template.length) for row in chosen]
-                if template.has_mask
-                else None
-            )
-            batch = make_batch(
-                [inputs.rows[row] for row in chosen], slots, first.backbone.tokens.pad, first.backbone.device
-            )
-            hidden = first.backbone.run(batch, needs)
-            for number, encoder in enumerate(encoders):
-                values = encoder.finish(batch, hidden).float().cpu().numpy()
-                if vectors[number] is None:
-                    vectors[number] = np.empty((len(sentences), values.shape[1]), dtype=np.float32)
-                vectors[number][chosen] = values  # type: ignore[index]
-            progress(len(chosen))
-    truncated = np.array(inputs.truncated, dtype=bool)
-    return [
-        Encoded(np.empty((0, encoder.width), np.float32) if made is None else made, truncated)
-        for encoder, made in zip(encoders, vectors, strict=True)
-    ]
-
-
-class _Share:
-    """Turns progress in distinct rows of all groups into progress in sentences."""
-
-    def __init__(self, progress: Progress, sentences: int, rows: int) -> None:
-        self._progress, self._sentences, self._rows = progress, sentences, rows
-        self._done = 0
-
-    def __call__(self, rows: int) -> None:
-        before = self._done * self._sentences // self._rows
-        self._done += rows
-        self._progress(self._done * self._sentences // self._rows - before)
 
 
 def build_encoder(

@@ -24,24 +24,9 @@ def _recipe_option(field: str, *names: str) -> Any:
 
 
 @dataclass(frozen=True)
-class ModelChoice:
-    """Which encoder: a registry entry or a recipe, and changes of single recipe fields."""
+class RecipeChanges:
+    """Changes of single recipe fields."""
 
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", help="Entry or alias of the registry (`promptcli models list`).", rich_help_panel=_PANEL
-        ),
-    ] = None
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            "--recipe",
-            "-r",
-            help="Named recipe (`promptcli recipes`), JSON text, or a .json/.toml file.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
     backbone: Annotated[str | None, _recipe_option("backbone", "--backbone")] = None
     prompt: Annotated[str | None, _recipe_option("prompt", "--prompt", "--template")] = None
     period: Annotated[bool | None, _recipe_option("period", "--period/--no-period")] = None
@@ -58,6 +43,32 @@ class ModelChoice:
         if self.transform:
             given["transforms"] = tuple(self.transform)
         return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class OneModel:
+    """A registry entry or a recipe."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="Entry or alias of the registry (`promptcli models list`).", rich_help_panel=_PANEL
+        ),
+    ] = None
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            "-r",
+            help="Named recipe (`promptcli recipes`), JSON text, or a .json/.toml file.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ModelChoice(RecipeChanges, OneModel):
+    """Which encoder: a registry entry or a recipe, and changes of single recipe fields."""
 
 
 @dataclass(frozen=True)

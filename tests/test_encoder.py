@@ -6,10 +6,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import promptcli.encoder as module
+import promptcli.encoding as module
 from promptcli.backbones.loading import load_backbone
 from promptcli.batching import make_batch, plan_batches
-from promptcli.encoder import Encoder, build_encoder, encode_together
+from promptcli.encoder import Encoder, build_encoder
+from promptcli.encoding import encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.pooling import WEIGHTS
 from promptcli.pooling.tfidf import TENSOR, fit_idf

@@ -1,10 +1,11 @@
 """From options to encoders: the one place where the entrance reads the environment and sets up the run."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from promptcli.console import note
+from promptcli.errors import UsageError
 from promptcli.options import ModelChoice, Runtime
 
 if TYPE_CHECKING:
@@ -50,16 +51,30 @@ def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = 
     return open_entries([entry], runtime, default_dtype=default_dtype)[0]
 
 
-def open_entries(entries: "Sequence[Entry]", runtime: Runtime, *, default_dtype: str = "float32") -> "list[Encoder]":
-    """Return one encoder per entry; entries of the same backbone share it."""
+def open_entries(
+    entries: "Sequence[Entry]",
+    runtime: Runtime,
+    *,
+    default_dtype: str = "float32",
+    refused: "Callable[[Entry, UsageError], None] | None" = None,
+) -> "list[Encoder]":
+    """Return one encoder per entry; entries of the same backbone share it.
+
+    Args:
+        entries: What to open.
+        runtime: Device, precision, network.
+        default_dtype: What ``--dtype auto`` means for this command.
+        refused: Told of each entry that cannot be made on its backbone, which is then left out; without it that is an
+            error.
+    """
     from promptcli.encoder import build_encoder
 
     dtype = default_dtype if runtime.dtype == "auto" else runtime.dtype
     encoders: list[Encoder] = []
     for entry in entries:
         shared = [made.backbone for made in encoders if made.backbone.name == entry.recipe.backbone]
-        encoders.append(
-            build_encoder(
+        try:
+            encoder = build_encoder(
                 entry.recipe,
                 device=runtime.device,
                 dtype=dtype,
@@ -68,5 +83,10 @@ def open_entries(entries: "Sequence[Entry]", runtime: Runtime, *, default_dtype:
                 backbone=shared[0] if shared else None,
                 announce=lambda message: note(message, quiet=runtime.quiet),
             )
-        )
+        except UsageError as error:
+            if refused is None:
+                raise
+            refused(entry, error)
+        else:
+            encoders.append(encoder)
     return encoders

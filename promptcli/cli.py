@@ -1,0 +1,78 @@
+"""The entrance: the table of commands, and the one place where an error becomes a line and an exit code.
+
+Exit codes: 0 well; 1 failure; 2 usage; 3 data or model not there; 4 a check failed; 130 Ctrl-C.
+"""
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import promptcli
+from promptcli.commands import embed, evaluate, fit
+from promptcli.console import note
+from promptcli.errors import PromptcliError
+from promptcli.options import expand
+
+app = typer.Typer(
+    name="promptcli",
+    help="Strong sentence encoders from pre-trained language models, by prompts.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+app.command("embed")(expand(embed.embed))
+app.command("similarity")(expand(embed.similarity))
+app.command("eval")(expand(evaluate.evaluate_command))
+app.command("fit")(expand(fit.fit))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(promptcli.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Strong sentence encoders from pre-trained language models, by prompts."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; always ends in ``SystemExit`` with a documented code."""
+    try:
+        try:
+            app(args=None if arguments is None else list(arguments))
+        finally:
+            sys.stdout.flush()  # here, where a full disk or a closed pipe can still be said and become an exit code
+    except PromptcliError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted; nothing half written is left", 130)
+    except BrokenPipeError:
+        _drop_stdout()
+        sys.exit(1)
+    except OSError as error:
+        _drop_stdout()
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what = f"disk full: {error.filename or 'the output'} could not be written" if full else str(error)
+        _fail(f"{what}; nothing half written is left", 1)
+
+
+def _drop_stdout() -> None:
+    """Send what is still buffered for stdout nowhere, else Python tries again at its end and complains."""
+    with contextlib.suppress(OSError, ValueError):  # no descriptor: a test's own stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str, code: int) -> None:
+    note(f"promptcli: {' '.join(message.split())}")
+    sys.exit(code)

@@ -1,0 +1,246 @@
+"""`promptcli eval`: score encoders on STS tasks. Part of the entrance: options, notes and tables, no arithmetic."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from promptcli.commands.common import open_entries, open_registry, prepare
+from promptcli.console import note, out, progress, result_json
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.options import RecipeChanges, Runtime
+from promptcli.recipe import RECIPES
+
+if TYPE_CHECKING:
+    from promptcli.data.sts import STSTask, TaskName
+    from promptcli.encoder import Encoder
+    from promptcli.registry import Entry, Registry
+    from promptcli.scores import Comparison, Label, Score
+
+_PANEL = "Model and recipe"
+#: Changes that leave a named recipe what it is, so that all of them can be scored with it.
+_NEUTRAL_CHANGES = {"backbone", "max_length"}
+
+
+@dataclass(frozen=True)
+class Models:
+    """Registry entries and recipes, as many as wanted."""
+
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="Entry or alias of the registry; repeatable.", rich_help_panel=_PANEL),
+    ] = None
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recipe",
+            "-r",
+            help="Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model:"
+            " every named recipe that needs no fitting.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class EvalChoice(RecipeChanges, Models):
+    """Which encoders; changes of single recipe fields apply to every one."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An encoder to score and what to call it."""
+
+    entry: "Entry"
+    label: "Label"
+    #: The registry entry it was given as, if it was.
+    saved_as: str | None = None
+
+
+def evaluate_command(
+    choice: EvalChoice,
+    runtime: Runtime,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="SentEval `downstream`-like folder (STS/, SICK/). Default: the Hugging Face data sets.",
+        ),
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; repeatable. Default: the seven test splits."),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(help="senteval: the papers' pairs and text; mteb: SICK-R with all its pairs, raw text.")
+    ] = "senteval",
+    subsets: Annotated[bool, typer.Option("--subsets", help="Figures of each subset, too.")] = False,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            help="Recipe or registry entry to compare with, by a paired bootstrap;"
+            " of the changes only --backbone and --max-length apply to it.",
+            metavar="NAME",
+        ),
+    ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Store the scores in the registry entry (--model).")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Score encoders on STS12-16, STS-B and SICK-R: Spearman x 100 with 95% intervals."""
+    from promptcli.data.sts import protocol_named, task_names
+
+    wanted = task_names(task or [])
+    protocol_named(protocol)
+    if save and not choice.model:
+        raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
+    prepare(runtime)
+    registry = open_registry()
+    candidates = _candidates(registry, choice)
+    baseline = None if compare is None else _baseline(registry, compare, choice.changes())
+    if baseline is not None and baseline.label not in [candidate.label for candidate in candidates]:
+        candidates.append(baseline)
+    if save:
+        _check_savable(registry, candidates)
+    tasks, missing = _load(data_dir, wanted, protocol, runtime)
+    encoders, candidates = _open(candidates, runtime, bare=_is_bare(choice))
+    rows = _score(encoders, candidates, tasks, runtime)
+    comparisons = _compare(rows, baseline)
+    if save:
+        for candidate in candidates:
+            if candidate.saved_as is not None:
+                registry.add_scores(candidate.saved_as, [score.to_dict() for score in rows[candidate.label]])
+    if json:
+        result_json(_document(rows, comparisons, missing))
+        return
+    _print_tables(rows, comparisons, wanted, tasks, subsets=subsets)
+
+
+def _is_bare(choice: EvalChoice) -> bool:
+    return not choice.model and not choice.recipe and choice.changes().keys() <= _NEUTRAL_CHANGES
+
+
+def _candidates(registry: "Registry", choice: EvalChoice) -> "list[_Candidate]":
+    """Return what the options name, each once; nothing named means every recipe of the table."""
+    given: list[tuple[str | None, str | None]] = [(name, None) for name in choice.model or []]
+    given += [(None, name) for name in (RECIPES if _is_bare(choice) else choice.recipe or [])]
+    found = [_resolve(registry, model, recipe, choice.changes()) for model, recipe in given or [(None, None)]]
+    return list({candidate.label: candidate for candidate in found}.values())
+
+
+def _resolve(registry: "Registry", model: str | None, recipe: str | None, changes: dict[str, Any]) -> _Candidate:
+    from promptcli.choosing import resolve
+    from promptcli.scores import Label, recipe_name
+
+    entry = resolve(registry, model=model, recipe=recipe, changes=changes)
+    if model is None:
+        return _Candidate(entry, Label(entry.recipe.backbone, recipe_name(entry.recipe)))
+    return _Candidate(entry, Label(model, recipe_name(entry.recipe)), saved_as=entry.name)
+
+
+def _baseline(registry: "Registry", name: str, changes: dict[str, Any]) -> _Candidate:
+    neutral = {key: value for key, value in changes.items() if key in _NEUTRAL_CHANGES}
+    if name in registry.names() or name in registry.aliases():
+        return _resolve(registry, name, None, neutral)
+    return _resolve(registry, None, name, neutral)
+
+
+def _check_savable(registry: "Registry", candidates: "Sequence[_Candidate]") -> None:
+    """Refuse before anything is scored what could not be stored afterwards."""
+    for candidate in candidates:
+        name = candidate.saved_as
+        if name is not None and name not in registry.names():
+            raise UsageError(f"--save: {candidate.label.model} with changed fields is no registry entry; leave out one")
+        if name is not None:
+            registry.add_scores(name, [])
+
+
+def _load(
+    data_dir: Path | None, wanted: "Sequence[TaskName]", protocol: str, runtime: Runtime
+) -> "tuple[list[STSTask], dict[str, str]]":
+    from promptcli.evaluation import load_tasks
+
+    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline)
+    if not loaded.tasks:
+        raise NotFoundError(f"no task is there; {next(iter(loaded.missing.values()))}")
+    for label, reason in loaded.missing.items():
+        note(f"{label} is missing: {reason}", quiet=runtime.quiet)
+    return loaded.tasks, loaded.missing
+
+
+def _open(
+    candidates: "Sequence[_Candidate]", runtime: Runtime, *, bare: bool
+) -> "tuple[list[Encoder], list[_Candidate]]":
+    """Return the encoders; from the table of all recipes those are left out, by name, that cannot be made."""
+    left_out: dict[int, UsageError] = {}
+
+    def refused(entry: "Entry", error: UsageError) -> None:
+        left_out[id(entry)] = error
+
+    callback: Callable[[Entry, UsageError], None] | None = refused if bare else None
+    encoders = open_entries([candidate.entry for candidate in candidates], runtime, refused=callback)
+    if not encoders:
+        raise next(iter(left_out.values()))
+    for candidate in candidates:
+        if id(candidate.entry) in left_out:
+            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}", quiet=runtime.quiet)
+    return encoders, [candidate for candidate in candidates if id(candidate.entry) not in left_out]
+
+
+def _score(
+    encoders: "Sequence[Encoder]", candidates: "Sequence[_Candidate]", tasks: "Sequence[STSTask]", runtime: Runtime
+) -> "dict[Label, list[Score]]":
+    from promptcli.evaluation import distinct_sentences, evaluate
+
+    labels = [candidate.label for candidate in candidates]
+    with progress("eval", len(distinct_sentences(tasks)), quiet=runtime.quiet) as advance:
+        scores = evaluate(encoders, tasks, labels=labels, progress=advance)
+    return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
+
+
+def _compare(rows: "dict[Label, list[Score]]", baseline: "_Candidate | None") -> "list[Comparison]":
+    from promptcli.evaluation import compare
+
+    if baseline is None:
+        return []
+    others = [scores for label, scores in rows.items() if label != baseline.label]
+    if not others:
+        raise UsageError(f"--compare: {baseline.label.recipe} is the only encoder; name another by --recipe or --model")
+    return [compare(*pair) for scores in others for pair in zip(scores, rows[baseline.label], strict=True)]
+
+
+def _document(
+    rows: "dict[Label, list[Score]]", comparisons: "Sequence[Comparison]", missing: dict[str, str]
+) -> dict[str, Any]:
+    document: dict[str, Any] = {"results": [score.to_dict() for scores in rows.values() for score in scores]}
+    if comparisons:
+        document["comparisons"] = [comparison.to_dict() for comparison in comparisons]
+    if missing:
+        document["missing"] = missing
+    return document
+
+
+def _print_tables(
+    rows: "dict[Label, list[Score]]",
+    comparisons: "Sequence[Comparison]",
+    wanted: "Sequence[TaskName]",
+    tasks: "Sequence[STSTask]",
+    *,
+    subsets: bool,
+) -> None:
+    from promptcli.commands.score_table import Line, comparison_table, score_table, subset_table, table_names
+
+    names = table_names(rows)
+    tables = [score_table(rows, names, wanted, tasks)]
+    if subsets:
+        tables += [subset_table(rows, names, task) for task in tasks if len(task.subsets) > 1]
+    for first, group in itertools.groupby(comparisons, key=lambda comparison: comparison.first):
+        block = list(group)
+        tables.append(comparison_table(block, names[first], names[block[0].second]))
+    lines: list[Line] = []
+    for table in tables:
+        lines += [*([Line("")] if lines else []), *table]
+    for line in lines:
+        out.print(Text(line.text, style="dim" if line.dim else ""))

@@ -1,0 +1,177 @@
+"""Reading STS tasks from a SentEval `downstream` folder, official SemEval files included. Knows no encoder.
+
+Every quirk of the native formats is met here: line-aligned gold with empty lines, unbalanced quotes, several columns.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from promptcli.data.sts import Loaded, Pairs, Protocol, STSTask, TaskName, protocol_named
+from promptcli.errors import NotFoundError, UsageError
+
+_UPPER_CASE = re.compile("[A-Z]")
+
+
+def load_folder(data_dir: Path, names: Sequence[TaskName], protocol: str) -> Loaded:
+    """Read tasks from a SentEval `downstream` folder (holding STS/ and SICK/), or a folder that holds one.
+
+    Args:
+        data_dir: The folder, or one with a `senteval`, `downstream` or `data/downstream` folder inside.
+        names: The tasks wanted.
+        protocol: A row of ``PROTOCOLS``.
+
+    Raises:
+        NotFoundError: there is no such folder.
+        UsageError: a malformed file, by name and line.
+    """
+    root, row = _senteval_root(data_dir), protocol_named(protocol)
+    tasks, missing = [], {}
+    for name in names:
+        try:
+            subsets = _load_subsets(root, name, row)
+        except NotFoundError as error:
+            missing[str(name)] = str(error)
+            continue
+        tasks.append(STSTask(name.task, name.split, protocol, _text_of(name, subsets), subsets))
+    return Loaded(tasks, missing)
+
+
+def _senteval_root(data_dir: Path) -> Path:
+    if not data_dir.is_dir():
+        raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
+    for inner in (".", "senteval", "downstream", "data/downstream"):
+        root = data_dir / inner
+        if (root / "STS").is_dir() or (root / "SICK").is_dir():
+            return root
+    raise NotFoundError(
+        f"--data-dir {data_dir}: no STS or SICK folder in it, nor in senteval/ or downstream/ inside it"
+    )
+
+
+def _load_subsets(root: Path, name: TaskName, protocol: Protocol) -> dict[str, Pairs]:
+    if name.task == "SICK-R":
+        return {subset: _read_sick(_existing(root / "SICK" / file)) for subset, file in protocol.sick.items()}
+    if name.task == "STS-B":
+        path = root / "STS" / "STSBenchmark" / f"sts-{name.split}.csv"
+        return {name.split: _read_benchmark(_existing(path))}
+    return _read_year(_existing(root / "STS" / f"{name.task}-en-test"))
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise NotFoundError(f"{path} is not there")
+    return path
+
+
+def _text_of(name: TaskName, subsets: dict[str, Pairs]) -> str:
+    """Return what the folder's text is: SentEval's own is lower-cased, but for SICK; official files are raw."""
+    sentences = (sentence for part in subsets.values() for sentence in (*part.first, *part.second))
+    if not any(_UPPER_CASE.search(sentence) for sentence in sentences):
+        return "as in the folder, lower-cased"
+    return "as in the folder, cased" if name.task == "SICK-R" else "raw text, as in the folder"
+
+
+_INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
+#: Files that are no subsets: all of them together, and the one that was left out for its licence.
+_NO_SUBSETS = {"ALL", "SMT"}
+
+
+def _read_year(folder: Path) -> dict[str, Pairs]:
+    """Read `STS.input.NAME.txt` (2 columns or more) with the line-aligned scores of `STS.gs.NAME.txt`."""
+    subsets = {}
+    for path in sorted(folder.iterdir()):
+        match = _INPUT.fullmatch(path.name)
+        if match is None or match[2] in _NO_SUBSETS:
+            continue
+        gold_path = folder / f"{match[1]}.gs.{match[2]}.txt"
+        if not gold_path.is_file():
+            raise UsageError(f"{path}: its scores, {gold_path.name}, are not beside it")
+        subsets[match[2]] = _read_subset(path, gold_path)
+    if not subsets:
+        raise NotFoundError(f"{folder} holds no STS.input.*.txt")
+    return subsets
+
+
+def _read_subset(path: Path, gold_path: Path) -> Pairs:
+    inputs, golds = _lines(path), _lines(gold_path)
+    while inputs and not inputs[-1].strip():
+        inputs.pop()
+    if len(golds) < len(inputs) or any(line.strip() for line in golds[len(inputs) :]):
+        while golds and not golds[-1].strip():
+            golds.pop()
+        raise UsageError(f"{gold_path}:{len(golds)}: {len(golds)} scores for the {len(inputs)} lines of {path.name}")
+    rows = []
+    for number, (line, gold) in enumerate(zip(inputs, golds, strict=False), start=1):
+        if not gold.strip():  # STS15 and STS16: most pairs were never scored
+            continue
+        fields = line.split("\t")
+        if len(fields) < 2:
+            raise UsageError(f"{path}:{number}: expected two sentences with a tab between them")
+        rows.append((fields[0], fields[1], _score(gold, gold_path, number)))
+    return _pairs(rows, gold_path)
+
+
+def _read_benchmark(path: Path) -> Pairs:
+    """Read STS-B: tabs in spite of `.csv`, no header, score in column 5, sentences in 6 and 7, licences after."""
+    rows = []
+    for number, fields in _table(path):
+        if len(fields) < 7:
+            raise UsageError(f"{path}:{number}: expected 7 columns or more with tabs between them, found {len(fields)}")
+        rows.append((fields[5], fields[6], _score(fields[4], path, number)))
+    return _pairs(rows, path)
+
+
+def _read_sick(path: Path) -> Pairs:
+    """Read a SICK file: tab-separated, the header names the columns."""
+    table = _table(path)
+    header = [field.strip() for field in next(table, (1, []))[1]]
+    wanted = ("sentence_A", "sentence_B", "relatedness_score")
+    if not set(wanted) <= set(header):
+        raise UsageError(f"{path}:1: expected a header with the columns {', '.join(wanted)}")
+    first, second, score = (header.index(column) for column in wanted)
+    rows = []
+    for number, fields in table:
+        if len(fields) < len(header):
+            raise UsageError(f"{path}:{number}: expected {len(header)} columns, found {len(fields)}")
+        rows.append((fields[first], fields[second], _score(fields[score], path, number)))
+    return _pairs(rows, path)
+
+
+def _lines(path: Path) -> list[str]:
+    r"""Return the text between line feeds: `splitlines` would also split at characters that stand inside sentences."""
+    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        return data.decode().split("\n")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError(f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x})") from None
+
+
+def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, fields) of the lines that are not blank; quotes are text, since they come unbalanced."""
+    return ((number, line.split("\t")) for number, line in enumerate(_lines(path), start=1) if line.strip())
+
+
+def _score(text: str, path: Path, number: int) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value):
+        raise UsageError(f"{path}:{number}: the score {text.strip()!r} is no number")
+    return value
+
+
+def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
+    """Put rows together; each sentence's words are joined by one blank, as SentEval does."""
+    if not rows:
+        raise UsageError(f"{path}: holds no scored pairs")
+    first, second, gold = zip(*rows, strict=True)
+    return Pairs(
+        [" ".join(sentence.split()) for sentence in first],
+        [" ".join(sentence.split()) for sentence in second],
+        np.array(gold, dtype=np.float64),
+    )

@@ -1,0 +1,178 @@
+"""Rank correlation of cosines with gold scores, and how sure it is. Knows arrays only: no tasks, no sentences."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+#: Resamples and seed of every interval the program prints, so that equal input prints equal intervals.
+RESAMPLES = 1000
+SEED = 42
+
+#: Resamples drawn at a time; part of the definition of a seed's draws, so it is no option.
+_CHUNK = 64
+
+
+def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
+    """Return the cosine of each row of ``first`` with the same row of ``second``.
+
+    A NaN in a vector counts as 0 and a zero vector has the cosine 0 (the papers' evaluation does the same).
+
+    Args:
+        first: (n, d) vectors.
+        second: (n, d) vectors.
+
+    Returns:
+        (n,) cosines in float64.
+    """
+    a = np.nan_to_num(np.asarray(first, dtype=np.float64))
+    b = np.nan_to_num(np.asarray(second, dtype=np.float64))
+    norms = np.sqrt(np.einsum("nd,nd->n", a, a) * np.einsum("nd,nd->n", b, b))
+    result = np.zeros(len(a))
+    np.divide(np.einsum("nd,nd->n", a, b), norms, out=result, where=norms > 0)
+    return result
+
+
+def spearman(scores: Floats, gold: Floats) -> float:
+    """Return Spearman's rank correlation with mid-ranks for ties; 0 where it is not defined (a constant, a NaN).
+
+    Args:
+        scores: (n,) similarities.
+        gold: (n,) gold scores.
+    """
+    if np.isnan(scores).any() or np.isnan(gold).any():
+        return 0.0
+    once = np.ones((len(gold), 1))
+    return float(resampled_spearman([ResampledRanks(scores)], ResampledRanks(gold), once)[0, 0])
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """What a paired bootstrap says of two scores of the same pairs."""
+
+    difference: float
+    interval: tuple[float, float]
+    p_value: float
+
+
+def bootstrap_spearman(
+    scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
+) -> tuple[float, float]:
+    """Return the 95% percentile interval of Spearman's correlation over resampled pairs (Efron, Tibshirani 1993, 13.3).
+
+    Args:
+        scores: (n,) similarities.
+        gold: (n,) gold scores.
+        resamples: How many times n pairs are drawn with replacement.
+        seed: Seed of the draws; equal seeds draw equal pairs for equal n.
+    """
+    return _interval(_draws(np.asarray(scores)[None], gold, resamples, seed)[0])
+
+
+def bootstrap_intervals(
+    scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
+) -> list[tuple[float, float]]:
+    """Return ``bootstrap_spearman`` of each row of ``scores`` (k, n), drawing the pairs once for all rows."""
+    return [_interval(row) for row in _draws(np.asarray(scores), gold, resamples, seed)]
+
+
+def paired_bootstrap(
+    first: Floats, second: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
+) -> PairedTest:
+    """Compare two systems on the same pairs: the difference ``first - second`` of their Spearman correlations.
+
+    Each resample scores both systems on the same drawn pairs. The p-value is two-sided: twice the share of resamples
+    whose difference lies on the other side of 0 (or on it), counting one resample more than was drawn, so never 0.
+
+    Args:
+        first: (n,) similarities of the one system.
+        second: (n,) similarities of the other.
+        gold: (n,) gold scores.
+        resamples: How many times n pairs are drawn with replacement.
+        seed: Seed of the draws.
+    """
+    one, other = _draws(np.stack([first, second]), gold, resamples, seed)
+    differences = one - other
+    smaller = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    p_value = min(1.0, 2 * (smaller + 1) / (resamples + 1))
+    return PairedTest(spearman(first, gold) - spearman(second, gold), _interval(differences), p_value)
+
+
+def resample_counts(size: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    """Yield (size, r) counts, in chunks of r resamples: how often each of ``size`` pairs was drawn in each of them."""
+    generator = np.random.default_rng(seed)
+    for start in range(0, resamples, _CHUNK):
+        width = min(_CHUNK, resamples - start)
+        cells = generator.integers(0, size, size=(size, width)) * width + np.arange(width)
+        yield np.bincount(cells.ravel(), minlength=size * width).reshape(size, width).astype(np.float64)
+
+
+class ResampledRanks:
+    """Mid-ranks of one list of values inside any resample of it, without sorting again.
+
+    A resample is its counts. Values are sorted once; in a resample the mid-rank of a value is the number of smaller
+    draws plus half of one more than the draws equal to it, so a cumulative sum over the sorted counts gives all ranks.
+    Ranks are kept twice as large and centred on 0, which makes them whole numbers: sums of products are exact.
+    """
+
+    def __init__(self, values: Floats) -> None:
+        values = np.asarray(values)
+        self.order = np.argsort(values, kind="stable")
+        ordered = values[self.order]
+        new = np.ones(len(values), dtype=bool)
+        new[1:] = ordered[1:] != ordered[:-1]
+        self._starts = np.flatnonzero(new)
+        self._tied = len(self._starts) < len(values)
+        #: (n,) the tie group of each value.
+        self.group = np.empty(len(values), dtype=np.intp)
+        self.group[self.order] = np.cumsum(new) - 1
+
+    def group_sums(self, ordered: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum (n, r) values, sorted like ``order``, inside each tie group: (groups, r)."""
+        return np.add.reduceat(ordered, self._starts, axis=0) if self._tied else ordered
+
+    def ranks(self, ordered_counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return twice the centred mid-rank of each tie group (groups, r), and the sum of its squares over draws (r,).
+
+        Args:
+            ordered_counts: (n, r) counts of the values in the order of ``order``.
+        """
+        drawn = self.group_sums(ordered_counts)
+        ranks = np.cumsum(drawn, axis=0)
+        total = ranks[-1].copy()
+        ranks *= 2
+        ranks -= drawn
+        ranks -= total
+        return ranks, np.einsum("gr,gr,gr->r", drawn, ranks, ranks)
+
+
+def resampled_spearman(
+    scores: list[ResampledRanks], gold: ResampledRanks, counts: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return Spearman's correlation of each of k score lists with gold in each of r resamples: (k, r)."""
+    result = np.zeros((len(scores), counts.shape[1]))
+    by_gold = counts[gold.order]
+    gold_ranks, gold_squares = gold.ranks(by_gold)
+    for row, score in zip(result, scores, strict=True):
+        ranks, squares = score.ranks(counts[score.order])
+        drawn_ranks = ranks[score.group[gold.order]]
+        drawn_ranks *= by_gold
+        products = np.einsum("gr,gr->r", gold.group_sums(drawn_ranks), gold_ranks)
+        norms = np.sqrt(squares * gold_squares)
+        np.divide(products, norms, out=row, where=norms > 0)
+    return result
+
+
+def _draws(scores: Floats, gold: Floats, resamples: int, seed: int) -> NDArray[np.float64]:
+    """Return the correlation of each row of (k, n) scores in each resample: (k, resamples)."""
+    rows, gold_ranks = [ResampledRanks(row) for row in scores], ResampledRanks(gold)
+    chunks = resample_counts(len(gold), resamples, seed)
+    return np.concatenate([resampled_spearman(rows, gold_ranks, counts) for counts in chunks], axis=1)
+
+
+def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)

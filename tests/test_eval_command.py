@@ -1,0 +1,356 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from promptcli.data.sts import TEST_TASKS
+from promptcli.errors import UsageError
+from promptcli.recipe import RECIPES
+
+LETTERS = "abcdefghij"
+UNFITTED = [name for name in RECIPES if name not in ("first-last-tfidf", "whitening")]
+
+
+class LetterEncoder:
+    """Letter counts, bent a little by the recipe so that recipes differ."""
+
+    def __init__(self, entry):
+        from promptcli.scores import recipe_name
+
+        self.recipe = entry.recipe
+        name = recipe_name(entry.recipe)
+        self.power = 1 + (list(RECIPES).index(name) if name in RECIPES else 20) / 5
+        self.fingerprint = entry.recipe.to_json()
+
+    def vectors(self, sentences):
+        counts = [[sentence.count(letter) for letter in LETTERS] for sentence in sentences]
+        return np.array(counts, dtype=np.float32) ** self.power
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Stand in for backbones and forward passes; lists what was opened and encoded."""
+    from promptcli import evaluation
+    from promptcli.commands import evaluate
+    from promptcli.encoder import Encoded
+
+    seen = {"opened": [], "encoded": []}
+
+    def open_entries(entries, runtime, *, refused=None):
+        encoders = []
+        for entry in entries:
+            fitted = "tfidf" in entry.recipe.pooling or "whitening" in entry.recipe.transforms
+            if fitted and not entry.tensors:
+                error = UsageError("is fitted: `promptcli fit --recipe ... --on FILE --name NAME`")
+                if refused is None:
+                    raise error
+                refused(entry, error)
+            else:
+                seen["opened"].append(entry.recipe)
+                encoders.append(LetterEncoder(entry))
+        return encoders
+
+    def encode_together(encoders, sentences, *, progress):
+        seen["encoded"].append(list(sentences))
+        return [Encoded(encoder.vectors(sentences), np.zeros(len(sentences), bool)) for encoder in encoders]
+
+    monkeypatch.setattr(evaluate, "open_entries", open_entries)
+    monkeypatch.setattr(evaluation, "encode_together", encode_together)
+    return seen
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def write_year(root: Path, year: str, **subsets: int) -> None:
+    for seed, (name, number) in enumerate(subsets.items()):
+        generator = np.random.default_rng(seed + int(year))
+        words = ["".join(generator.choice(list(LETTERS), 6)) for _ in range(number)]
+        folder = root / "STS" / f"STS{year}-en-test"
+        write(folder / f"STS.input.{name}.txt", "".join(f"{a}\t{b}\n" for a, b in zip(words, words[::-1], strict=True)))
+        write(folder / f"STS.gs.{name}.txt", "".join(f"{gold / 5}\n" for gold in generator.integers(0, 26, number)))
+
+
+@pytest.fixture
+def data(tmp_path):
+    root = tmp_path / "data"
+    write_year(root, "12", MSRpar=30, MSRvid=20)
+    write_year(root, "14", images=25)
+    rows = "".join(f"g\tf\ty\t{n}\t{n % 6}\t{'abc'[n % 3] * 3}x\t{'cab'[n % 2]}\n" for n in range(12))
+    write(root / "STS/STSBenchmark/sts-dev.csv", rows)
+    write(root / "STS/STSBenchmark/sts-test.csv", rows * 2)
+    return root
+
+
+@pytest.fixture
+def entry(home):
+    """A registry entry with fitted numbers."""
+    import torch
+
+    from promptcli.registry import Entry, Registry
+
+    registry = Registry(home)
+    registry.save(Entry("mine", RECIPES["whitening"], tensors={"mean": torch.zeros(3)}))
+    registry.alias("my-best", "mine")
+    return registry
+
+
+def results(ran):
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)["results"]
+
+
+def test_json_is_one_document_of_the_agreed_shape(run, fake, data):
+    ran = run("eval", "--data-dir", data, "--recipe", "last-avg", "--json")
+    document = json.loads(ran.out)
+    assert ran.out.count("\n") == 1
+    assert [(item["recipe"], item["task"], item["split"]) for item in document["results"]] == [
+        ("last-avg", "STS12", "test"),
+        ("last-avg", "STS14", "test"),
+        ("last-avg", "STS-B", "test"),
+    ]
+    first = document["results"][0]
+    assert (first["model"], first["protocol"], first["metric"], first["pairs"]) == ("mini", "senteval", "spearman", 50)
+    assert first["ci95"][0] < first["value"] < first["ci95"][1]
+    assert {name: part["pairs"] for name, part in first["subsets"].items()} == {"MSRpar": 30, "MSRvid": 20}
+    assert list(document["missing"]) == ["STS13", "STS15", "STS16", "SICK-R"]
+
+
+def test_missing_tasks_are_named_on_stderr_and_are_dashes(run, fake, data):
+    ran = run("eval", "--data-dir", data, "--recipe", "cls")
+    assert ran.code == 0
+    for name in ("STS13", "STS15", "STS16", "SICK-R"):
+        assert f"{name} is missing: " in ran.err
+    head, row = (line for line in ran.out.splitlines() if "STS13" in line or line.startswith("cls"))
+    assert [column.strip("*") for column in head.split()][:7] == [str(name) for name in TEST_TASKS]
+    assert "Avg (3 of 7)" in head
+    assert [index for index, cell in enumerate(row.split()[1:]) if cell == "-"] == [1, 3, 4, 6]
+
+
+def test_table_says_protocol_text_intervals_and_what_is_not_comparable(run, fake, data):
+    ran = run("eval", "--data-dir", data, "--recipe", "cls", "--task", "STS12")
+    assert "protocol senteval" in ran.out
+    assert "95% bootstrap interval" in ran.out
+    assert "text: as in the folder, lower-cased" in ran.out
+    assert "* STS12: 50 pairs, not 3108: not comparable" in ran.out
+    score = results(run("eval", "--data-dir", data, "--recipe", "cls", "--task", "STS12", "--json"))[0]
+    assert f"{score['value']:.2f}" in ran.out
+    assert f"±{(score['ci95'][1] - score['ci95'][0]) / 2:.2f}" in ran.out
+
+
+def test_avg_is_the_mean_of_the_rounded_figures_of_test_splits(run, fake, data):
+    arguments = [
+        "eval",
+        "--data-dir",
+        data,
+        "--recipe",
+        "cls",
+        "--task",
+        "STS12",
+        "--task",
+        "STS14",
+        "--task",
+        "STS-B:dev",
+    ]
+    values = {item["task"]: item["value"] for item in results(run(*arguments, "--json"))}
+    row = next(line for line in run(*arguments).out.splitlines() if line.startswith("cls"))
+    assert row.split()[-1] == f"{np.mean([round(values['STS12'], 2), round(values['STS14'], 2)]):.2f}"
+
+
+def test_nothing_named_means_every_recipe_that_needs_no_fitting(run, fake, data):
+    ran = run("eval", "--data-dir", data, "--task", "STS14", "--json")
+    assert [item["recipe"] for item in results(ran)] == UNFITTED
+    assert "first-last-tfidf is left out: " in ran.err
+    assert "whitening is left out: " in ran.err
+    assert ran.err.count("promptcli fit") == 2
+    assert len(fake["encoded"]) == 1
+    assert len(set(fake["encoded"][0])) == len(fake["encoded"][0])
+
+
+def test_neutral_changes_keep_the_table_of_all_recipes(run, fake, data):
+    ran = run("eval", "--data-dir", data, "--task", "STS14", "--backbone", "other", "--max-length", "32", "--json")
+    found = results(ran)
+    assert len(found) == len(UNFITTED)
+    assert {item["model"] for item in found} == {"other"}
+    assert {recipe.max_length for recipe in fake["opened"]} == {32}
+
+
+def test_a_changed_field_without_a_recipe_is_one_recipe(run, fake, data):
+    found = results(run("eval", "--data-dir", data, "--task", "STS14", "--pooling", "last/cls", "--json"))
+    assert [item["recipe"] for item in found] == ["cls"]
+
+
+def test_changes_apply_to_every_recipe(run, fake, data):
+    arguments = ["--recipe", "cls", "--recipe", "last-avg", "--max-length", "16"]
+    results(run("eval", "--data-dir", data, *arguments, "--json"))
+    assert [(recipe.pooling, recipe.max_length) for recipe in fake["opened"]] == [("last/cls", 16), ("last/avg", 16)]
+
+
+def test_a_recipe_that_must_be_fitted_is_refused_when_it_is_named(run, fake, data):
+    ran = run("eval", "--data-dir", data, "--recipe", "whitening")
+    assert (ran.code, ran.out) == (2, "")
+    assert "promptcli fit" in ran.err
+
+
+def test_entries_and_recipes_stand_in_one_table(run, fake, data, entry):
+    ran = run("eval", "--data-dir", data, "--model", "my-best", "--recipe", "cls", "--task", "STS14", "--json")
+    assert [(item["model"], item["recipe"]) for item in results(ran)] == [("my-best", "whitening"), ("mini", "cls")]
+    table = run("eval", "--data-dir", data, "--model", "my-best", "--recipe", "cls", "--task", "STS14").out
+    assert any(line.startswith("my-best whitening") for line in table.splitlines())
+    assert any(line.startswith("mini cls") for line in table.splitlines())
+
+
+def test_save_stores_the_scores_in_the_entry_only_when_asked(run, fake, data, entry):
+    run("eval", "--data-dir", data, "--model", "my-best", "--task", "STS14")
+    assert entry.load("mine").scores == []
+    ran = run(
+        "eval", "--data-dir", data, "--model", "my-best", "--recipe", "cls", "--task", "STS14", "--save", "--json"
+    )
+    assert entry.load("mine").scores == [item for item in results(ran) if item["model"] == "my-best"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--recipe", "cls"], "--model"),
+        (["--model", "mini"], "shipped"),
+        (["--model", "mine", "--max-length", "16"], "changed fields"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_scoring(run, fake, data, entry, arguments, message):
+    ran = run("eval", "--data-dir", data, *arguments, "--save")
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert not fake["encoded"]
+
+
+def test_compare_adds_the_other_and_says_how_sure_it_is(run, fake, data):
+    arguments = ["eval", "--data-dir", data, "--recipe", "cls", "--compare", "last-avg"]
+    document = json.loads(run(*arguments, "--json").out)
+    values = {(item["recipe"], item["task"]): item["value"] for item in document["results"]}
+    assert len(document["comparisons"]) == 3
+    for item in document["comparisons"]:
+        assert (item["recipe"], item["against"]["recipe"]) == ("cls", "last-avg")
+        difference = values["cls", item["task"]] - values["last-avg", item["task"]]
+        assert item["value"] == pytest.approx(difference, abs=2e-4)
+        assert item["ci95"][0] <= item["value"] <= item["ci95"][1]
+        assert 0 < item["p_value"] <= 1
+    table = run(*arguments).out
+    assert "cls - last-avg, paired bootstrap" in table
+    assert f"{document['comparisons'][0]['value']:+.2f}" in table
+
+
+def test_compare_with_an_entry_and_in_the_table_of_all_recipes(run, fake, data, entry):
+    arguments = ["eval", "--data-dir", data, "--task", "STS14", "--json"]
+    document = json.loads(run(*arguments, "--recipe", "cls", "--compare", "mine").out)
+    assert document["comparisons"][0]["against"] == {"model": "mine", "recipe": "whitening"}
+    document = json.loads(run(*arguments, "--compare", "cls").out)
+    assert len(document["results"]) == len(UNFITTED)
+    assert [item["recipe"] for item in document["comparisons"]] == [name for name in UNFITTED if name != "cls"]
+
+
+def test_compare_does_not_take_the_changes_that_make_the_difference(run, fake, data):
+    ran = run("eval", "--data-dir", data, "--task", "STS14", "--recipe", "prompt", "--no-period", "--compare", "prompt")
+    assert ran.code == 0
+    assert [recipe.period for recipe in fake["opened"]] == [False, True]
+
+
+def test_compare_with_itself_is_refused(run, fake, data):
+    ran = run("eval", "--data-dir", data, "--recipe", "cls", "--compare", "cls")
+    assert (ran.code, ran.out) == (2, "")
+    assert "only encoder" in ran.err
+
+
+def test_subsets_are_rows_on_request(run, fake, data):
+    arguments = ["eval", "--data-dir", data, "--recipe", "cls", "--task", "STS12", "--task", "STS14"]
+    assert "MSRvid" not in run(*arguments).out
+    table = run(*arguments, "--subsets").out
+    assert "STS12 by subset" in table
+    assert "STS14 by subset" not in table
+    part = results(run(*arguments, "--json"))[0]["subsets"]["MSRvid"]
+    assert f"{part['value']:.2f}" in table.split("by subset")[1]
+
+
+def test_mteb_protocol_is_said(run, fake, tmp_path):
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    for file in ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"):
+        rows = "".join(f"{n}\t{'ab'[n % 2] * 2}\t{'abc'[n % 3]}\t{n % 5}\tNEUTRAL\n" for n in range(10))
+        write(tmp_path / "d/SICK" / file, header + rows)
+    arguments = ["eval", "--data-dir", tmp_path / "d", "--task", "SICK-R", "--recipe", "cls"]
+    (score,) = results(run(*arguments, "--protocol", "mteb", "--json"))
+    assert (score["protocol"], score["pairs"], list(score["subsets"])) == ("mteb", 30, ["train", "trial", "test"])
+    assert "protocol mteb" in run(*arguments, "--protocol", "mteb").out
+    assert results(run(*arguments, "--json"))[0]["pairs"] == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--task", "STS17"], 2, "unknown task 'STS17'; valid: STS12, STS13"),
+        (["--protocol", "glue"], 2, "unknown protocol 'glue'; valid: senteval, mteb"),
+        (["--recipe", "nothing"], 2, "nothing"),
+        (["--model", "nothing"], 3, "nothing"),
+        (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
+        (["--task", "SICK-R"], 3, "SICK_test_annotated.txt is not there"),
+    ],
+)
+def test_wrong_names_are_one_line(run, fake, data, arguments, code, message):
+    ran = run("eval", "--data-dir", data, *arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert message in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert not fake["encoded"]
+
+
+def test_a_malformed_file_is_one_line_with_its_name_and_line(run, fake, data):
+    with (data / "STS/STS14-en-test/STS.gs.images.txt").open("a") as file:
+        file.write("4\n")
+    ran = run("eval", "--data-dir", data, "--recipe", "cls")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+    assert "STS.gs.images.txt:26: 26 scores for the 25 lines of STS.input.images.txt" in ran.err
+
+
+def test_without_a_folder_and_offline_the_data_set_is_named(run, fake, tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    ran = run("eval", "--offline", "--recipe", "cls")
+    assert (ran.code, ran.out) == (3, "")
+    assert "mteb/sts12-sts" in ran.err
+    assert "--data-dir" in ran.err
+
+
+def test_quiet_leaves_the_result_alone(run, fake, data):
+    loud, quiet = (run("eval", "--data-dir", data, "--task", "STS14", *more) for more in ([], ["-q"]))
+    assert loud.err
+    assert quiet.err == ""
+    assert quiet.out == loud.out
+
+
+def test_every_recipe_is_scored_on_the_shipped_backbone(run, data):
+    """No fake: real forward passes, and the figures of one call equal those of single calls."""
+    together = results(run("eval", "--data-dir", data, "--task", "STS14", "--json"))
+    assert [item["recipe"] for item in together] == UNFITTED
+    assert len({item["fingerprint"] for item in together}) == len(UNFITTED)
+    alone = results(run("eval", "--data-dir", data, "--task", "STS14", "--recipe", "prompt-denoised", "--json"))
+    (same,) = (item for item in together if item["recipe"] == "prompt-denoised")
+    assert same["value"] == pytest.approx(alone[0]["value"], abs=0.5)
+    assert same["fingerprint"] == alone[0]["fingerprint"]
+
+
+@pytest.mark.data
+def test_real_data_gives_the_figures_of_the_plain_reference(run, data_folder):
+    """Against one sentence at a time, float32, on the shipped backbone."""
+    ran = run("eval", "--data-dir", data_folder, "--recipe", "first-last-avg", "--recipe", "cls", "--json")
+    values = {(item["recipe"], item["task"]): item["value"] for item in results(ran)}
+    expected = {
+        "first-last-avg": {"STS12": 45.43, "STS13": 57.50, "STS14": 47.98, "STS-B": 49.57, "SICK-R": 57.40},
+        "cls": {"STS12": 59.15, "STS13": 53.94, "STS14": 51.98, "STS-B": 54.09, "SICK-R": 57.88},
+    }
+    for recipe, figures in expected.items():
+        for task, value in figures.items():
+            assert values[recipe, task] == pytest.approx(value, abs=0.02), (recipe, task)

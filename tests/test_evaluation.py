@@ -1,0 +1,180 @@
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from promptcli import evaluation
+from promptcli.data.sts import Pairs, STSTask
+from promptcli.encoder import Encoded
+from promptcli.errors import UsageError
+from promptcli.evaluation import average, compare, distinct_sentences, evaluate
+from promptcli.recipe import RECIPES, Recipe
+from promptcli.scores import Label, recipe_name
+
+LETTERS = "abcdefghij"
+
+
+class LetterEncoder:
+    """Counts letters; ``power`` makes another encoder of it."""
+
+    def __init__(self, power=1.0, recipe="first-last-avg"):
+        self.recipe = RECIPES[recipe]
+        self.power = power
+        self.fingerprint = f"letters-{power}"
+
+    def vectors(self, sentences):
+        counts = [[sentence.count(letter) for letter in LETTERS] for sentence in sentences]
+        return np.array(counts, dtype=np.float32) ** self.power
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Stand in for the real forward passes; holds what each call was asked to encode."""
+    asked = []
+
+    def encode_together(encoders, sentences, *, progress):
+        asked.append(list(sentences))
+        progress(len(sentences))
+        return [Encoded(encoder.vectors(sentences), np.zeros(len(sentences), bool)) for encoder in encoders]
+
+    monkeypatch.setattr(evaluation, "encode_together", encode_together)
+    return asked
+
+
+def pairs(number, seed):
+    generator = np.random.default_rng(seed)
+    words = ["".join(generator.choice(list(LETTERS), 6)) for _ in range(number)]
+    return Pairs(words, words[::-1], generator.integers(0, 26, number) / 5)
+
+
+def task(name="STS14", protocol="senteval", split="test", **subsets):
+    return STSTask(name, split, protocol, "raw text", subsets)
+
+
+def plain_spearman(encoder, part):
+    """The definition, pair by pair."""
+    cosines = []
+    for first, second in zip(part.first, part.second, strict=True):
+        u, v = encoder.vectors([first, second]).astype(float)
+        cosines.append(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
+    return 100 * spearmanr(np.array(cosines).round(12), part.gold).statistic
+
+
+def test_scores_equal_the_definition_over_all_pairs_and_by_subset(calls):
+    one, two = pairs(40, 1), pairs(30, 2)
+    encoder = LetterEncoder(0.7)
+    (score,) = evaluate([encoder], [task(one=one, two=two)])
+    everything = Pairs(one.first + two.first, one.second + two.second, np.concatenate([one.gold, two.gold]))
+    assert score.value == pytest.approx(plain_spearman(encoder, everything), abs=0.5)
+    assert score.subsets["one"].value == pytest.approx(plain_spearman(encoder, one), abs=0.5)
+    assert score.subsets["two"].value == pytest.approx(plain_spearman(encoder, two), abs=0.5)
+    assert (score.pairs, score.subsets["one"].pairs, score.subsets["two"].pairs) == (70, 40, 30)
+    assert score.ci95[0] < score.value < score.ci95[1]
+    assert score.value != pytest.approx(np.mean([part.value for part in score.subsets.values()]), abs=1e-6)
+
+
+def test_perfect_and_reversed_gold_score_100_and_minus_100(calls):
+    first = ["a" * n + "b" * (10 - n) for n in range(11)]
+    gold = np.arange(11.0)
+    up, down = Pairs(first, ["a"] * 11, gold), Pairs(first, ["b"] * 11, gold)
+    values = [score.value for score in evaluate([LetterEncoder()], [task(x=up), task("STS13", x=down)])]
+    assert values == pytest.approx([100, -100])
+
+
+def test_each_distinct_sentence_is_encoded_once_over_all_tasks(calls):
+    shared = pairs(20, 1)
+    tasks = [task("STS12", x=shared), task("STS13", x=shared, y=pairs(5, 3))]
+    seen = []
+    evaluate([LetterEncoder(), LetterEncoder(2)], tasks, progress=seen.append)
+    assert len(calls) == 1
+    assert len(calls[0]) == len(set(calls[0])) == len({*shared.first, *tasks[1].pairs().first})
+    assert calls[0] == distinct_sentences(tasks)
+    assert sum(seen) == len(calls[0])
+
+
+def test_scores_come_encoder_by_encoder_and_do_not_depend_on_company(calls):
+    tasks = [task("STS12", x=pairs(30, 1)), task("STS-B", split="dev", dev=pairs(25, 2))]
+    encoders = [LetterEncoder(), LetterEncoder(3, "cls")]
+    labels = [Label("mini", "first-last-avg"), Label("mine", "cls")]
+    together = evaluate(encoders, tasks, labels=labels)
+    assert [(score.label, score.column, score.fingerprint) for score in together] == [
+        (labels[0], "STS12", "letters-1.0"),
+        (labels[0], "STS-B:dev", "letters-1.0"),
+        (labels[1], "STS12", "letters-3"),
+        (labels[1], "STS-B:dev", "letters-3"),
+    ]
+    alone = [
+        evaluate([encoder], [each], labels=[label])[0]
+        for encoder, label in zip(encoders, labels, strict=True)
+        for each in tasks
+    ]
+    assert [score.to_dict() for score in together] == [score.to_dict() for score in alone]
+
+
+def test_json_shape(calls):
+    (score,) = evaluate([LetterEncoder()], [task(x=pairs(30, 1), y=pairs(9, 2))])
+    document = json.loads(json.dumps(score.to_dict()))
+    assert set(document) >= {
+        "model", "recipe", "task", "split", "protocol", "metric", "value", "ci95", "pairs", "subsets",
+        "text", "data_sha256", "fingerprint",
+    }  # fmt: skip
+    assert (document["model"], document["recipe"]) == ("mini", "first-last-avg")
+    assert (document["task"], document["split"], document["protocol"]) == ("STS14", "test", "senteval")
+    assert document["metric"] == "spearman"
+    assert document["pairs"] == 39
+    assert document["subsets"]["y"] == {"value": round(score.subsets["y"].value, 4), "pairs": 9}
+    assert Recipe.from_dict(document["recipe_fields"]) == RECIPES["first-last-avg"]
+
+
+def test_average_rounds_each_figure_first(calls):
+    scores = evaluate([LetterEncoder()], [task("STS12", x=pairs(30, 1)), task("STS13", x=pairs(30, 2))])
+    exact = [score.value for score in scores]
+    assert average(scores) == np.mean([round(value, 2) for value in exact])
+    assert average(scores) != np.mean(exact)
+
+
+def test_compare_is_paired_and_antisymmetric(calls):
+    data = pairs(200, 1)
+    truth = LetterEncoder(1.0)
+    u, v = (truth.vectors(side).astype(float) for side in (data.first, data.second))
+    noise = np.random.default_rng(0).normal(size=200) * 0.05
+    gold = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1) + noise
+    tasks = [task(x=Pairs(data.first, data.second, gold))]
+    good, bad = evaluate([truth, LetterEncoder(4.0)], tasks, labels=[Label("a", "good"), Label("a", "bad")])
+    comparison = compare(good, bad)
+    assert comparison.difference == pytest.approx(good.value - bad.value)
+    assert 0 < comparison.ci95[0] < comparison.difference < comparison.ci95[1]
+    assert comparison.p_value < 0.05
+    reverse = compare(bad, good)
+    assert reverse.difference == pytest.approx(-comparison.difference)
+    document = json.loads(json.dumps(comparison.to_dict()))
+    assert (document["recipe"], document["against"]["recipe"], document["task"]) == ("good", "bad", "STS14")
+
+
+def test_compare_refuses_other_pairs(calls):
+    first, second = evaluate([LetterEncoder()], [task(x=pairs(30, 1)), task(x=pairs(30, 2))])
+    with pytest.raises(UsageError, match="same pairs"):
+        compare(first, second)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name"),
+    [
+        (Recipe(), "first-last-avg"),
+        (Recipe(backbone="bert-base-uncased", pooling="last/ditto"), "last-ditto"),
+        (RECIPES["prompt"].replace(backbone="x"), "prompt"),
+        (Recipe(pooling="last/ditto:1-8"), "pooling=last/ditto:1-8"),
+        (
+            RECIPES["prompt"].replace(period=False),
+            'prompt=This sentence : "[X]" means [MASK] . period=False pooling=last/mask',
+        ),
+        (Recipe(max_length=32, transforms=("whitening:3", "a")), "transforms=whitening:3,a max_length=32"),
+    ],
+)
+def test_recipe_name(recipe, name):
+    assert recipe_name(recipe) == name
+
+
+def test_recipe_names_tell_all_named_recipes_apart():
+    assert [recipe_name(recipe) for recipe in RECIPES.values()] == list(RECIPES)

@@ -1,0 +1,150 @@
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+from promptcli.statistics import (
+    ResampledRanks,
+    bootstrap_intervals,
+    bootstrap_spearman,
+    cosine,
+    paired_bootstrap,
+    resample_counts,
+    resampled_spearman,
+    spearman,
+)
+
+
+def scipy_spearman(x, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        value = spearmanr(x, y).statistic
+    return 0.0 if np.isnan(value) else value
+
+
+def columns(low, high):
+    """Two lists of one length; few distinct values, so that ties are common."""
+    value = st.integers(low, high).map(float)
+    return st.integers(1, 40).flatmap(
+        lambda n: st.tuples(st.lists(value, min_size=n, max_size=n), st.lists(value, min_size=n, max_size=n))
+    )
+
+
+@given(columns(0, 6))
+def test_spearman_equals_scipy(lists):
+    x, y = map(np.array, lists)
+    assert spearman(x, y) == pytest.approx(scipy_spearman(x, y), abs=1e-12)
+
+
+@given(columns(0, 8), st.integers(0, 1000))
+def test_bootstrap_equals_scipy_on_the_drawn_pairs(lists, seed):
+    x, y = map(np.array, lists)
+    for counts in resample_counts(len(x), 3, seed):
+        got = resampled_spearman([ResampledRanks(x), ResampledRanks(-x)], ResampledRanks(y), counts)
+        for resample in range(counts.shape[1]):
+            drawn = np.repeat(np.arange(len(x)), counts[:, resample].astype(int))
+            expected = scipy_spearman(x[drawn], y[drawn])
+            assert got[0, resample] == pytest.approx(expected, abs=1e-12)
+            assert got[1, resample] == pytest.approx(-expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("resamples", [1, 64, 65, 200])
+def test_every_resample_draws_as_many_pairs_as_there_are(resamples):
+    counts = np.concatenate(list(resample_counts(37, resamples, seed=1)), axis=1)
+    assert counts.shape == (37, resamples)
+    assert (counts.sum(axis=0) == 37).all()
+    assert abs(counts[:, :].mean() - 1) < 1e-12
+    if resamples == 200:
+        assert counts.var() == pytest.approx(1 - 1 / 37, rel=0.1)
+
+
+def test_interval_is_the_percentile_of_explicit_resamples():
+    generator = np.random.default_rng(0)
+    gold = generator.integers(0, 20, size=120) / 4
+    scores = gold + generator.normal(size=120) * 2
+    draws = []
+    for counts in resample_counts(120, 100, seed=9):
+        for column in counts.T:
+            drawn = np.repeat(np.arange(120), column.astype(int))
+            draws.append(scipy_spearman(scores[drawn], gold[drawn]))
+    interval = bootstrap_spearman(scores, gold, resamples=100, seed=9)
+    assert interval == pytest.approx(tuple(np.percentile(draws, [2.5, 97.5])), abs=1e-12)
+    assert interval[0] < spearman(scores, gold) < interval[1]
+    assert bootstrap_intervals(np.stack([-scores, scores]), gold, resamples=100, seed=9)[1] == interval
+
+
+def test_interval_has_its_coverage():
+    """Of 100 data sets with a known correlation, about 95 intervals hold it."""
+    generator = np.random.default_rng(3)
+    truth = 6 / np.pi * np.arcsin(0.7 / 2)  # Spearman of a binormal pair with Pearson 0.7
+    hits = 0
+    for _ in range(100):
+        x = generator.normal(size=150)
+        y = 0.7 * x + np.sqrt(1 - 0.49) * generator.normal(size=150)
+        low, high = bootstrap_spearman(x, y, resamples=200)
+        hits += low <= truth <= high
+    assert 87 <= hits <= 100
+
+
+def test_equal_input_gives_equal_intervals_and_another_seed_another():
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(2, 50))
+    assert bootstrap_spearman(x, y) == bootstrap_spearman(x, y)
+    assert bootstrap_spearman(x, y) != bootstrap_spearman(x, y, seed=1)
+
+
+def test_paired_bootstrap_sees_a_real_difference_and_no_other():
+    generator = np.random.default_rng(1)
+    gold = generator.integers(0, 26, size=400) / 5
+    good = gold + generator.normal(size=400)
+    noisy = gold + generator.normal(size=400) * 3
+    twin = gold + generator.normal(size=400)
+    better = paired_bootstrap(good, noisy, gold)
+    assert better.difference == pytest.approx(spearman(good, gold) - spearman(noisy, gold))
+    assert better.interval[0] > 0
+    assert better.p_value < 0.01
+    worse = paired_bootstrap(noisy, good, gold)
+    assert worse.interval == pytest.approx((-better.interval[1], -better.interval[0]))
+    assert worse.p_value == better.p_value
+    equal = paired_bootstrap(good, twin, gold)
+    assert equal.interval[0] < 0 < equal.interval[1]
+    assert equal.p_value > 0.05
+    same = paired_bootstrap(good, good, gold)
+    assert (same.difference, same.interval, same.p_value) == (0, (0, 0), 1)
+
+
+def test_pairing_narrows_the_interval():
+    """Two systems that share their errors differ by less noise than their own intervals suggest."""
+    generator = np.random.default_rng(2)
+    gold = generator.normal(size=500)
+    shared = gold + generator.normal(size=500)
+    other = shared + generator.normal(size=500) * 0.1
+    low, high = paired_bootstrap(shared, other, gold).interval
+    own_low, own_high = bootstrap_spearman(shared, gold)
+    assert (high - low) < (own_high - own_low) / 3
+
+
+@given(st.integers(1, 8), st.integers(1, 5), st.integers(0, 99))
+def test_cosine_equals_the_definition(rows, width, seed):
+    generator = np.random.default_rng(seed)
+    a, b = generator.normal(size=(2, rows, width)).astype(np.float32)
+    expected = [
+        float(np.dot(x.astype(float), y) / np.linalg.norm(x.astype(float)) / np.linalg.norm(y.astype(float)))
+        for x, y in zip(a, b, strict=True)
+    ]
+    assert cosine(a, b) == pytest.approx(expected, abs=1e-6)
+
+
+def test_cosine_of_nan_and_of_zero_is_zero():
+    a = np.array([[np.nan, np.nan], [0, 0], [np.nan, 3]], dtype=np.float32)
+    b = np.array([[1, 2], [1, 2], [4, 3]], dtype=np.float32)
+    assert cosine(a, b).tolist() == pytest.approx([0, 0, 0.6])
+
+
+def test_a_constant_has_no_correlation():
+    assert spearman(np.ones(5), np.arange(5.0)) == 0
+    assert spearman(np.array([0, 1, np.nan]), np.arange(3.0)) == 0
+    assert bootstrap_spearman(np.ones(5), np.arange(5.0)) == (0, 0)

@@ -1,0 +1,423 @@
+import json
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from promptcli.data import hub
+from promptcli.data.moses import tokenize
+from promptcli.data.senteval import load_folder
+from promptcli.data.sts import PROTOCOLS, Pairs, STSTask, TaskName, task_names
+from promptcli.errors import NotFoundError, UsageError
+
+SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def load(root: Path, *names: str, protocol: str = "senteval"):
+    return load_folder(root, task_names(names), protocol)
+
+
+def one(root: Path, name: str, protocol: str = "senteval") -> STSTask:
+    loaded = load(root, name, protocol=protocol)
+    assert not loaded.missing
+    return loaded.tasks[0]
+
+
+def write_sick(root: Path) -> None:
+    write(root / "SICK/SICK_train.txt", f"{SICK_HEADER}\n1\tA dog\tA cat\t4.5\tNEUTRAL\n2\tB\tC\t3\tNEUTRAL\n")
+    write(root / "SICK/SICK_trial.txt", f"{SICK_HEADER}\n4\tD\tE\t3.6\tCONTRADICTION\n")
+    write(root / "SICK/SICK_test_annotated.txt", f"{SICK_HEADER}\r\n6\tNo boy\tA kid\t3.3\tENTAILMENT\r\n")
+
+
+# --- the quirks of the years' files
+
+
+def test_year_puts_subsets_together_and_skips_what_is_none(tmp_path):
+    folder = tmp_path / "STS" / "STS12-en-test"
+    write(folder / "STS.input.MSRpar.txt", 'a " quote\tb\nsame\tsame\nsame\tsame\n')
+    write(folder / "STS.gs.MSRpar.txt", "4.400\n0.6\n0.6\n")
+    write(folder / "STS.input.surprise.OnWN.txt", "c\td\n")
+    write(folder / "STS.gs.surprise.OnWN.txt", "3\n")
+    write(folder / "STS.gs.ALL.txt", "4.400\n0.6\n0.6\n3\n")
+    write(folder / "STS.input.ALL.txt", "a\tb\nsame\tsame\nsame\tsame\nc\td\n")
+    task = one(tmp_path, "STS12")
+    assert {name: len(part) for name, part in task.subsets.items()} == {"MSRpar": 3, "surprise.OnWN": 1}
+    pairs = task.pairs()
+    assert pairs.first == ['a " quote', "same", "same", "c"]
+    assert pairs.second == ["b", "same", "same", "d"]
+    assert pairs.gold.tolist() == [4.4, 0.6, 0.6, 3.0]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_smt_is_left_out_with_and_without_its_input(tmp_path, protocol):
+    folder = tmp_path / "STS" / "STS13-en-test"
+    write(folder / "STS.input.FNWN.txt", "a\tb\n")
+    write(folder / "STS.gs.FNWN.txt", "1\n")
+    write(folder / "STS.gs.SMT.txt", "1\n2\n")
+    assert list(one(tmp_path, "STS13", protocol).subsets) == ["FNWN"]
+    write(folder / "STS.input.SMT.txt", "x\ty\nx\ty\n")
+    assert list(one(tmp_path, "STS13", protocol).subsets) == ["FNWN"]
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\n\n", "\n\n\n"])
+def test_unscored_pairs_are_dropped_by_line_number(tmp_path, ending):
+    folder = tmp_path / "STS" / "STS15-en-test"
+    write(folder / "STS.input.belief.txt", "a\tb\nc\td\ne\tf\ng\th\n")
+    write(folder / "STS.gs.belief.txt", "\n2\n \n4" + ending)
+    pairs = one(tmp_path, "STS15").pairs()
+    assert (pairs.first, pairs.gold.tolist()) == (["c", "g"], [2.0, 4.0])
+
+
+@pytest.mark.parametrize("gold", ["1\n\n", "1\n", "1\n\n\n\n"])
+def test_the_last_pair_may_be_unscored_whatever_the_gold_file_ends_in(tmp_path, gold):
+    """ "1\\n" is a scored line and an empty one without a line feed."""
+    folder = tmp_path / "STS" / "STS15-en-test"
+    write(folder / "STS.input.images.txt", "a\tb\nc\td\n")
+    write(folder / "STS.gs.images.txt", gold)
+    assert one(tmp_path, "STS15").pairs().first == ["a"]
+
+
+def test_official_names_and_columns_of_sts16(tmp_path):
+    folder = tmp_path / "STS" / "STS16-en-test"
+    write(folder / "STS2016.input.plagiarism.txt", "A first.\tA second.\tsource 1\tsource 2\nB\tC\ts\ts\n")
+    write(folder / "STS2016.gs.plagiarism.txt", "\n5\n")
+    write(folder / "LICENSE.txt", "text")
+    write(folder / "correlation-noconfidence.pl", "#!/usr/bin/perl")
+    task = one(tmp_path, "STS16")
+    assert task.subsets["plagiarism"].first == ["B"]
+    assert task.subsets["plagiarism"].second == ["C"]
+
+
+def test_lines_end_at_line_feeds_only_and_fields_are_stripped(tmp_path):
+    folder = tmp_path / "STS" / "STS14-en-test"
+    write(folder / "STS.input.deft-news.txt", "a\u2028b  c \t d \x0ce\x85 \r\n")
+    write(folder / "STS.gs.deft-news.txt", "1.0\r\n")
+    pairs = one(tmp_path, "STS14").pairs()
+    assert (pairs.first, pairs.second) == (["a b c"], ["d e"])
+
+
+def test_byte_order_mark_is_no_text(tmp_path):
+    folder = tmp_path / "STS" / "STS14-en-test"
+    write(folder / "STS.input.OnWN.txt", b"\xef\xbb\xbfa\tb\n")
+    write(folder / "STS.gs.OnWN.txt", b"\xef\xbb\xbf2\n")
+    assert one(tmp_path, "STS14").pairs().first == ["a"]
+
+
+# --- STS-B and SICK-R
+
+
+def test_benchmark_has_7_columns_or_9_and_no_header(tmp_path):
+    row = "main-news\theadlines\t2013\t0001\t{}\t{}\t{}"
+    folder = tmp_path / "STS" / "STSBenchmark"
+    lines = [row.format("5.000", 'he said "no', "x"), row.format("0.2", "y", "z") + "\tlicence\tlicence", ""]
+    write(folder / "sts-test.csv", "\n".join(lines))
+    write(folder / "sts-dev.csv", row.format("1", "dev", "dev") + "\n")
+    test, dev = load(tmp_path, "STS-B", "STS-B:dev").tasks
+    assert (test.label, dev.label) == ("STS-B", "STS-B:dev")
+    assert test.pairs().first == ['he said "no', "y"]
+    assert test.pairs().gold.tolist() == [5.0, 0.2]
+    assert dev.pairs().second == ["dev"]
+
+
+def test_sick_protocols_differ_in_their_pairs(tmp_path):
+    write_sick(tmp_path)
+    senteval = one(tmp_path, "SICK-R")
+    assert {name: len(part) for name, part in senteval.subsets.items()} == {"test": 1}
+    assert senteval.pairs().first == ["No boy"]
+    mteb = one(tmp_path, "SICK-R", "mteb")
+    assert {name: len(part) for name, part in mteb.subsets.items()} == {"train": 2, "trial": 1, "test": 1}
+    assert senteval.expected_pairs == 4927
+    assert mteb.expected_pairs == 9927
+
+
+def test_sick_columns_are_found_by_name(tmp_path):
+    header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score"
+    write(tmp_path / "SICK/SICK_test_annotated.txt", f"{header}\n1\ta\tb\tNEUTRAL\t4.5\n")
+    assert one(tmp_path, "SICK-R").pairs().gold.tolist() == [4.5]
+
+
+# --- the folder
+
+
+@pytest.mark.parametrize("inner", ["", "senteval", "downstream", "data/downstream"])
+def test_folder_may_hold_the_downstream_folder(tmp_path, inner):
+    write_sick(tmp_path / inner)
+    assert one(tmp_path, "SICK-R").pairs().first == ["No boy"]
+
+
+def test_missing_tasks_are_named_and_the_others_are_there(tmp_path):
+    write_sick(tmp_path)
+    (tmp_path / "SICK/SICK_trial.txt").unlink()
+    (tmp_path / "STS" / "STS14-en-test").mkdir(parents=True)
+    loaded = load(tmp_path, "STS12", "STS14", "STS-B", "SICK-R")
+    assert [task.name for task in loaded.tasks] == ["SICK-R"]
+    assert list(loaded.missing) == ["STS12", "STS14", "STS-B"]
+    assert "STS12-en-test" in loaded.missing["STS12"]
+    assert "STS14-en-test" in loaded.missing["STS14"]
+    assert "sts-test.csv" in loaded.missing["STS-B"]
+    assert "SICK_trial.txt" in load(tmp_path, "SICK-R", protocol="mteb").missing["SICK-R"]
+
+
+def test_no_folder_and_a_folder_of_something_else_are_not_found(tmp_path):
+    with pytest.raises(NotFoundError, match="no such folder"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(NotFoundError, match="no STS or SICK folder"):
+        load(tmp_path)
+    with pytest.raises(NotFoundError, match="no such folder"):
+        load(write(tmp_path / "file", "x"))
+
+
+@pytest.mark.parametrize(
+    ("task", "sentence", "text"),
+    [
+        ("STS14", "a russian\tb", "as in the folder, lower-cased"),
+        ("STS14", "a Russian\tb", "raw text, as in the folder"),
+    ],
+)
+def test_text_of_a_folder_is_what_is_found(tmp_path, task, sentence, text):
+    folder = tmp_path / "STS" / f"{task}-en-test"
+    write(folder / "STS.input.images.txt", sentence + "\n")
+    write(folder / "STS.gs.images.txt", "1\n")
+    assert one(tmp_path, task).text == text
+    assert one(tmp_path, task, "mteb").text == text
+
+
+def test_sick_keeps_its_case(tmp_path):
+    write_sick(tmp_path)
+    assert one(tmp_path, "SICK-R").text == "as in the folder, cased"
+
+
+# --- malformed files: name and line
+
+
+YEAR = "STS/STS14-en-test/"
+
+
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        ({YEAR + "STS.input.x.txt": "a\tb\nno tab\n", YEAR + "STS.gs.x.txt": "1\n2\n"}, r"STS.input.x.txt:2: .*tab"),
+        ({YEAR + "STS.input.x.txt": "a\tb\nc\td\n", YEAR + "STS.gs.x.txt": "1\nhigh\n"}, r"STS.gs.x.txt:2: .*'high'"),
+        ({YEAR + "STS.input.x.txt": "a\tb\n", YEAR + "STS.gs.x.txt": "nan\n"}, r"STS.gs.x.txt:1: .*'nan'"),
+        (
+            {YEAR + "STS.input.x.txt": "a\tb\nc\td\ne\tf\n", YEAR + "STS.gs.x.txt": "1\n"},
+            r"STS.gs.x.txt:1: 1 scores for the 3 lines of STS.input.x.txt",
+        ),
+        (
+            {YEAR + "STS.input.x.txt": "a\tb\n", YEAR + "STS.gs.x.txt": "1\n\n2\n"},
+            r"STS.gs.x.txt:3: 3 scores for the 1 lines",
+        ),
+        ({YEAR + "STS.input.x.txt": "a\tb\n"}, r"STS.input.x.txt: its scores, STS.gs.x.txt, are not beside it"),
+        ({YEAR + "STS.input.x.txt": "a\tb\n", YEAR + "STS.gs.x.txt": "\n"}, r"STS.gs.x.txt: holds no scored pairs"),
+        ({YEAR + "STS.input.x.txt": b"a\tb\nc\t\xe9\n", YEAR + "STS.gs.x.txt": "1\n2\n"}, r"x.txt:2: not UTF-8 .*0xe9"),
+        ({"STS/STSBenchmark/sts-test.csv": "a\tb\tc\td\t1\te\tf\ng\th\n"}, r"sts-test.csv:2: expected 7 columns"),
+        ({"STS/STSBenchmark/sts-test.csv": "a\tb\tc\td\tscore\te\tf\n"}, r"sts-test.csv:1: the score 'score'"),
+        ({"SICK/SICK_test_annotated.txt": "1\ta\tb\t4\tNEUTRAL\n"}, r"annotated.txt:1: expected a header"),
+        ({"SICK/SICK_test_annotated.txt": ""}, r"annotated.txt:1: expected a header"),
+        (
+            {"SICK/SICK_test_annotated.txt": f"{SICK_HEADER}\n1\ta\tb\n"},
+            r"annotated.txt:2: expected 5 columns, found 3",
+        ),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_line(tmp_path, files, place):
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    with pytest.raises(UsageError, match=place) as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+# --- names and hashes
+
+
+def test_names_come_in_the_papers_order():
+    assert [str(name) for name in task_names([])] == [
+        "STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R",
+    ]  # fmt: skip
+    assert task_names(["SICK-R", "STS-B:dev", "STS12", "STS12"]) == [
+        TaskName("STS12"),
+        TaskName("SICK-R"),
+        TaskName("STS-B", "dev"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["STS17", "sts12", "STS12:dev", "STS-B:test", ""])
+def test_an_unknown_task_is_answered_with_the_valid_ones(name):
+    with pytest.raises(UsageError, match=r"unknown task .*valid: STS12, .*SICK-R, STS-B:dev"):
+        task_names([name])
+
+
+def test_an_unknown_protocol_is_answered_with_the_valid_ones(tmp_path):
+    write_sick(tmp_path)
+    with pytest.raises(UsageError, match="unknown protocol 'glue'; valid: senteval, mteb"):
+        load(tmp_path, protocol="glue")
+
+
+def test_hash_changes_with_every_part_of_the_data():
+    def digest(subset="s", first="a", second="b", gold=1.0):
+        pairs = Pairs([first], [second], np.array([gold]))
+        return STSTask("STS12", "test", "senteval", "raw text", {subset: pairs}).sha256()
+
+    hashes = {digest(), digest(subset="t"), digest(first="x"), digest(second="y"), digest(gold=1.5)}
+    assert len(hashes) == 5
+    assert digest() == digest()
+
+
+# --- the Moses step
+
+
+@pytest.mark.parametrize(
+    ("raw", "tokenized"),
+    [
+        ("The CFE treaty (1990) was signed.", "the cfe treaty ( 1990 ) was signed ."),
+        ("Russia's talks, don't they?", "russia ' s talks , don ' t they ?"),
+        ('"Ham & eggs" cost $5,000.50', '" ham & eggs " cost $ 5,000.50'),
+        ("U.N. experts left Gen. Urakov", "u.n. experts left gen. urakov"),
+    ],
+)
+def test_moses_step(raw, tokenized):
+    assert tokenize([raw, raw], lower=True) == [tokenized, tokenized]
+    assert tokenize([raw], lower=False)[0].lower() == tokenized
+
+
+# --- the hub, by local folders
+
+
+ROWS = [
+    {"sentence1": "A Dog's life.", "sentence2": "One (small) cat", "score": 4.0, "genre": "x"},
+    {"sentence1": "B", "sentence2": "C", "score": 0.5, "genre": "x"},
+]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def sets(tmp_path, cache):
+    """Local stand-ins of the hub's data sets: JSONL, Parquet, and one that is not there."""
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    write(tmp_path / "sts12/test.jsonl", lines)
+    write(tmp_path / "stsb/test.jsonl", lines)
+    write(tmp_path / "stsb/validation.jsonl", json.dumps(ROWS[1]) + "\n")
+    (tmp_path / "sick").mkdir()
+    sick = pa.table({"premise": ["A Dog"], "hypothesis": ["A Cat"], "relatedness_score": pa.array([3.3], pa.float32())})
+    pa.parquet.write_table(sick, tmp_path / "sick" / "test-00000-of-00001.parquet")
+    shared = {
+        "STS12": hub.HubSet(str(tmp_path / "sts12")),
+        "STS13": hub.HubSet(str(tmp_path / "nowhere")),
+        "STS-B": hub.HubSet(str(tmp_path / "stsb")),
+        "STS-B:dev": hub.HubSet(str(tmp_path / "stsb"), split="validation"),
+        "SICK-R": hub.HubSet(str(tmp_path / "sick"), columns=("premise", "hypothesis", "relatedness_score")),
+    }
+    return {"senteval": shared, "mteb": shared}
+
+
+def test_senteval_protocol_treats_raw_hub_text(sets):
+    names = task_names(["STS12", "SICK-R"])
+    sts12, sick = hub.load_hub(names, "senteval", sets=sets).tasks
+    assert sts12.text == "Moses-tokenised, lower-cased"
+    assert sts12.pairs().first == ["a dog ' s life .", "b"]
+    assert sts12.pairs().second == ["one ( small ) cat", "c"]
+    assert sts12.pairs().gold.tolist() == [4.0, 0.5]
+    assert sick.text == "Moses-tokenised, cased"
+    assert sick.pairs().first == ["A Dog"]
+    assert sick.pairs().gold.tolist() == pytest.approx([3.3])
+
+
+def test_mteb_protocol_leaves_hub_text_raw(sets):
+    sts12 = hub.load_hub(task_names(["STS12"]), "mteb", sets=sets).tasks[0]
+    assert sts12.text == "raw text"
+    assert sts12.pairs().first == ["A Dog's life.", "B"]
+
+
+def test_hub_dev_split_and_a_data_set_that_is_not_there(sets):
+    loaded = hub.load_hub(task_names(["STS13", "STS-B:dev", "STS-B"]), "senteval", sets=sets)
+    assert [(task.label, len(task.pairs())) for task in loaded.tasks] == [("STS-B", 2), ("STS-B:dev", 1)]
+    assert "nowhere" in loaded.missing["STS13"]
+    assert "--data-dir" in loaded.missing["STS13"]
+
+
+def test_hub_columns_that_are_not_there_are_named(tmp_path, cache):
+    write(tmp_path / "odd/test.jsonl", json.dumps({"a": "x", "sentence2": "y", "score": 1}) + "\n")
+    loaded = hub.load_hub(task_names(["STS12"]), "mteb", sets={"mteb": {"STS12": hub.HubSet(str(tmp_path / "odd"))}})
+    assert "no column 'sentence1', only a, sentence2, score" in loaded.missing["STS12"]
+
+
+def test_offline_an_uncached_data_set_is_named_at_once(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the network"))
+    loaded = hub.load_hub(task_names(["STS12", "SICK-R"]), "senteval", offline=True)
+    assert not loaded.tasks
+    assert "mteb/sts12-sts is not in the cache (offline)" in loaded.missing["STS12"]
+    assert "--data-dir" in loaded.missing["SICK-R"]
+
+
+def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
+    asked = []
+
+    def unreachable(path, **_):
+        asked.append((path, datasets.config.HF_HUB_OFFLINE))
+        raise ConnectionError
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    loaded = hub.load_hub(task_names([]), "mteb")
+    assert asked == [
+        (source.path, number > 0)
+        for number, source in enumerate(hub.HUB_SETS["mteb"].values())
+        if "val" not in source.split
+    ]
+    assert "cannot be reached" in loaded.missing["STS12"]
+    assert len(loaded.missing) == 7
+    assert datasets.config.HF_HUB_OFFLINE is False
+
+
+def test_every_task_has_a_data_set_under_every_protocol():
+    names = {str(name) for name in (*task_names([]), TaskName("STS-B", "dev"))}
+    for protocol, row in PROTOCOLS.items():
+        assert set(hub.HUB_SETS[protocol]) == names
+        assert set(row.pairs) == names
+
+
+# --- the real files
+
+
+@pytest.mark.data
+def test_real_pair_counts(data_folder):
+    loaded = load(data_folder, *(str(name) for name in (*task_names([]), TaskName("STS-B", "dev"))))
+    counts = {task.label: len(task.pairs()) for task in loaded.tasks}
+    assert counts == {
+        "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS-B": 1379, "SICK-R": 4927, "STS-B:dev": 1500,
+    }  # fmt: skip
+    assert set(loaded.missing) == {"STS15", "STS16"}
+    assert all(task.expected_pairs == counts[task.label] for task in loaded.tasks)
+    by_subset = {task.label: {name: len(part) for name, part in task.subsets.items()} for task in loaded.tasks}
+    assert by_subset["STS12"] == {
+        "MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399,
+    }  # fmt: skip
+    assert by_subset["STS13"] == {"FNWN": 189, "headlines": 750, "OnWN": 561}
+    assert by_subset["STS14"] == {
+        "deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750,
+    }  # fmt: skip
+    assert {task.label: task.text for task in loaded.tasks if task.name != "SICK-R"} == dict.fromkeys(
+        ["STS12", "STS13", "STS14", "STS-B", "STS-B:dev"], "as in the folder, lower-cased"
+    )
+    assert len(one(data_folder, "SICK-R", "mteb").pairs()) == 9927
+
+
+@pytest.mark.data
+def test_sentevals_own_text_is_a_fixed_point_of_the_moses_step(data_folder):
+    pairs = one(data_folder, "STS14").pairs()
+    sentences = list(dict.fromkeys(pairs.first + pairs.second))
+    assert tokenize(sentences, lower=True) == sentences
