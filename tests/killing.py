@@ -1,0 +1,32 @@
+"""For tests: a process that dies, as by a kill, at any chosen step of its writing."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+STEPS = ("rename", "replace", "fsync", "unlink", "rmdir", "open", "mkdir")
+
+
+def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
+    """Return the exit code of a forked process that does ``work`` and dies (9) after so many calls of ``STEPS``."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            left = iter(range(calls))
+            for name in STEPS:
+                setattr(os, name, _counting(getattr(os, name), left))
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _counting(function: Callable[..., Any], left: Any) -> Callable[..., Any]:
+    def call(*given: Any, **named: Any) -> Any:
+        if next(left, None) is None:
+            os._exit(9)
+        return function(*given, **named)
+
+    return call

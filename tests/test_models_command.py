@@ -1,0 +1,120 @@
+"""The commands ``models`` and ``recipes`` as a user types them."""
+
+import json
+
+import pytest
+import torch
+
+from promptcli.commands.models import method_line
+from promptcli.recipe import RECIPES, Recipe
+from promptcli.registry import SHIPPED, Entry, Registry
+
+
+@pytest.fixture
+def registry(home):
+    registry = Registry(home)
+    registry.save(
+        Entry(
+            "white",
+            RECIPES["whitening"],
+            {"mean": torch.zeros(4)},
+            {"width": 256, "on": "demo"},
+            [{"task": "sts-b", "metric": "spearman", "value": 71.5, "ci95": [70.0, 73.0]}],
+        )
+    )
+    registry.alias("w", "white")
+    return registry
+
+
+def one_line(ran, code):
+    assert ran.code == code and ran.out == ""
+    assert ran.err.startswith("promptcli: ") and ran.err.count("\n") == 1
+    return ran.err
+
+
+def test_method_line():
+    assert method_line(Recipe()) == "[X] | first-last/avg | -"
+    assert method_line(RECIPES["prompt-topk-denoised"]) == (
+        'This sentence : "[X]" means [MASK] . | last/mask | topk-tokens:200 | denoise hidden'
+    )
+
+
+def test_list_is_a_table_on_stdout(run, registry):
+    ran = run("models", "list")
+    heads, *rows = ran.out.splitlines()
+    assert heads.split() == ["name", "origin", "width", "backbone", "method", "aliases", "created"]
+    assert [row.split()[0] for row in rows] == [*SHIPPED, "white"]
+    assert "shipped" in rows[0] and "saved" in rows[-1] and " 256 " in rows[-1] and " w " in rows[-1]
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_list_json_is_one_document(run, registry):
+    listed = {row["name"]: row for row in json.loads(run("models", "list", "--json").out)}
+    white = listed["white"]
+    assert white.pop("created").endswith("+00:00")
+    assert white == {
+        "name": "white",
+        "origin": "saved",
+        "method": "[X] | first-last/avg | whitening",
+        "backbone": "mini",
+        "aliases": ["w"],
+        "width": 256,
+    }
+    assert listed["mini"]["origin"] == "shipped" and listed["mini"]["created"] is None
+
+
+def test_list_of_a_fresh_machine_writes_nothing(run, home):
+    assert [row["name"] for row in json.loads(run("models", "list", "--json").out)] == list(SHIPPED)
+    assert not home.exists()
+
+
+def test_a_damaged_entry_is_said_and_the_others_are_listed(run, registry, home):
+    (home / "models" / "white" / "recipe.json").write_text("{}")
+    ran = run("models", "list", "--json")
+    assert [row["name"] for row in json.loads(ran.out)] == list(SHIPPED)
+    assert "white" in ran.err and ran.code == 0
+    assert "recipe.json" in one_line(run("models", "show", "white"), 4)
+
+
+def test_show(run, registry):
+    shown = run("models", "show", "white").out
+    for text in ("white", "whitening", "on", "demo", "71.5", "saved", "fitted"):
+        assert text in shown
+    document = json.loads(run("models", "show", "w", "--json").out)
+    assert document["name"] == "white" and document["aliases"] == ["w"] and document["tensors"] is True
+    assert Recipe.from_dict(document["recipe"]) == RECIPES["whitening"]
+    assert document["provenance"] == {"width": 256, "on": "demo"} and document["scores"][0]["value"] == 71.5
+    assert json.loads(run("models", "show", "mini", "--json").out)["origin"] == "shipped"
+
+
+def test_remove_and_alias(run, registry):
+    assert run("models", "alias", "x", "w").code == 0
+    assert registry.aliases() == {"w": "white", "x": "white"}
+    assert run("models", "remove", "w").code == 0
+    assert registry.aliases() == {"x": "white"} and "white" in registry.names()
+    ran = run("models", "remove", "white")
+    assert (ran.code, ran.out) == (0, "") and "white" in ran.err
+    assert registry.names() == list(SHIPPED) and registry.aliases() == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("show", "whit"), 3, "mini, white"),
+        (("remove", "whit"), 3, "promptcli models list"),
+        (("remove", "mini"), 2, "shipped"),
+        (("alias", "white", "mini"), 2, "model's name"),
+        (("alias", "a/b", "mini"), 2, "no name"),
+        (("alias", "a", "whit"), 3, "mini, white"),
+    ],
+)
+def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, said):
+    assert said in one_line(run("models", *arguments), code)
+    assert registry.names() == [*SHIPPED, "white"] and registry.aliases() == {"w": "white"}
+
+
+def test_recipes(run):
+    lines = run("recipes").out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(RECIPES)
+    documents = json.loads(run("recipes", "--json").out)
+    assert {row.pop("name"): Recipe.from_dict(row) for row in documents} == RECIPES

@@ -1,0 +1,443 @@
+"""The registry on a real folder, with real processes where several write or one is killed."""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptcli import folders
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.recipe import RECIPES, Recipe
+from promptcli.registry import SHIPPED, Entry, Registry, home, portable, resolve
+from tests.killing import in_a_process_that_dies
+
+
+def fitted(name="white", fill=1.0):
+    recipe = Recipe(transforms=("whitening:2",))
+    tensors = {"whitening.mean": torch.full((3,), fill), "whitening.matrix": torch.eye(3, 2) * fill}
+    return Entry(name, recipe, tensors, {"width": 2, "on": "demo"}, [{"task": "sts-b", "value": 71.5}])
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return Registry(tmp_path / "home")
+
+
+def assert_same(left, right):
+    assert (left.name, left.recipe, left.provenance, left.scores) == (
+        right.name,
+        right.recipe,
+        right.provenance,
+        right.scores,
+    )
+    assert left.tensors.keys() == right.tensors.keys()
+    assert all(torch.equal(left.tensors[name], right.tensors[name]) for name in left.tensors)
+
+
+def test_home_is_promptcli_home_or_the_platform_folder(tmp_path):
+    assert home({"PROMPTCLI_HOME": str(tmp_path)}) == tmp_path
+    assert home({"PROMPTCLI_HOME": "~/here"}) == Path.home() / "here"
+    assert home({"PROMPTCLI_HOME": ""}).name == "promptcli"
+    assert home({}).is_absolute()
+
+
+def test_saved_entry_comes_back_equal(registry):
+    registry.save(fitted())
+    assert_same(registry.load("white"), fitted())
+    assert registry.names() == [*SHIPPED, "white"]
+
+
+def test_entry_without_tensors_has_no_tensor_file(registry, tmp_path):
+    registry.save(Entry("plain", RECIPES["last-avg"]))
+    folder = tmp_path / "home" / "models" / "plain"
+    assert sorted(path.name for path in folder.iterdir()) == ["card.json", "recipe.json"]
+    assert registry.load("plain").tensors == {}
+
+
+def test_card_holds_checksums_version_and_utc_time(registry, tmp_path):
+    import datetime
+
+    import promptcli
+    from promptcli.files import sha256
+
+    registry.save(fitted())
+    folder = tmp_path / "home" / "models" / "white"
+    card = json.loads((folder / "card.json").read_text())
+    assert card["sha256"] == {name: sha256(folder / name) for name in ("recipe.json", "tensors.safetensors")}
+    assert card["promptcli"] == promptcli.__version__
+    assert datetime.datetime.fromisoformat(card["created"]).utcoffset() == datetime.timedelta(0)
+
+
+def test_a_non_contiguous_tensor_is_saved(registry):
+    registry.save(Entry("t", Recipe(), {"w": torch.arange(6.0).reshape(2, 3).T}))
+    assert torch.equal(registry.load("t").tensors["w"], torch.arange(6.0).reshape(2, 3).T)
+
+
+def test_shipped_entries_are_listed_loaded_and_not_changed(registry):
+    assert registry.load("mini") == Entry("mini", SHIPPED["mini"])
+    assert registry.card("mini").origin == "shipped"
+    for change in (
+        lambda: registry.remove("mini"),
+        lambda: registry.save(Entry("mini", Recipe()), force=True),
+        lambda: registry.add_scores("mini", [{}]),
+    ):
+        with pytest.raises(UsageError, match="shipped"):
+            change()
+    assert registry.names() == list(SHIPPED)
+
+
+def test_existing_name_is_refused_unless_forced(registry):
+    registry.save(fitted())
+    for refuse in (lambda: registry.save(fitted(fill=2.0)), lambda: registry.check_free("white")):
+        with pytest.raises(UsageError, match="--force"):
+            refuse()
+    registry.check_free("white", force=True)
+    registry.check_free("black")
+    assert_same(registry.load("white"), fitted())
+    registry.save(fitted(fill=2.0), force=True)
+    assert_same(registry.load("white"), fitted(fill=2.0))
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "ä", "a\n", "x" * 101])
+def test_bad_names_are_refused(registry, name):
+    with pytest.raises(UsageError, match="no name for a model"):
+        registry.save(Entry(name, Recipe()))
+    with pytest.raises(UsageError, match="no name for a model"):
+        registry.alias(name, "mini")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", fullmatch=True).filter(lambda name: name not in SHIPPED))
+def test_every_allowed_name_round_trips(tmp_path_factory, name):
+    registry = Registry(tmp_path_factory.mktemp("r"))
+    registry.save(Entry(name, Recipe(pooling="last/cls")))
+    assert registry.load(name).recipe == Recipe(pooling="last/cls")
+    registry.remove(name)
+    assert registry.names() == list(SHIPPED)
+
+
+def test_folder_without_card_is_no_entry_and_is_replaced(registry, tmp_path):
+    folder = tmp_path / "home" / "models" / "white"
+    folder.mkdir(parents=True)
+    (folder / "recipe.json").write_text("{}")
+    (folder / "rest").write_text("x")
+    assert registry.names() == list(SHIPPED)
+    with pytest.raises(NotFoundError):
+        registry.load("white")
+    registry.save(fitted())
+    assert_same(registry.load("white"), fitted())
+    assert not (folder / "rest").exists()
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "tensors.safetensors"])
+def test_altered_truncated_or_missing_file_is_named(registry, tmp_path, name):
+    registry.save(fitted())
+    path = tmp_path / "home" / "models" / "white" / name
+    whole = path.read_bytes()
+    for content in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
+        path.write_bytes(content)
+        with pytest.raises(CheckFailedError, match=name) as raised:
+            registry.load("white")
+        assert "\n" not in str(raised.value)
+    path.unlink()
+    with pytest.raises(CheckFailedError, match="missing"):
+        registry.load("white")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"created": 1', '{"sha256": {}}'])
+def test_damaged_card_is_named_and_the_entry_can_be_removed(registry, tmp_path, content):
+    registry.save(fitted())
+    (tmp_path / "home" / "models" / "white" / "card.json").write_text(content)
+    with pytest.raises(CheckFailedError, match=r"card\.json"):
+        registry.load("white")
+    registry.remove("white")
+    assert registry.names() == list(SHIPPED)
+
+
+def test_unknown_name_lists_the_names(registry):
+    registry.save(fitted())
+    for call in (registry.load, registry.card, registry.remove, lambda name: registry.add_scores(name, [])):
+        with pytest.raises(NotFoundError, match=r"mini, white.*promptcli models list"):
+            call("whit")
+
+
+def test_aliases(registry):
+    registry.save(fitted())
+    registry.alias("w", "white")
+    registry.alias("v", "w")  # an alias of an alias is one of the entry
+    registry.alias("m", "mini")
+    assert registry.aliases() == {"w": "white", "v": "white", "m": "mini"}
+    assert_same(registry.load("v"), fitted())
+    registry.add_scores("w", [{"task": "x"}])
+    assert registry.load("white").scores[-1] == {"task": "x"}
+    with pytest.raises(NotFoundError):
+        registry.alias("u", "nothing")
+    for taken in ("white", "mini"):
+        with pytest.raises(UsageError, match="model's name"):
+            registry.alias(taken, "mini")
+    with pytest.raises(UsageError, match="alias"):
+        registry.save(fitted("w"), force=True)
+    registry.alias("m", "white")
+    assert registry.aliases()["m"] == "white"
+
+
+def test_remove_of_an_alias_leaves_the_entry_and_of_an_entry_takes_its_aliases(registry):
+    registry.save(fitted())
+    for alias in ("a", "b"):
+        registry.alias(alias, "white")
+    registry.alias("m", "mini")
+    registry.remove("a")
+    assert registry.aliases() == {"b": "white", "m": "mini"}
+    assert_same(registry.load("white"), fitted())
+    registry.remove("white")
+    assert registry.aliases() == {"m": "mini"}
+    assert registry.names() == list(SHIPPED)
+
+
+def test_damaged_aliases_are_said(registry, tmp_path):
+    registry.save(fitted())
+    for content in ("[", "[1]"):
+        (tmp_path / "home" / "aliases.json").write_text(content)
+        with pytest.raises(CheckFailedError, match=r"aliases\.json"):
+            registry.load("white")
+
+
+def test_failed_save_leaves_nothing_and_keeps_the_old(registry, tmp_path, monkeypatch):
+    registry.save(fitted())
+    bad = Entry("white", Recipe(), {}, {"not": object()})
+    with pytest.raises(TypeError):
+        registry.save(bad, force=True)
+    assert_same(registry.load("white"), fitted())
+    assert [path.name for path in (tmp_path / "home" / "models").iterdir()] == ["white"]
+
+
+def test_reading_needs_no_writable_home(tmp_path):
+    registry = Registry(tmp_path / "nowhere")
+    assert registry.names() == list(SHIPPED)
+    assert registry.load("mini").recipe == SHIPPED["mini"]
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_lock_held_too_long_is_said(registry, tmp_path, monkeypatch):
+    from filelock import FileLock
+
+    registry.save(fitted())
+    monkeypatch.setattr(folders, "PATIENCE", 0.05)
+    with FileLock(tmp_path / "home" / ".lock"), pytest.raises(PromptcliError, match="another process"):
+        registry.add_scores("white", [{}])
+
+
+# Several processes
+
+
+def _save_ten(path, letter, barrier):
+    registry = Registry(path)
+    barrier.wait()
+    for number in range(10):
+        registry.save(fitted(f"{letter}{number}"))
+
+
+def _add_twenty(path, letter, barrier):
+    registry = Registry(path)
+    barrier.wait()
+    for number in range(20):
+        registry.add_scores("white", [{"by": letter, "number": number}])
+
+
+def _alias_ten(path, letter, barrier):
+    registry = Registry(path)
+    barrier.wait()
+    for number in range(10):
+        registry.alias(f"{letter}{number}", "white")
+
+
+def _replace_ten(path, letter, barrier):
+    registry = Registry(path)
+    barrier.wait()
+    for number in range(10):
+        registry.save(fitted(fill=float(number)), force=True)
+
+
+def _read_often(path, letter, barrier):
+    registry = Registry(path)
+    barrier.wait()
+    for _ in range(30):
+        entry = registry.load("white")
+        values = {float(entry.tensors["whitening.mean"][0]), float(entry.tensors["whitening.matrix"][0, 0])}
+        assert len(values) == 1, "a mixture of two saves"
+        assert registry.names() == [*SHIPPED, "white"]
+
+
+def at_once(path, *works):
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(len(works))
+    processes = [
+        context.Process(target=work, args=(path, letter, barrier)) for letter, work in zip("ab", works, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * len(works)
+
+
+def test_two_processes_that_save_lose_nothing(registry, tmp_path):
+    at_once(tmp_path / "home", _save_ten, _save_ten)
+    names = [f"{letter}{number}" for letter in "ab" for number in range(10)]
+    assert registry.names() == [*SHIPPED, *names]
+    for name in names:
+        assert_same(registry.load(name), fitted(name))
+
+
+def test_two_processes_that_add_scores_and_aliases_lose_nothing(registry, tmp_path):
+    registry.save(fitted())
+    at_once(tmp_path / "home", _add_twenty, _add_twenty)
+    added = [(score["by"], score["number"]) for score in registry.load("white").scores[1:]]
+    assert sorted(added) == [(letter, number) for letter in "ab" for number in range(20)]
+    at_once(tmp_path / "home", _alias_ten, _alias_ten)
+    assert len(registry.aliases()) == 20
+
+
+def test_reader_never_sees_a_mixture(registry, tmp_path):
+    registry.save(fitted())
+    at_once(tmp_path / "home", _replace_ten, _read_often)
+
+
+# A process killed at any step
+
+
+def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
+    codes, fills = [], []
+    for step in range(100):
+        path = tmp_path / str(step)
+        registry = Registry(path)
+        registry.save(fitted())
+        codes.append(in_a_process_that_dies(step, lambda: Registry(path).save(fitted(fill=2.0), force=True)))  # noqa: B023
+        assert registry.names() == [*SHIPPED, "white"]
+        fills.append(float(registry.load("white").tensors["whitening.mean"][0]))
+        registry.save(fitted(fill=3.0), force=True)
+        assert [entry.name for entry in (path / "models").iterdir()] == ["white"], "a killed process's rest is swept"
+        if codes[-1] == 0:
+            break
+    assert codes[-1] == 0 and len(codes) > 20 and set(codes[:-1]) == {9}
+    assert fills == sorted(fills) and set(fills) == {1.0, 2.0}
+
+
+def test_entry_moved_away_by_a_killed_process_is_put_back(registry, tmp_path):
+    registry.save(fitted())
+    models = tmp_path / "home" / "models"
+    os.rename(models / "white", models / ".white.old")
+    assert registry.names() == [*SHIPPED, "white"]
+    assert_same(registry.load("white"), fitted())
+
+
+# What a choice means
+
+
+def test_nothing_given_is_the_shipped_default(registry):
+    assert resolve(registry, model=None, recipe=None, changes={}) == Entry("mini", SHIPPED["mini"])
+
+
+def test_changes_start_from_the_default_entry_or_from_the_plain_recipe(registry, monkeypatch):
+    monkeypatch.setitem(SHIPPED, "mini", Recipe(prompt='"[X]" means [MASK].', pooling="last/mask"))
+
+    def of(**changes):
+        return resolve(registry, model=None, recipe=None, changes=changes).recipe
+
+    assert of(max_length=32) == SHIPPED["mini"].replace(max_length=32)
+    assert of(denoise="hidden") == SHIPPED["mini"].replace(denoise="hidden")
+    assert of(pooling="last/cls") == Recipe(pooling="last/cls")
+    assert of(backbone="other") == Recipe(backbone="other")
+    assert of(prompt="[X] is [MASK]") == Recipe(prompt="[X] is [MASK]")
+
+
+def test_model_and_recipe_exclude_each_other(registry):
+    with pytest.raises(UsageError, match="exclude"):
+        resolve(registry, model="mini", recipe="last-avg", changes={})
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_named_recipe(registry, name):
+    entry = resolve(registry, model=None, recipe=name, changes={})
+    assert (entry.name, entry.recipe) == (name, RECIPES[name])
+
+
+def test_recipe_as_text_and_as_file(registry, tmp_path):
+    recipe = RECIPES["prompt-denoised"].replace(max_length=64)
+    toml = 'prompt = "[X] is [MASK]"\npooling = "last/mask"'
+    (tmp_path / "mine.json").write_text(recipe.to_json())
+    (tmp_path / "a=b.toml").write_text(toml)
+
+    def of(text):
+        return resolve(registry, model=None, recipe=text, changes={})
+
+    assert of(recipe.to_json()).recipe == recipe
+    assert of("  " + recipe.to_json()).recipe == recipe
+    assert of(toml).recipe == Recipe(prompt="[X] is [MASK]", pooling="last/mask")
+    assert of(str(tmp_path / "mine.json")) == Entry("mine", recipe)
+    assert of(str(tmp_path / "a=b.toml")).recipe == Recipe(prompt="[X] is [MASK]", pooling="last/mask")
+    assert of("pooling = 'last/cls'" + " " * 5000).recipe.pooling == "last/cls"
+
+
+@pytest.mark.parametrize(
+    "text", ["last", "", "no.toml", "no.json", "x" * 5000, "{", "pooling = last", "colour = 'red'"]
+)
+def test_unknown_recipe_is_one_line(registry, text):
+    with pytest.raises(UsageError):
+        resolve(registry, model=None, recipe=text, changes={})
+
+
+def test_unknown_recipe_lists_the_valid_names(registry):
+    with pytest.raises(UsageError, match=r"static-avg.*prompt-topk-denoised.*JSON or TOML"):
+        resolve(registry, model=None, recipe="sttic-avg", changes={})
+
+
+def test_recipe_file_that_is_no_text(registry, tmp_path):
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot be read"):
+        resolve(registry, model=None, recipe=str(tmp_path / "bad.toml"), changes={})
+
+
+def test_model_and_changes(registry):
+    registry.save(Entry("plain", RECIPES["last-avg"], {}, {}, [{"task": "x"}]))
+    registry.alias("p", "plain")
+    assert resolve(registry, model="p", recipe=None, changes={}) == registry.load("plain")
+    changed = resolve(registry, model="p", recipe=None, changes={"pooling": "last/cls"})
+    assert changed.recipe == Recipe(pooling="last/cls")
+    assert changed.scores == [] and changed.name not in registry.names()
+    with pytest.raises(NotFoundError, match="promptcli models list"):
+        resolve(registry, model="q", recipe=None, changes={})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"backbone": "x"}, {"pooling": "last/avg"}, {"transforms": ()}, {"prompt": "[X] !"}, {"denoise": "hidden"}],
+)
+def test_fitted_numbers_forbid_another_recipe(registry, changes):
+    registry.save(fitted())
+    with pytest.raises(UsageError, match=next(iter(changes))):
+        resolve(registry, model="white", recipe=None, changes=changes)
+
+
+def test_fitted_numbers_allow_what_they_do_not_depend_on(registry):
+    registry.save(fitted())
+    same = {"pooling": fitted().recipe.pooling, "backbone": "mini"}
+    assert resolve(registry, model="white", recipe=None, changes=same).name == "white"
+    shorter = resolve(registry, model="white", recipe=None, changes={"max_length": 32})
+    assert shorter.recipe.max_length == 32 and shorter.tensors.keys() == fitted().tensors.keys()
+
+
+def test_local_backbone_becomes_absolute_and_a_shipped_name_stays(registry, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert", "mini"):
+        (tmp_path / name).mkdir()
+    assert portable(Recipe(backbone="bert")).backbone == str(tmp_path / "bert")
+    assert portable(Recipe(backbone="mini")).backbone == "mini"
+    assert portable(Recipe(backbone="org/bert")).backbone == "org/bert"
+    registry.save(Entry("local", Recipe(backbone="./bert")))
+    assert registry.load("local").recipe.backbone == str(tmp_path / "bert")
