@@ -1,0 +1,194 @@
+"""SentenceIndex: cosine search over unit vectors under FAISS. Knows nothing of encoders or of an index's folder."""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.index.factory import check_training, faiss, make, reason
+from promptcli.index.recall import NEIGHBOURS, Recall, recall, sample
+from promptcli.index.rows import Floats, Hit, Ids, Rows, check_counts, unit_rows
+
+RowNumbers = NDArray[np.int64]
+
+#: Candidates fetched beyond k from an exact index: FAISS breaks ties at the end of its list as it likes.
+_MARGIN = 16
+#: Two float32 scores of one pair of unit vectors, computed in different batches, differ by less.
+_ROUNDING = 2e-6
+#: More lists of an inverted file are searched until recall@10 is this high, or grows by less than ``_WORTHWHILE``.
+_RECALL_WANTED, _WORTHWHILE = 0.95, 0.005
+
+
+def set_threads(threads: int) -> None:
+    """Let FAISS use that many processor threads."""
+    faiss.omp_set_num_threads(threads)
+
+
+class SentenceIndex:
+    """n vectors of width d with their ids and texts.
+
+    Attributes:
+        factory: FAISS's description of the index.
+        recall: recall@10 as measured at the build; None for an exact index.
+        zero_rows: Rows of the last ``build`` or ``add`` whose vector is zero; their score is 0 for every query.
+    """
+
+    def __init__(self, index: Any, rows: Rows, factory: str, recall: Recall | None) -> None:
+        self._index, self._rows = index, rows
+        self.factory, self.recall = factory, recall
+        self.zero_rows: list[int] = []
+
+    @classmethod
+    def build(cls, vectors: Floats, ids: Ids, texts: Sequence[str] | None, factory: str = "Flat") -> "SentenceIndex":
+        """Index vectors; an approximate index is trained on them and its recall@10 measured.
+
+        Args:
+            vectors: (n, d); scaled to length 1 here.
+            ids: n, row numbers or texts.
+            texts: n, or None.
+            factory: FAISS factory string; ``Flat`` is exact.
+
+        Raises:
+            UsageError: a factory that FAISS does not make for inner products, too few vectors to train it, or a
+                vector that is not finite.
+        """
+        check_counts(vectors, ids, texts)
+        units, zeros = unit_rows(vectors)
+        index = make(factory, units.shape[1])
+        check_training(index, len(units), factory)
+        try:
+            if not index.is_trained:
+                index.train(units)
+            index.add(units)
+            made = cls(index, Rows.of(ids, texts), factory, None)
+            if not made.exact:
+                made.recall = made._tune(units)
+        except (RuntimeError, MemoryError) as error:
+            raise UsageError(f"factory {factory!r} does not index {units.shape} vectors: {reason(error)}") from None
+        made.zero_rows = zeros
+        return made
+
+    @property
+    def rows(self) -> int:
+        """Number of vectors, n."""
+        return int(self._index.ntotal)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector, d."""
+        return int(self._index.d)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the rows have texts."""
+        return self._rows.has_texts
+
+    @property
+    def exact(self) -> bool:
+        """Whether every vector is compared, in full precision."""
+        return type(faiss.downcast_index(self._index)) in (faiss.IndexFlat, faiss.IndexFlatIP)
+
+    def add(self, vectors: Floats, ids: Ids, texts: Sequence[str] | None) -> None:
+        """Append m vectors; row numbers as ids go on from the last row.
+
+        Args:
+            vectors: (m, d).
+            ids: m, row numbers from 0 or texts.
+            texts: m; None exactly where the index has none.
+
+        Raises:
+            UsageError: another width, texts on one side only, or a vector that is not finite.
+        """
+        check_counts(vectors, ids, texts)
+        if vectors.shape[1] != self.width:
+            raise UsageError(f"vectors of width {vectors.shape[1]} do not go into an index of width {self.width}")
+        rows = self._rows.extended(ids, texts)
+        units, zeros = unit_rows(vectors)
+        before = self.rows
+        try:
+            self._index.add(units)
+        except RuntimeError as error:
+            raise UsageError(f"an index of factory {self.factory!r} takes no more rows: {reason(error)}") from None
+        self._rows = rows
+        self.zero_rows = [before + row for row in zeros]
+
+    def search(self, queries: Floats, k: int = 10) -> list[list[Hit]]:
+        """Return the k nearest rows of each of q queries, best first; all n where k is larger, never a non-row.
+
+        Equal scores stand in the order of the rows, whatever the batch. An approximate index may return fewer.
+
+        Args:
+            queries: (q, d); scaled to length 1 here.
+            k: At least 1.
+
+        Raises:
+            UsageError: another width, k below 1, or a query that is not finite.
+        """
+        if k < 1:
+            raise UsageError(f"k is {k}; give at least 1")
+        if queries.ndim != 2 or queries.shape[1] != self.width:
+            raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
+        units, _ = unit_rows(queries, "query")
+        k = min(k, self.rows)
+        found = self._search_exactly(units, k) if self.exact else self._search_roughly(units, k)
+        return [self._rows.hits(rows, scores) for rows, scores in found]
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write FAISS's file under ``name``, and ids and texts, into a folder."""
+        try:
+            faiss.write_index(self._index, str(folder / name))
+        except RuntimeError as error:
+            for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                if os.strerror(code) in str(error):
+                    raise OSError(code, os.strerror(code), str(folder / name)) from None
+            raise PromptcliError(f"{folder / name} could not be written: {reason(error)}") from None
+        self._rows.write(folder)
+
+    @classmethod
+    def read(cls, folder: Path, name: str, factory: str, recall: Recall | None) -> "SentenceIndex":
+        """Read what ``write`` wrote; the caller knows that the files are whole."""
+        return cls(faiss.read_index(str(folder / name)), Rows.read(folder), factory, recall)
+
+    def _search_roughly(self, units: Floats, k: int) -> list[tuple[RowNumbers, Floats]]:
+        found = []
+        for scores, rows in zip(*self._index.search(units, k), strict=True):
+            order = np.lexsort((rows, -scores))
+            order = order[rows[order] >= 0]  # -1 is FAISS's "no hit"
+            found.append((rows[order], scores[order]))
+        return found
+
+    def _search_exactly(self, units: Floats, k: int) -> list[tuple[RowNumbers, Floats]]:
+        """Fetch some more than k, score them anew in a way that does not depend on the batch, and cut at k."""
+        found = []
+        for query, scores, rows in zip(units, *self._index.search(units, min(self.rows, k + _MARGIN)), strict=True):
+            while len(rows) < self.rows and scores[k - 1] - scores[-1] < _ROUNDING:  # ties go beyond what was fetched
+                scores, rows = (part[0] for part in self._index.search(query[None], min(self.rows, 2 * len(rows))))
+            vectors = self._index.reconstruct_batch(rows).astype(np.float64)
+            anew = (vectors * query.astype(np.float64)).sum(axis=1).astype(np.float32)
+            order = np.lexsort((rows, -anew))[:k]
+            found.append((rows[order], anew[order]))
+        return found
+
+    def _tune(self, units: Floats) -> Recall:
+        """Measure recall@10; search more lists of an inverted file while that is low and it helps."""
+        asked = sample(len(units))
+        fetched = min(len(units), NEIGHBOURS + 1)
+        _, exact = faiss.knn(units[asked], units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
+
+        def measured() -> Recall:
+            return recall(units, asked, list(exact), [rows for rows, _ in self._search_roughly(units[asked], fetched)])
+
+        now = measured()
+        lists = faiss.try_extract_index_ivf(self._index)
+        while lists is not None and now.at_10 < _RECALL_WANTED and lists.nprobe < lists.nlist:
+            before = now
+            lists.nprobe = min(lists.nlist, 2 * lists.nprobe)
+            now = measured()
+            if now.at_10 - before.at_10 < _WORTHWHILE:
+                break
+        return now

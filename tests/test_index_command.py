@@ -1,0 +1,371 @@
+"""The commands ``index build``, ``add``, ``search``, ``info`` as a user types them, on a fake encoder and on mini."""
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from promptcli.commands import common
+from promptcli.index.folder import load
+from promptcli.recipe import Recipe
+from tests.embed_fakes import FakeEncoder, vector
+
+SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "The market opens at nine."]
+
+
+class Fake(FakeEncoder):
+    def __init__(self, tensors=None, fingerprint="f" * 64):
+        super().__init__()
+        self.fingerprint = fingerprint
+        self._tensors = tensors or {}
+
+    def tensors(self):
+        return self._tensors
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Make every encoder the returned fake one, and keep what it was asked for."""
+    encoder = Fake()
+    encoder.opened = []
+
+    def open_encoder(choice, runtime, *, default_dtype="float32"):
+        encoder.opened.append((choice, default_dtype))
+        return encoder
+
+    def open_entries(entries, runtime, *, default_dtype="float32"):
+        encoder.opened.append((entries[0], default_dtype))
+        return [encoder]
+
+    monkeypatch.setattr(common, "open_encoder", open_encoder)
+    monkeypatch.setattr(common, "open_entries", open_entries)
+    return encoder
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{line}\n" for line in SENTENCES))
+    return path
+
+
+@pytest.fixture
+def built(run, fake, text, tmp_path):
+    assert run("index", "build", text, "-o", tmp_path / "idx").code == 0
+    fake.opened.clear()
+    return tmp_path / "idx"
+
+
+def lines(ran):
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def one_line(ran, code):
+    assert ran.code == code and ran.out == ""
+    assert ran.err.startswith("promptcli: ") and ran.err.count("\n") == 1
+    return ran.err
+
+
+def cosine(left, right):
+    left, right = vector(left).astype(float), vector(right).astype(float)
+    return float(left @ right / np.linalg.norm(left) / np.linalg.norm(right))
+
+
+# Build and search
+
+
+def test_search_gives_the_plain_cosines(run, built):
+    found = lines(run("index", "search", built, "A cat sits.", "--json", "-k", 3))
+    expected = sorted(((cosine("A cat sits.", text), text) for text in SENTENCES), reverse=True)[:3]
+    assert [hit["text"] for hit in found] == [text for _, text in expected]
+    np.testing.assert_allclose([hit["score"] for hit in found], [score for score, _ in expected], atol=1e-5)
+    assert all(list(hit) == ["query", "rank", "id", "text", "score"] for hit in found)
+    assert [(hit["query"], hit["rank"]) for hit in found] == [("A cat sits.", rank) for rank in (1, 2, 3)]
+    assert [hit["id"] for hit in found] == [SENTENCES.index(hit["text"]) for hit in found]
+
+
+def test_table_is_on_stdout_and_has_the_texts(run, built):
+    ran = run("index", "search", built, SENTENCES[2], "-k", 2)
+    first, _ = ran.out.splitlines()
+    assert first.split(maxsplit=3) == ["1", "1.0000", "2", SENTENCES[2]]
+    assert ran.err == ""
+
+
+def test_search_in_a_file_and_from_standard_input(run, built, text, tmp_path, monkeypatch):
+    from_file = lines(run("index", "search", built, text, "--json", "-k", 1))
+    assert [(hit["query"], hit["text"], hit["id"]) for hit in from_file] == [
+        (line, line, row) for row, line in enumerate(SENTENCES)
+    ]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
+    assert lines(run("index", "search", built, "-", "--json", "-k", 1)) == from_file
+    (tmp_path / "q.jsonl").write_text('{"question": "A cat sleeps.", "id": "q1"}\n')
+    ran = run("index", "search", built, tmp_path / "q.jsonl", "--text-field", "question", "-k", 1)
+    assert ran.out.splitlines()[0] == "query: A cat sleeps."
+
+
+def test_min_score_and_k(run, built):
+    found = lines(run("index", "search", built, SENTENCES[0], "--json", "--min-score", 0.99, "-k", 1000))
+    assert [hit["id"] for hit in found] == [0]
+    ran = run("index", "search", built, SENTENCES[0], "--min-score", 1.5)
+    assert (ran.code, ran.out) == (0, "") and "no answer" in ran.err
+    assert len(lines(run("index", "search", built, SENTENCES[0], "--json", "-k", 1000))) == 4
+    assert run("index", "search", built, "x", "-k", 0).code == 2
+
+
+def test_ids_and_texts_of_a_table_come_back(run, fake, tmp_path):
+    (tmp_path / "in.csv").write_text('key,body\na1,"One, two"\nb2,Three\n')
+    done = run("index", "build", tmp_path / "in.csv", "--text-field", "body", "--id-field", "key", "-o", tmp_path / "i")
+    assert done.code == 0
+    best = lines(run("index", "search", tmp_path / "i", "Three", "--json"))[0]
+    assert (best["id"], best["text"]) == ("b2", "Three")
+
+
+def test_control_characters_do_not_reach_the_terminal(run, fake, tmp_path):
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "red \x1b[31m\nnext"}) + "\n")
+    run("index", "build", tmp_path / "in.jsonl", "-o", tmp_path / "i")
+    ran = run("index", "search", tmp_path / "i", "x")
+    assert "\x1b" not in ran.out and ran.out.count("\n") == 1
+
+
+def test_the_encoder_is_made_again_from_the_index(run, built, fake):
+    run("index", "search", built, "x")
+    entry, dtype = fake.opened[0]
+    assert (entry.recipe, entry.tensors, dtype) == (fake.recipe, {}, "float32")
+    fake.fingerprint = "e" * 64
+    said = one_line(run("index", "search", built, "x"), 4)
+    assert "f" * 12 in said and "e" * 12 in said
+
+
+def test_an_index_of_a_fitted_entry_remembers_its_name(run, fake, text, tmp_path, home):
+    import torch
+
+    from promptcli.registry import Entry, Registry
+
+    registry = Registry(home)
+    registry.save(Entry("white", Recipe(max_length=16), {"mean": torch.ones(2)}))
+    registry.alias("w", "white")
+    fake._tensors = {"mean": torch.ones(2)}
+    assert run("index", "build", text, "-m", "w", "-o", tmp_path / "i").code == 0
+    assert load(tmp_path / "i").origin.model == "white"
+    fake.opened.clear()
+    run("index", "search", tmp_path / "i", "x")
+    assert torch.equal(fake.opened[0][0].tensors["mean"], torch.ones(2))
+    registry.remove("white")
+    assert "white" in one_line(run("index", "search", tmp_path / "i", "x"), 3)
+
+
+def test_blank_and_cut_lines_are_said(run, fake, tmp_path):
+    (tmp_path / "in.txt").write_text("one\n\n" + "word " * 20 + "\n")
+    ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i")
+    assert "1 of 3 lines are blank" in ran.err and "1 of 3 sentences were longer" in ran.err
+    assert load(tmp_path / "i").index.rows == 3
+    assert run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "j", "-q").err == ""
+
+
+def test_factory_prints_its_recall(run, fake, tmp_path):
+    (tmp_path / "in.txt").write_text("".join(f"sentence {number}\n" for number in range(300)))
+    ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i", "--factory", "HNSW16")
+    assert "recall@10 " in ran.out and "300 rows" in ran.out
+    document = json.loads(run("index", "info", tmp_path / "i", "--json").out)
+    assert document["recall"]["at_10"] > 0.9 and document["factory"] == "HNSW16"
+    for factory, said in (("Nonsense", "Nonsense"), ("IVF64,Flat", "needs 2496 vectors")):
+        ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "j", "--factory", factory)
+        assert said in one_line(ran, 2) and not (tmp_path / "j").exists()
+
+
+def test_build_and_info_show_the_same(run, fake, text, tmp_path):
+    ran = run("index", "build", text, "-o", tmp_path / "i", "--json")
+    assert json.loads(ran.out) == json.loads(run("index", "info", tmp_path / "i", "--json").out)
+    shown = run("index", "info", tmp_path / "i").out
+    for said in ("4 of 8 numbers", "Flat (exact)", "f" * 12, "first-last/avg"):
+        assert said in shown
+
+
+def test_an_index_is_replaced_only_by_force(run, built, text, fake):
+    assert "--force" in one_line(run("index", "build", text, "-o", built), 2)
+    assert fake.opened == [], "said before the work"
+    assert run("index", "build", text, "-o", built, "--force").code == 0
+    (built / "notes").write_text("mine")
+    assert "notes" in one_line(run("index", "build", text, "-o", built, "--force"), 2)
+
+
+@pytest.mark.parametrize("name", ["index.faiss", "ids.parquet", "texts.parquet", "index.json"])
+def test_damage_is_one_line(run, built, name):
+    path = built / name
+    path.write_bytes(path.read_bytes()[:-20])
+    for arguments in (("search", built, "x"), ("info", built), ("add", built, built.parent / "in.txt")):
+        assert name in one_line(run("index", *arguments), 4)
+
+
+def test_mistakes_are_one_line_with_their_code(run, built, tmp_path, text, fake):
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    for arguments, code, said in (
+        (("build", tmp_path / "none.txt", "-o", tmp_path / "i"), 3, "none.txt"),
+        (("build", tmp_path, "-o", tmp_path / "i"), 2, "folder"),
+        (("build", tmp_path / "empty.txt", "-o", tmp_path / "i"), 2, "empty"),
+        (("build", tmp_path / "latin.txt", "-o", tmp_path / "i"), 2, "UTF-8"),
+        (("build", text, "-o", tmp_path / "i", "--texts", text), 2, "--texts"),
+        (("build", text, "-o", text), 2, "is a file"),
+        (("search", tmp_path / "none", "x"), 3, "index build"),
+        (("search", built, " "), 2, "empty"),
+        (("search", built, tmp_path / "latin.txt"), 2, "UTF-8"),
+        (("add", tmp_path / "none", text), 3, "index build"),
+        (("add", built, tmp_path / "none.txt"), 3, "none.txt"),
+        (("info", tmp_path), 3, "no index"),
+    ):
+        assert said in one_line(run("index", *arguments), code)
+    assert not (tmp_path / "i").exists()
+    assert load(built).index.rows == 4
+
+
+# Stored vectors
+
+
+def embedded(run, text, name, *options):
+    target = text.with_name(name)
+    assert run("embed", text, "-o", target, *options).code == 0
+    return target
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.safetensors", "v.parquet", "v.jsonl"])
+def test_stored_vectors_are_not_encoded_again(run, fake, text, tmp_path, name):
+    stored = embedded(run, text, name)
+    fake.opened.clear()
+    fake.calls.clear()
+    texts = ["--texts", text] if name in ("v.npy", "v.safetensors") else []
+    assert run("index", "build", stored, "-o", tmp_path / "i", *texts).code == 0
+    assert fake.opened == [] and fake.calls == [], "no encoder is needed"
+    run("index", "build", text, "-o", tmp_path / "j")
+    hits = [lines(run("index", "search", tmp_path / index, SENTENCES[1], "--json")) for index in "ij"]
+    assert hits[0] == hits[1]
+
+
+def test_stored_vectors_without_texts(run, fake, text, tmp_path):
+    stored = embedded(run, text, "v.npy")
+    assert run("index", "build", stored, "-o", tmp_path / "i").code == 0
+    found = lines(run("index", "search", tmp_path / "i", SENTENCES[1], "--json", "-k", 1))
+    assert (found[0]["id"], found[0]["text"]) == (1, None)
+    assert run("index", "search", tmp_path / "i", SENTENCES[1], "-k", 1).out.split() == ["1", "1.0000", "1"]
+
+
+def test_texts_must_be_the_ones_that_were_embedded(run, fake, text, tmp_path):
+    stored = embedded(run, text, "v.npy")
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().upper())
+    assert "sha256" in one_line(run("index", "build", stored, "--texts", other, "-o", tmp_path / "i"), 4)
+    other.write_text("one\n")
+    assert "1 sentences" in one_line(run("index", "build", stored, "--texts", other, "-o", tmp_path / "i"), 2)
+    parquet = embedded(run, text, "v.parquet")
+    assert "leave out" in one_line(run("index", "build", parquet, "--texts", text, "-o", tmp_path / "i"), 2)
+
+
+def test_vectors_of_another_encoder_are_refused(run, built, fake, text):
+    fake.fingerprint = "e" * 64
+    stored = embedded(run, text, "other.parquet")
+    fake.fingerprint = "f" * 64
+    for arguments in (("add", built, stored), ("search", built, stored)):
+        said = one_line(run("index", *arguments), 2)
+        assert "e" * 12 in said and "f" * 12 in said
+    said = one_line(run("index", "build", stored, "-m", "mini", "-o", text.parent / "i"), 2)
+    assert "e" * 12 in said and "f" * 12 in said
+    assert load(built).index.rows == 4
+
+
+def test_vectors_without_a_manifest_need_the_name_of_their_encoder(run, built, fake, text, tmp_path):
+    stored = embedded(run, text, "v.npy")
+    bare = tmp_path / "bare.npy"
+    shutil.copy(stored, bare)
+    for arguments in (("build", bare, "-o", tmp_path / "i"), ("add", built, bare), ("search", built, bare)):
+        assert "no manifest" in one_line(run("index", *arguments), 2)
+    assert run("index", "build", bare, "-m", "mini", "-o", tmp_path / "i").code == 0
+    assert load(tmp_path / "i").origin.fingerprint == "f" * 64
+    np.save(bare, np.ones((3, 5), np.float32))
+    assert "width 5" in one_line(run("index", "build", bare, "-m", "mini", "-o", tmp_path / "j"), 2)
+
+
+def test_not_a_number_and_zero_vectors(run, fake, text, tmp_path):
+    matrix = np.stack([vector(line) for line in SENTENCES])
+    matrix[1] = 0
+    np.save(tmp_path / "v.npy", matrix)
+    ran = run("index", "build", tmp_path / "v.npy", "-m", "mini", "-o", tmp_path / "i")
+    assert ran.code == 0 and "row 1: the vector is zero" in ran.err
+    matrix[2] = np.nan
+    np.save(tmp_path / "v.npy", matrix)
+    assert "row 2" in one_line(run("index", "build", tmp_path / "v.npy", "-m", "mini", "-o", tmp_path / "j"), 2)
+    assert not (tmp_path / "j").exists()
+
+
+def test_search_by_stored_vectors_needs_no_encoder(run, built, fake, text):
+    stored = embedded(run, text, "v.jsonl")
+    fake.opened.clear()
+    found = lines(run("index", "search", built, stored, "--json", "-k", 1))
+    assert [(hit["query"], hit["text"]) for hit in found] == [(line, line) for line in SENTENCES]
+    assert fake.opened == []
+
+
+# Add
+
+
+def test_add_sentences_and_vectors(run, built, fake, tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("Birds sing.\nSnow melts.\n")
+    ran = run("index", "add", built, more)
+    assert ran.code == 0 and "6 of 8 numbers" in ran.out
+    assert fake.opened[0][0].recipe == fake.recipe
+    stored = embedded(run, more, "more.parquet")
+    assert json.loads(run("index", "add", built, stored, "--json").out)["rows"] == 8
+    found = lines(run("index", "search", built, "Snow melts.", "--json", "-k", 2))
+    assert [(hit["id"], hit["text"]) for hit in found] == [(5, "Snow melts."), (7, "Snow melts.")]
+
+
+def test_add_that_cannot_be_leaves_the_index_as_it_was(run, built, fake, text, tmp_path):
+    before = {path.name: path.read_bytes() for path in built.iterdir()}
+    stored = embedded(run, text, "v.npy")
+    assert "has texts" in one_line(run("index", "add", built, stored), 2)
+    assert {path.name: path.read_bytes() for path in built.iterdir()} == before
+    assert run("index", "add", built, stored, "--texts", text).code == 0
+    assert load(built).index.rows == 8
+
+
+# The real thing
+
+
+def test_mini_finds_the_paraphrase(run, tmp_path):
+    import promptcli
+
+    demo = Path(promptcli.__file__).parent / "shipped" / "demo" / "sentences.txt"
+    assert run("index", "build", demo, "-o", tmp_path / "i", "-r", "first-last-avg", "-q").code == 0
+    found = lines(run("index", "search", tmp_path / "i", "The bakery starts its work before the sun is up.", "--json"))
+    assert found[0]["text"] == "The bakery starts work early, long before the sun is up."
+    stored = tmp_path / "v.parquet"
+    assert run("embed", demo, "-o", stored, "-r", "first-last-avg").code == 0
+    assert json.loads(run("index", "add", tmp_path / "i", stored, "--json").out)["rows"] == 2 * found_rows(demo)
+    assert "cannot be compared" in one_line(
+        run("index", "build", stored, "-r", "static-avg", "-o", tmp_path / "j", "-q"), 2
+    )
+
+
+def found_rows(path):
+    return len(path.read_text().splitlines())
+
+
+def test_a_local_backbone_is_found_from_another_folder(run, tiny_folder, text, tmp_path, monkeypatch):
+    shutil.copytree(tiny_folder("bert"), tmp_path / "bert")
+    monkeypatch.chdir(tmp_path)
+    assert run("index", "build", text, "--backbone", "bert", "-o", "i").code == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(lines(run("index", "search", "../i", "x", "--json"))) == 4
+
+
+def test_a_fitted_model_end_to_end(run, text, tmp_path):
+    assert run("fit", "-r", "first-last-tfidf", "--on", "demo", "--name", "white").code == 0
+    assert run("index", "build", text, "-m", "white", "--max-length", 32, "-o", tmp_path / "i").code == 0
+    found = lines(run("index", "search", tmp_path / "i", SENTENCES[3], "--json", "-k", 1))
+    assert found[0]["id"] == 3 and found[0]["score"] > 0.999
