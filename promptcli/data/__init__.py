@@ -1,0 +1,1 @@
+"""Readers of text, of pairs and of the STS formats."""

@@ -1,0 +1,196 @@
+"""Readers of rows with named fields (JSONL, CSV, TSV, Parquet) as records. Knows nothing of extensions or hashes."""
+
+import csv
+import json
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from promptcli.data.lines import LONGEST_LINE, strip_ending
+from promptcli.errors import UsageError
+
+#: Field names that hold the sentence where none is chosen, best first.
+TEXT_FIELDS = ("text", "sentence")
+#: The field that holds the id where none is chosen.
+ID_FIELD = "id"
+
+#: Rows of a Parquet file held at once.
+_PARQUET_ROWS = 4096
+
+Lines = Iterator[tuple[int, str]]
+
+
+class Record(NamedTuple):
+    """One sentence of a source.
+
+    ``id`` is the row number where the source has no ids; an id from a field is always text.
+    """
+
+    row: int
+    id: int | str
+    text: str
+
+
+class Fields(NamedTuple):
+    """The fields asked for; None means: choose by name."""
+
+    text: str | None = None
+    id: str | None = None
+
+    def choose(self, columns: Sequence[str], name: str) -> tuple[str, str | None]:
+        """Return the sentence's column and the id's column (or None) among ``columns``.
+
+        Raises:
+            UsageError: a field that is not there, or no column that is plainly the sentence.
+        """
+        listed = ", ".join(columns)
+        for option, given in (("--text-field", self.text), ("--id-field", self.id)):
+            if given is not None and list(columns).count(given) != 1:
+                raise UsageError(f"{name}: {option} {given!r} is not one of its columns once; columns: {listed}")
+        identifier = self.id or (ID_FIELD if ID_FIELD in columns and self.text != ID_FIELD else None)
+        if self.text is not None:
+            return self.text, identifier
+        for usual in TEXT_FIELDS:
+            if list(columns).count(usual) == 1:
+                return usual, identifier
+        others = [column for column in columns if column != identifier]
+        if len(others) != 1:
+            raise UsageError(f"{name}: no column 'text' or 'sentence'; choose one with --text-field; columns: {listed}")
+        return others[0], identifier
+
+
+def read_jsonl(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
+    """Yield the objects of JSON lines; a blank line is an empty sentence, and its id is empty too.
+
+    Raises:
+        UsageError: a line that is no JSON object, lacks a field or holds a wrong value; with the line number.
+    """
+    blanks = 0
+    chosen: tuple[str, str | None] | None = None
+    row = -1
+    for row, (number, line) in enumerate(lines):
+        where = f"{name}: line {number}"
+        if not line.strip():
+            if chosen is None:  # whether there are ids shows only in the first object
+                blanks += 1
+            else:
+                yield Record(row, row if chosen[1] is None else "", "")
+            continue
+        values = _json_object(line, where)
+        if chosen is None:
+            chosen = fields.choose(list(values), where)
+            yield from (Record(blank, blank if chosen[1] is None else "", "") for blank in range(blanks))
+        text, identifier = chosen
+        found = row if identifier is None else id_text(_value(values, identifier, where), identifier, where)
+        yield Record(row, found, _sentence(_value(values, text, where), text, where))
+    if chosen is None:
+        yield from (Record(blank, blank, "") for blank in range(blanks))
+
+
+def read_csv(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
+    """Yield the rows of comma-separated values under a header; quotes as in RFC 4180, also around line ends.
+
+    Raises:
+        UsageError: no such field, a row of another length, or broken quoting; with the line number.
+    """
+    csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
+    rows = csv.reader((line for _, line in lines), strict=True)
+    hint = "a text with commas or quotes stands in double quotes"
+    try:
+        yield from _read_rows(((rows.line_num, values) for values in rows), fields, name, hint)
+    except csv.Error as error:
+        raise UsageError(f"{name}: line {rows.line_num}: {error}; {hint}") from None
+
+
+def read_tsv(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
+    """Yield the rows of tab-separated values under a header; a quote is a character like any other, as in GLUE's files.
+
+    Raises:
+        UsageError: no such field, or a row of another length; with the line number.
+    """
+    rows = ((number, strip_ending(line).split("\t")) for number, line in lines)
+    return _read_rows(rows, fields, name, "a text holds no tabs")
+
+
+def read_parquet(path: Path, fields: Fields) -> Generator[Record, None, None]:
+    """Yield the rows of a Parquet file.
+
+    Raises:
+        UsageError: no Parquet file, no such field, or a value that is no text; with the row number from 1.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # Small pages at a time: without a buffer size a whole column chunk is read at once.
+        with pq.ParquetFile(path, buffer_size=1 << 20) as file:
+            text, identifier = fields.choose(file.schema_arrow.names, str(path))
+            columns = [text] if identifier is None else [text, identifier]
+            row = 0
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=columns):
+                texts = batch.column(text).to_pylist()
+                ids = range(row, row + len(texts)) if identifier is None else batch.column(identifier).to_pylist()
+                for value, found in zip(texts, ids, strict=True):
+                    where = f"{path}: row {row + 1}"
+                    known = row if identifier is None else id_text(found, identifier, where)
+                    yield Record(row, known, _sentence(value, text, where))
+                    row += 1
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(f"{path}: not a whole Parquet file: {error}") from None
+
+
+def id_text(value: Any, field: str, where: str) -> str:
+    """Return an id as text; ids are text or whole numbers.
+
+    Raises:
+        UsageError: any other value.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UsageError(f"{where}: {field!r} is {_shown(value)}; an id is text or a whole number")
+    return str(value)
+
+
+def _read_rows(rows: Iterator[tuple[int, list[str]]], fields: Fields, name: str, hint: str) -> Iterator[Record]:
+    for _, header in rows:
+        text, identifier = fields.choose(header, name)
+        at, id_at = header.index(text), None if identifier is None else header.index(identifier)
+        for row, (number, found) in enumerate(rows):
+            values = found if any(found) else [""] * len(header)  # a blank line keeps its row
+            if len(values) != len(header):
+                counts = f"{len(values)} columns where the header has {len(header)}"
+                raise UsageError(f"{name}: line {number}: {counts}; {hint}")
+            yield Record(row, row if id_at is None else values[id_at], values[at])
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: malformed JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f'{where}: {_shown(values)} is no JSON object; give one a line, e.g. {{"text": "..."}}')
+    return values
+
+
+def _value(values: dict[str, Any], field: str, where: str) -> Any:
+    if field not in values:
+        raise UsageError(f"{where}: no field {field!r}; its fields: {', '.join(values)}")
+    return values[field]
+
+
+def _sentence(value: Any, field: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{where}: {field!r} is {_shown(value)}; a sentence is text")
+    if "\0" in value:
+        raise UsageError(f"{where}: {field!r} holds a NUL character")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{where}: {field!r} holds half a surrogate pair at character {error.start + 1}") from None
+    return value
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else shown[:37] + "..."

@@ -1,0 +1,128 @@
+"""Sources of sentences: a file or standard input as a stream of records, row i = line i. Knows nothing of vectors."""
+
+import contextlib
+import itertools
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from promptcli import files
+from promptcli.data.lines import check_file, count_lines, open_hashed, read_lines, strip_ending
+from promptcli.data.tables import Fields, Lines, Record, read_csv, read_jsonl, read_parquet, read_tsv
+from promptcli.errors import UsageError
+
+#: The path that stands for standard input, and for standard output.
+STANDARD = Path("-")
+
+
+def read_text(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
+    """Yield one record a line.
+
+    Raises:
+        UsageError: a field is asked for; plain text has none.
+    """
+    if fields != Fields():
+        raise UsageError(f"{name} is plain text and has no fields; leave out --text-field and --id-field")
+    for row, (_, line) in enumerate(lines):
+        yield Record(row, row, strip_ending(line))
+
+
+#: The reader of each extension; anything else is read as plain text. ``.gz`` may follow any of these.
+FORMATS: dict[str, Callable[[Lines, Fields, str], Iterator[Record]]] = {
+    ".txt": read_text,
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".json": read_jsonl,
+    ".csv": read_csv,
+    ".tsv": read_tsv,
+}
+
+_HEADED = (read_csv, read_tsv)
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open source of sentences; can be walked once.
+
+    ``name`` is the path as given, or ``-``.
+    """
+
+    name: str
+    records: Iterator[Record]
+    _hash: Callable[[], str]
+    _total: Callable[[], int | None] = field(repr=False)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records
+
+    def sha256(self) -> str:
+        """Return the hex SHA-256 of the source's bytes as they came; right once the last record is out."""
+        return self._hash()
+
+    def total(self) -> int | None:
+        """Return about how many records there are, where that is cheap to know (a plain file), else None."""
+        return self._total()
+
+
+@contextlib.contextmanager
+def open_source(path: Path, fields: Fields = Fields(), *, stdin: BinaryIO | None = None) -> Iterator[Source]:  # noqa: B008
+    """Open a source and read its first record, so that a wrong file or field is known before any work is done.
+
+    Args:
+        path: A file, in the format of its extension (``FORMATS``, or Parquet), or ``-``.
+        fields: The fields of the sentence and of the id.
+        stdin: Read where the path is ``-``: JSONL if a field is asked for, else plain text.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: a folder, an empty file, no such field, or malformed content (here or while walking).
+    """
+    if _suffixes(path)[0] == ".parquet":
+        check_file(path)
+        opened = _open_parquet(path, fields)
+    else:
+        opened = _open_lines(path, fields, stdin if path == STANDARD else None)
+    with opened as source:
+        first = next(source.records, None)
+        if first is None:
+            raise UsageError(f"{_name(path)} is empty: there is nothing to encode")
+        yield Source(source.name, itertools.chain([first], source.records), source._hash, source._total)
+
+
+@contextlib.contextmanager
+def _open_lines(path: Path, fields: Fields, stdin: BinaryIO | None) -> Iterator[Source]:
+    suffix, gzipped = _suffixes(path)
+    reader = FORMATS.get(suffix, read_text)
+    if stdin is not None and fields != Fields():
+        reader = read_jsonl
+    with open_hashed(path, stdin) as raw:
+        lines = read_lines(raw, _name(path), gzipped=gzipped)
+
+        def total() -> int | None:
+            plain = stdin is None and not gzipped and stat.S_ISREG(path.stat().st_mode)  # counting would empty a pipe
+            return max(count_lines(path) - (reader in _HEADED), 0) if plain else None
+
+        yield Source(str(path), reader(lines, fields, _name(path)), raw.sha256, total)
+
+
+@contextlib.contextmanager
+def _open_parquet(path: Path, fields: Fields) -> Iterator[Source]:
+    def total() -> int:
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(path).num_rows)
+
+    with contextlib.closing(read_parquet(path, fields)) as records:
+        yield Source(str(path), records, lambda: files.sha256(path), total)
+
+
+def _suffixes(path: Path) -> tuple[str, bool]:
+    """Return the format's extension in lower case, and whether ``.gz`` follows it."""
+    gzipped = path.suffix.lower() == ".gz"
+    return (Path(path.stem).suffix if gzipped else path.suffix).lower(), gzipped
+
+
+def _name(path: Path) -> str:
+    return "standard input" if path == STANDARD else str(path)

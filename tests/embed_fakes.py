@@ -1,0 +1,71 @@
+"""A fake encoder whose vectors are a fixed function of the sentence, and a program that runs the command line on it."""
+
+import hashlib
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import promptcli
+from promptcli.recipe import Recipe
+
+WIDTH = 8
+
+#: Run the command line on the fake encoder by this.
+PROGRAM = (sys.executable, "-m", "tests.embed_fakes")
+#: What a program that is started by a test needs, to import this module and the package under test.
+PATHS = {"PYTHONPATH": os.pathsep.join(str(Path(name).parents[1]) for name in (__file__, promptcli.__file__))}
+
+
+@dataclass(frozen=True)
+class FakeEncoded:
+    vectors: np.ndarray
+    truncated: np.ndarray
+
+
+class FakeEncoder:
+    """Vectors from the sentence's hash; a sentence of more than ``max_length`` words counts as cut."""
+
+    def __init__(self, width=WIDTH, pause=0.0):
+        self.recipe = Recipe(max_length=16)
+        self.max_length = 16
+        self.width = width
+        self.fingerprint = "f" * 64
+        self.provenance = {"backbone": "fake", "dtype": "float32"}
+        self.pause = pause
+        self.calls = []
+
+    def encode_report(self, sentences, *, progress=lambda done: None):
+        self.calls.append(len(sentences))
+        time.sleep(self.pause)
+        progress(len(sentences))
+        vectors = np.stack([vector(sentence, self.width) for sentence in sentences])
+        return FakeEncoded(vectors, np.array([len(sentence.split()) > self.max_length for sentence in sentences]))
+
+    def encode(self, sentences, *, progress=lambda done: None):
+        return self.encode_report(sentences, progress=progress).vectors
+
+
+def vector(sentence, width=WIDTH):
+    digest = hashlib.shake_128(sentence.encode()).digest(2 * width)
+    return (np.frombuffer(digest, "<u2").astype(np.float32) - 32768) / 1000
+
+
+def main():
+    """Run promptcli with the fake encoder; small windows and a pause in each where the environment says so."""
+    import promptcli.embedding
+    from promptcli import cli
+    from promptcli.commands import common
+
+    if "FAKE_WINDOW" in os.environ:
+        promptcli.embedding.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
+    pause = float(os.environ.get("FAKE_PAUSE", "0"))
+    common.open_encoder = lambda choice, runtime, default_dtype="float32": FakeEncoder(pause=pause)
+    cli.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

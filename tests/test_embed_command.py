@@ -1,0 +1,280 @@
+import errno
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from promptcli import cli
+from promptcli.commands import common
+from promptcli.vector_writers import WRITERS
+from promptcli.vectors import read_vectors
+from tests.embed_fakes import FakeEncoder, vector
+
+TEXT = "one\n\nthree is here\nfour\n"
+ROWS = ["one", "", "three is here", "four"]
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch, tmp_path):
+    """Run every command in an empty folder, on the fake encoder; the value holds what it was opened with."""
+    opened = []
+
+    def open_encoder(choice, runtime, *, default_dtype="float32"):
+        opened.append((choice, runtime, default_dtype))
+        return FakeEncoder()
+
+    monkeypatch.setattr(common, "open_encoder", open_encoder)
+    monkeypatch.chdir(tmp_path)
+    return opened
+
+
+@pytest.fixture
+def run(capsysbinary):
+    """Return a function that runs the command line and gives exit code, stdout and stderr."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        out, err = capsysbinary.readouterr()
+        return ended.value.code or 0, out.decode(), err.decode()
+
+    return call
+
+
+def names():
+    return sorted(path.name for path in Path().iterdir())
+
+
+def refused(result, code, *parts):
+    """Assert one line on stderr with every part, nothing on stdout."""
+    assert (result[0], result[1]) == (code, "")
+    assert result[2].count("\n") == 1 and result[2].startswith("promptcli: ")
+    for part in parts:
+        assert part in result[2]
+
+
+# --- embed
+
+
+def test_embed_writes_beside_the_input(run, fake):
+    Path("a.txt").write_text(TEXT)
+    code, out, err = run("embed", "a.txt")
+    assert (code, out) == (0, "")
+    assert names() == ["a.txt", "a.txt.npy", "a.txt.npy.manifest.json"]
+    assert np.array_equal(np.load("a.txt.npy"), np.stack([vector(row) for row in ROWS]))
+    assert fake[0][2] == "auto"
+    *notes, last = err.splitlines()
+    assert notes == ["1 of 4 lines are blank; each keeps its row"]
+    assert last.startswith("4 vectors of 8 numbers in a.txt.npy, ") and last.endswith(" sentences/s)")
+
+
+def test_cut_sentences_are_said(run):
+    Path("a.txt").write_text("one\n" * 1200 + "w " * 17 + "\n")
+    _, _, err = run("embed", "a.txt")
+    assert err.splitlines()[0] == "1 of 1,201 sentences were longer than 16 tokens and were cut"
+    assert json.loads(Path("a.txt.npy.manifest.json").read_text())["truncated"] == 1
+
+
+def test_quiet_says_nothing(run):
+    Path("a.txt").write_text(TEXT)
+    assert run("embed", "a.txt", "-q") == (0, "", "")
+
+
+@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl", ".safetensors"])
+def test_every_output(run, kind):
+    Path("a.csv").write_text("key,body\nk1,one\nk2,two\n")
+    fields = ["--text-field", "body", *(["--id-field", "key"] if kind in (".parquet", ".jsonl") else [])]
+    assert run("embed", "a.csv", "-o", f"v{kind}", *fields)[0] == 0
+    found = read_vectors(Path(f"v{kind}"))
+    assert np.array_equal(found.matrix, np.stack([vector("one"), vector("two")]))
+    assert list(found.ids) == (["k1", "k2"] if kind in (".parquet", ".jsonl") else [0, 1])
+    assert found.texts == (["one", "two"] if kind in (".parquet", ".jsonl") else None)
+
+
+def test_json_lines_on_stdout(run):
+    Path("a.txt").write_text(TEXT)
+    code, out, err = run("embed", "a.txt", "-o", "-", "--normalize")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [(row["id"], row["text"]) for row in rows] == list(enumerate(ROWS))
+    assert np.allclose([np.linalg.norm(row["embedding"]) for row in rows], 1)
+    assert "in standard output" in err
+    assert names() == ["a.txt"]
+    assert json.loads(run("embed", "a.txt", "-o", "-", "--no-text")[1].splitlines()[0]).keys() == {"id", "embedding"}
+
+
+def test_ids_need_a_format_with_room(run, fake):
+    Path("a.csv").write_text("id,text\n1,one\n")
+    refused(run("embed", "a.csv", "--id-field", "id"), 2, "--id-field", ".parquet")
+    assert not fake
+
+
+def test_an_output_is_replaced_only_by_force(run, fake):
+    Path("a.txt").write_text(TEXT)
+    Path("b.txt").write_text("another\n")
+    assert run("embed", "a.txt", "-o", "v.npy")[0] == 0
+    before = Path("v.npy").read_bytes()
+    refused(run("embed", "b.txt", "-o", "v.npy"), 2, "v.npy exists", "--force")
+    assert Path("v.npy").read_bytes() == before
+    assert len(fake) == 1
+    assert run("embed", "b.txt", "-o", "v.npy", "--force")[0] == 0
+    assert read_vectors(Path("v.npy")).manifest["input"]["path"] == "b.txt"
+
+
+@pytest.mark.parametrize(
+    ("output", "parts"),
+    [
+        ("v.csv", [".npy, .parquet, .jsonl, .safetensors"]),
+        ("none/v.npy", ["no folder 'none'", "mkdir"]),
+        ("folder.npy", ["is a folder"]),
+        ("a.jsonl", ["is the input itself"]),
+        ("/dev/full", [".npy"]),
+    ],
+)
+def test_outputs_that_cannot_be_written(run, fake, output, parts):
+    Path("a.jsonl").write_text('{"text": "one"}\n')
+    Path("folder.npy").mkdir()
+    refused(run("embed", "a.jsonl", "-o", output, "--force"), 2, *parts)
+    assert not fake
+    assert Path("a.jsonl").read_text() == '{"text": "one"}\n'
+
+
+def test_an_output_name_too_long(run):
+    Path("a.txt").write_text(TEXT)
+    refused(run("embed", "a.txt", "-o", "x" * 250 + ".npy"), 1, "too long")
+
+
+@pytest.mark.parametrize(("flag", "said"), [(os.W_OK, "may not be written"), (os.R_OK, "may not be read")])
+def test_permissions(run, fake, monkeypatch, flag, said):
+    Path("a.txt").write_text(TEXT)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & flag)  # as root, nothing is truly closed
+    refused(run("embed", "a.txt"), 2, said)
+    assert not fake
+
+
+def write_wrong(name):
+    Path("folder").mkdir()
+    Path("empty.txt").write_text("")
+    Path("latin.txt").write_bytes(b"one\ncaf\xe9\n")
+    Path("nul.txt").write_bytes(b"one\0\n")
+    Path("a.csv").write_text("a,b\n1,2\n")
+    Path("b.jsonl").write_text('{"text": "one"}\n{"text": 2}\n')
+    return name
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "parts"),
+    [
+        ("none.txt", 3, ["none.txt", "No such file"]),
+        ("folder", 2, ["is a folder"]),
+        ("empty.txt", 2, ["empty.txt is empty"]),
+        ("latin.txt", 2, ["latin.txt: line 2, byte 4", "iconv"]),
+        ("nul.txt", 2, ["nul.txt: line 1, byte 4", "NUL"]),
+        ("a.csv", 2, ["--text-field", "columns: a, b"]),
+        ("b.jsonl", 2, ["b.jsonl: line 2", "'text' is 2"]),
+    ],
+)
+def test_wrong_input_is_one_line_and_leaves_nothing(run, name, code, parts):
+    write_wrong(name)
+    before = names()
+    refused(run("embed", name, "-o", "v.npy"), code, *parts)
+    assert names() == before
+
+
+@pytest.mark.parametrize("name", ["none.txt", "folder", "empty.txt", "nul.txt", "a.csv"])
+def test_wrong_input_is_found_before_the_model_is_loaded(run, fake, name):
+    write_wrong(name)
+    run("embed", name)
+    assert not fake
+
+
+def test_a_line_of_a_megabyte(run):
+    Path("a.txt").write_text("one\n" + "word " * 200_000 + "\nthree\n")
+    assert run("embed", "a.txt")[0] == 0
+    assert np.load("a.txt.npy").shape == (3, 8)
+
+
+@pytest.mark.parametrize("failing", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl", ".safetensors"])
+def test_a_disk_that_fails(run, monkeypatch, kind, failing):
+    class Full:
+        def __init__(self, file, width, with_text):
+            self.file = file
+
+        def write(self, records, vectors):
+            self.file.write(b"half")
+            raise OSError(failing, os.strerror(failing))
+
+        def abandon(self):
+            pass
+
+    monkeypatch.setitem(WRITERS, kind, Full)
+    Path("a.txt").write_text(TEXT)
+    expected = "Input/output error" if failing == errno.EIO else "disk full"
+    refused(run("embed", "a.txt", "-o", f"v{kind}"), 1, expected, "nothing half written")
+    assert names() == ["a.txt"]
+
+
+def test_ctrl_c_in_process(run, monkeypatch):
+    def interrupted(self, sentences, *, progress=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FakeEncoder, "encode_report", interrupted)
+    Path("a.txt").write_text(TEXT)
+    code, out, err = run("embed", "a.txt")
+    assert (code, out) == (130, "")
+    assert err.count("\n") <= 1
+    assert names() == ["a.txt"]
+
+
+def test_gzip_on_the_command_line(run):
+    Path("a.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
+    assert run("embed", "a.txt.gz", "-q")[0] == 0
+    assert np.load("a.txt.gz.npy").shape == (4, 8)
+
+
+# --- similarity
+
+
+def cosine(a, b):
+    x, y = vector(a).astype(np.float64), vector(b).astype(np.float64)
+    return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+
+def test_similarity_of_two_sentences(run, fake):
+    assert run("similarity", "a b", "c d") == (0, f"{cosine('a b', 'c d'):.4f}\n", "")
+    assert fake[0][2] == "float32"
+    code, out, _ = run("similarity", "a b", "a b", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["a"], found["b"]) == ("a b", "a b")
+    assert found["similarity"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("sentence", ["", "x" * 5000, "a/b", "."])
+def test_any_sentence_that_is_no_file(run, sentence):
+    assert run("similarity", sentence, "other") == (0, f"{cosine(sentence, 'other'):.4f}\n", "")
+
+
+def test_similarity_of_two_files(run):
+    Path("a.txt").write_text(TEXT)
+    Path("b.jsonl").write_text("".join(json.dumps({"text": f"row {i}"}) + "\n" for i in range(4)))
+    code, out, _ = run("similarity", "a.txt", "b.jsonl")
+    assert code == 0
+    assert out.split() == [f"{cosine(row, f'row {i}'):.4f}" for i, row in enumerate(ROWS)]
+    rows = [json.loads(line) for line in run("similarity", "a.txt", "b.jsonl", "--json")[1].splitlines()]
+    assert [(row["a"], row["b"]) for row in rows] == [(row, f"row {i}") for i, row in enumerate(ROWS)]
+
+
+def test_similarity_of_what_does_not_fit(run, fake):
+    Path("a.txt").write_text(TEXT)
+    Path("b.txt").write_text("one\n")
+    Path("c.txt").write_bytes(b"1\n2\n3\n\xff\n")
+    refused(run("similarity", "a.txt", "b.txt"), 2, "a.txt has 4 rows and b.txt has 1")
+    refused(run("similarity", "a.txt", "a sentence"), 2, "'a sentence' is no file")
+    refused(run("similarity", "a.txt", "c.txt"), 2, "c.txt: line 4, byte 1")
+    refused(run("similarity", "caf\udce9", "tea"), 2, "not UTF-8")
+    assert not fake

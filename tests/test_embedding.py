@@ -1,0 +1,224 @@
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from promptcli import embedding
+from promptcli.data.tables import Record
+from promptcli.data.text import STANDARD, open_source
+from promptcli.embedding import embed_file, embed_stream, similarity_stream, unit, windows
+from promptcli.errors import PromptcliError
+from promptcli.vector_writers import WRITERS
+from promptcli.vectors import manifest_path, read_vectors
+from tests.embed_fakes import PATHS, FakeEncoder, vector
+
+
+class Kept:
+    """A sink that keeps its rows."""
+
+    def __init__(self):
+        self.records, self.parts = [], []
+
+    def write(self, records, vectors):
+        self.records += records
+        self.parts.append(vectors)
+
+    def close(self):
+        pass
+
+    abandon = close
+
+
+def records(texts):
+    return [Record(row, row, text) for row, text in enumerate(texts)]
+
+
+SENTENCES = [f"sentence {i % 7} of {i}" for i in range(25)]
+
+
+@pytest.mark.parametrize("window", [1, 4, 25, 100])
+def test_rows_are_in_order_whatever_the_window(window):
+    sink, done, encoder = Kept(), [], FakeEncoder()
+    report = embed_stream(encoder, records(SENTENCES), sink, window=window, progress=done.append)
+    assert np.array_equal(np.concatenate(sink.parts), np.stack([vector(s) for s in SENTENCES]))
+    assert [record.text for record in sink.records] == SENTENCES
+    assert report.rows == sum(done) == 25
+    assert max(encoder.calls) == min(window, 25)
+
+
+def test_blank_and_cut_sentences_are_counted():
+    report = embed_stream(FakeEncoder(), records(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30]), Kept(), window=2)
+    assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
+    assert report.seconds > 0
+
+
+def test_only_one_window_is_read_ahead():
+    read = []
+
+    def counted():
+        for record in records(SENTENCES):
+            read.append(record.row)
+            yield record
+
+    class Stopping(Kept):
+        def write(self, rows, vectors):
+            raise RuntimeError(f"{len(read)} read")
+
+    with pytest.raises(RuntimeError, match=r"^4 read$"):
+        embed_stream(FakeEncoder(), counted(), Stopping(), window=4)
+
+
+def test_windows_end_at_their_characters_too(monkeypatch):
+    monkeypatch.setattr(embedding, "WINDOW_CHARACTERS", 10)
+    assert list(windows(["aaaaaaaa", "bb", "c", "d" * 50, "e", "f"], len, size=3)) == [
+        ["aaaaaaaa", "bb"], ["c", "d" * 50], ["e", "f"],
+    ]  # fmt: skip
+
+
+def test_normalize():
+    sink = Kept()
+    embed_stream(FakeEncoder(), records(SENTENCES), sink, normalize=True)
+    assert np.allclose(np.linalg.norm(sink.parts[0], axis=1), 1, atol=1e-6)
+    zeros = unit(np.zeros((2, 3), np.float32))
+    assert zeros.dtype == np.float32 and not zeros.any()
+
+
+def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
+    monkeypatch.setattr("tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32))
+    with pytest.raises(PromptcliError, match="row 2: its vector is not finite"):
+        embed_stream(FakeEncoder(), records(["a", "b", "bad"]), Kept(), window=2)
+
+
+# --- files and manifests
+
+
+def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
+    path = folder / name
+    path.write_text(text)
+    target = folder / f"v{kind}"
+    with open_source(path) as source:
+        report = embed_file(FakeEncoder(), source, target, **options)
+    return target, report
+
+
+@pytest.mark.parametrize("kind", list(WRITERS))
+def test_a_file_and_its_manifest(tmp_path, kind):
+    target, _ = embed(tmp_path, kind)
+    found = read_vectors(target)
+    assert np.array_equal(found.matrix, np.stack([vector(s) for s in ("one", "", "three")]))
+    manifest = json.loads(manifest_path(target).read_text())
+    versions = manifest.pop("versions")
+    assert {"promptcli", "torch", "transformers"} <= set(versions) and all(versions.values())
+    assert manifest == {
+        "schema_version": 1,
+        "rows": 3,
+        "dim": 8,
+        "dtype": "float32",
+        "normalized": False,
+        "metric": "cosine",
+        "recipe": FakeEncoder().recipe.to_dict(),
+        "fingerprint": "f" * 64,
+        "model": {"backbone": "fake", "dtype": "float32"},
+        "input": {"path": str(tmp_path / "a.txt"), "sha256": hashlib.sha256(b"one\n\nthree\n").hexdigest()},
+        "blank": 1,
+        "truncated": 0,
+        "output": {"path": target.name, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()},
+    }
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", target.name, manifest_path(target).name}
+
+
+def test_standard_input_has_its_hash_in_the_manifest(tmp_path):
+    with open_source(STANDARD, stdin=io.BytesIO(b"one\ntwo")) as source:
+        embed_file(FakeEncoder(), source, tmp_path / "v.npy")
+    manifest = json.loads((tmp_path / "v.npy.manifest.json").read_text())
+    assert manifest["input"] == {"path": "-", "sha256": hashlib.sha256(b"one\ntwo").hexdigest()}
+
+
+@pytest.mark.parametrize("kind", list(WRITERS))
+def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkeypatch):
+    target, _ = embed(tmp_path, kind)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": "two"}\nbroken\n')
+    embed_stream.__kwdefaults__["window"], usual = 1, embed_stream.__kwdefaults__["window"]
+    try:
+        with pytest.raises(PromptcliError, match="line 3"), open_source(tmp_path / "b.jsonl") as source:
+            embed_file(FakeEncoder(), source, target)
+    finally:
+        embed_stream.__kwdefaults__["window"] = usual
+    (tmp_path / "b.jsonl").unlink()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_old_manifest_never_stands_beside_a_new_file(tmp_path, monkeypatch):
+    target, _ = embed(tmp_path)
+    old = target.read_bytes()
+
+    def killed(path, text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(embedding.files, "write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        embed(tmp_path, text="quite\nanother\nfile\n")
+    assert target.read_bytes() != old
+    assert not manifest_path(target).exists()
+
+
+def test_the_last_thing_written_is_the_manifest(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        embedding.files, "write_text", lambda path, text: seen.append((path, (tmp_path / "v.npy").exists()))
+    )
+    target, _ = embed(tmp_path)
+    assert seen == [(manifest_path(target), True)]
+
+
+# --- similarity
+
+
+def test_similarity_is_the_cosine():
+    pairs = [("a", "b"), ("same", "same"), ("c", "d")]
+    found = list(similarity_stream(FakeEncoder(), iter(pairs), window=2))
+    for (left, right), (a, b, cosine) in zip(pairs, found, strict=True):
+        x, y = vector(left).astype(np.float64), vector(right).astype(np.float64)
+        assert (a, b) == (left, right)
+        assert cosine == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y), abs=1e-6)
+    assert found[1][2] == pytest.approx(1, abs=1e-6)
+    assert all(-1 <= cosine <= 1 for *_, cosine in found)
+
+
+# --- memory
+
+# VmHWM and not ru_maxrss: Linux hands the latter down from the process that forked, here the much larger pytest.
+_MEASURE = """
+import re, sys
+from pathlib import Path
+from tests.embed_fakes import FakeEncoder
+from promptcli.data.text import open_source
+from promptcli.embedding import embed_stream
+from promptcli.vector_writers import open_sink
+source_path, target = Path(sys.argv[1]), Path(sys.argv[2])
+with open_source(source_path) as source, target.open("wb") as file, open_sink(file, target.suffix, 64) as sink:
+    report = embed_stream(FakeEncoder(64), source, sink, window=4096)
+print(report.rows, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("kind", list(WRITERS))
+def test_memory_does_not_grow_with_the_lines(tmp_path, kind):
+    peaks = []
+    for rows in (20_000, 200_000):
+        path = tmp_path / f"{rows}.txt"
+        path.write_text("".join(f"a generated sentence, number {i:07d} of its file\n" for i in range(rows)))
+        run = [sys.executable, "-c", _MEASURE, str(path), str(tmp_path / f"v{kind}")]
+        done = subprocess.run(run, env=os.environ | PATHS, check=True, capture_output=True, text=True)
+        counted, peak = map(int, done.stdout.split())
+        assert counted == rows
+        peaks.append(peak)
+    assert peaks[1] <= 1.1 * peaks[0]

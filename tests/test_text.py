@@ -1,0 +1,177 @@
+import gzip
+import hashlib
+import io
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptcli.data import lines as lines_module
+from promptcli.data.tables import Record
+from promptcli.data.text import STANDARD, open_source
+from promptcli.errors import NotFoundError, PromptcliError
+from tests.reading import fails, parquet, read, texts, write
+
+# --- plain text
+
+
+ANY_LINE = st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"]), max_size=20).filter(
+    lambda line: not line.endswith("\r")
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(ANY_LINE, min_size=1).filter(lambda lines: lines != [""]), st.sampled_from(["\n", "\r\n"]), st.booleans()
+)
+def test_any_lines_come_back_row_by_row(tmp_path_factory, content, ending, last_ended):
+    content[0] = content[0].removeprefix("\ufeff")
+    data = ending.join(content) + (ending if last_ended or not content[-1] else "")
+    if not data:
+        return
+    path = write(tmp_path_factory.mktemp("text"), "a.txt", data)
+    assert read(path) == [Record(row, row, line) for row, line in enumerate(content)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused_in_one_line(tmp_path_factory, data):
+    path = write(tmp_path_factory.mktemp("bytes"), "a.txt", data)
+    for name in ("a.txt", "a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.txt.gz"):
+        try:
+            read(path.rename(path.with_name(name)))
+        except PromptcliError as error:
+            assert "\n" not in str(error) and name in str(error)
+        path = path.with_name(name)
+
+
+def test_only_newline_ends_a_line(tmp_path):
+    odd = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
+    assert texts(write(tmp_path, "a.txt", f"{odd}\nnext\n")) == [odd, "next"]
+
+
+def test_blank_lines_keep_their_rows(tmp_path):
+    assert texts(write(tmp_path, "a.txt", "one\n\n  \nfour\n\n")) == ["one", "", "  ", "four", ""]
+
+
+def test_byte_order_mark_is_dropped_at_the_start_only(tmp_path):
+    assert texts(write(tmp_path, "a.txt", "\ufeffone\n\ufefftwo")) == ["one", "\ufefftwo"]
+
+
+def test_a_line_of_a_megabyte(tmp_path):
+    long = "word " * 200_000
+    assert texts(write(tmp_path, "a.txt", f"one\n{long}\nthree")) == ["one", long, "three"]
+    assert texts(write(tmp_path, "a.csv", f"text\none\n{long}\nthree\n")) == ["one", long, "three"]
+    assert texts(write(tmp_path, "a.jsonl", json.dumps({"text": long}))) == [long]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines_module, "LONGEST_LINE", 1 << 20)
+    fails(write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB")
+
+
+@pytest.mark.parametrize("name", ["a.text", "corpus.en", "corpus", "a.TXT"])
+def test_an_unknown_extension_is_plain_text(tmp_path, name):
+    assert texts(write(tmp_path, name, "one\ntwo\n")) == ["one", "two"]
+
+
+def test_missing_file(tmp_path):
+    fails(tmp_path / "none.txt", "none.txt", "No such file", error=NotFoundError)
+    fails(tmp_path / "none.parquet", "none.parquet", "No such file", error=NotFoundError)
+    fails(tmp_path / ("x" * 300), "too long", error=NotFoundError)
+
+
+@pytest.mark.parametrize("name", ["folder", "folder.parquet"])
+def test_folder_for_file(tmp_path, name):
+    (tmp_path / name).mkdir()
+    fails(tmp_path / name, "is a folder")
+
+
+def test_wrong_encoding_names_line_byte_and_cure(tmp_path):
+    path = write(tmp_path, "a.txt", b"one\ncaf\xe9 au lait\n")
+    fails(path, "a.txt: line 2, byte 4 (0xe9): not UTF-8", "iconv -f LATIN1")
+    fails(write(tmp_path, "b.txt", "café\n".encode("utf-16")), "line 1, byte 1: UTF-16", "iconv -f UTF-16")
+    fails(write(tmp_path, "c.txt", "café\n".encode("utf-16-le")), "line 1, byte 2", "NUL", "iconv -f UTF-16")
+    fails(write(tmp_path, "d.csv", b"text\ncaf\xe9\n"), "d.csv: line 2, byte 4")
+
+
+def test_nul_byte(tmp_path):
+    fails(write(tmp_path, "a.txt", b"one\ntwo\0\n"), "a.txt: line 2, byte 4: a NUL byte")
+    fails(write(tmp_path, "a.jsonl", b'{"text": "a\\u0000"}'), "line 1", "NUL")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl", "a.csv", "a.tsv"])
+def test_empty_file(tmp_path, name):
+    fails(write(tmp_path, name, ""), name, "empty")
+
+
+def test_a_header_without_rows_is_empty(tmp_path):
+    fails(write(tmp_path, "a.csv", "id,text\n"), "empty")
+
+
+def test_plain_text_has_no_fields(tmp_path):
+    fails(write(tmp_path, "a.txt", "one\n"), "has no fields", text="text")
+
+
+# --- gzip, standard input, hash, total
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.txt", "one\ntwo"), ("a.jsonl", '"text"'), ("a.csv", "text\none\ntwo"), ("a.tsv", "text\none\ntwo")],
+)
+def test_gzip(tmp_path, name, content):
+    if name == "a.jsonl":
+        content = '{"text": "one"}\n{"text": "two"}\n'
+    assert texts(write(tmp_path, f"{name}.gz", content)) == ["one", "two"]
+
+
+def test_damaged_gzip(tmp_path):
+    whole = gzip.compress("".join(f"line {i}\n" for i in range(5000)).encode())
+    (tmp_path / "cut.txt.gz").write_bytes(whole[:-20])
+    (tmp_path / "text.txt.gz").write_bytes(b"no gzip at all")
+    (tmp_path / "bad.txt.gz").write_bytes(whole[:200] + b"\xff\xff\xff\xff" + whole[204:])
+    for name in ("cut", "text", "bad"):
+        fails(tmp_path / f"{name}.txt.gz", "damaged or cut-off gzip", "line")
+
+
+def test_gzip_without_its_extension_is_said(tmp_path):
+    (tmp_path / "a.txt").write_bytes(gzip.compress(b"one"))
+    fails(tmp_path / "a.txt", "gzip data", "gunzip")
+
+
+def test_standard_input_is_text_or_with_a_field_json_lines():
+    assert texts(STANDARD, stdin=b"one\ntwo") == ["one", "two"]
+    found = read(STANDARD, text="body", stdin=b'{"id": "a", "body": "one"}\n{"id": "b", "body": "two"}')
+    assert found == [Record(0, "a", "one"), Record(1, "b", "two")]
+    fails(STANDARD, "standard input is empty", stdin=b"")
+    fails(STANDARD, "standard input: line 1, byte 1 (0xff)", stdin=b"\xff")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.csv"])
+def test_hash_is_of_the_bytes_in_the_file(tmp_path, name):
+    path = write(tmp_path, name, "text\r\none\n\ntwo")
+    with open_source(path) as source:
+        list(source)
+        assert source.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_hash_of_standard_input_and_parquet(tmp_path):
+    with open_source(STANDARD, stdin=io.BytesIO(b"one\ntwo\n")) as source:
+        list(source)
+        assert source.sha256() == hashlib.sha256(b"one\ntwo\n").hexdigest()
+        assert source.total() is None
+    path = parquet(tmp_path, {"text": ["one", "two"]})
+    with open_source(path) as source:
+        assert source.total() == 2
+        assert source.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "total"),
+    [("a.txt", "one\ntwo", 2), ("a.txt", "one\n\n", 2), ("a.csv", "text\none\ntwo\n", 2), ("a.txt.gz", "one\n", None)],
+)
+def test_total_where_it_is_cheap(tmp_path, name, content, total):
+    with open_source(write(tmp_path, name, content)) as source:
+        assert source.total() == total
