@@ -12,12 +12,13 @@ from promptcli.backbones.states import Batch
 
 #: Padded tokens a batch may hold.
 TOKEN_BUDGET = 4096
-#: A batch this full ends where the next length begins, so that it needs no padding and no mask.
-_FULL_ENOUGH = 0.25
 
 
 def plan_batches(lengths: np.ndarray, token_budget: int = TOKEN_BUDGET) -> Iterator[np.ndarray]:
     """Yield the row numbers of each batch, longest inputs first (so that memory is asked for once).
+
+    Every batch is filled to the budget, so that a length has one shape: the matrix library keeps compiled code and
+    scratch memory per shape, and with batches of any size the peak memory grows with the number of lines.
 
     Args:
         lengths: (n,) tokens of each input.
@@ -28,12 +29,9 @@ def plan_batches(lengths: np.ndarray, token_budget: int = TOKEN_BUDGET) -> Itera
     start = 0
     while start < len(order):
         longest = int(sorted_lengths[start])
-        stop = min(start + max(1, token_budget // longest), len(order))
-        same = start + int(np.searchsorted(-sorted_lengths[start:stop], -longest, side="right"))
-        if (same - start) * longest >= _FULL_ENOUGH * token_budget:
-            stop = same
-        yield order[start:stop]
-        start = stop
+        rows = max(1, token_budget // longest)
+        yield order[start : start + rows]
+        start += rows
 
 
 def make_batch(

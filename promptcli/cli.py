@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import promptcli
-from promptcli.commands import embed, evaluate, fit
+from promptcli.commands import embed, evaluate, fit, index, models, templates
 from promptcli.console import note
 from promptcli.errors import PromptcliError
 from promptcli.options import expand
@@ -29,6 +29,12 @@ app.command("embed")(expand(embed.embed))
 app.command("similarity")(expand(embed.similarity))
 app.command("eval")(expand(evaluate.evaluate_command))
 app.command("fit")(expand(fit.fit))
+app.command("recipes")(models.recipes)
+app.add_typer(index.app, name="index")
+app.add_typer(models.app, name="models")
+_templates = typer.Typer(help="Named templates.", no_args_is_help=True)
+_templates.command("list")(templates.list_templates)
+app.add_typer(_templates, name="templates")
 
 
 def _version(wanted: bool) -> None:

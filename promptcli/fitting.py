@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.encoder import Encoder, build_encoder
 from promptcli.encoding import Progress, silent
 from promptcli.errors import UsageError
@@ -45,13 +46,21 @@ class Fitted:
     sentences: int
 
 
-def fit(recipe: Recipe, sentences: Sequence[str], *, progress: Progress = silent, **options: Any) -> Fitted:
+def fit(
+    recipe: Recipe,
+    sentences: Sequence[str],
+    *,
+    progress: Progress = silent,
+    backbone: Backbone | None = None,
+    **options: Any,
+) -> Fitted:
     """Fit whatever the recipe needs, in the order in which it is used.
 
     Args:
         recipe: With ``tfidf`` weights, a ``whitening`` transform, or both.
         sentences: n texts; blank ones are left out.
         progress: Called with the number of sentences newly done.
+        backbone: An already loaded one to use; else the recipe's is loaded.
         options: Of ``build_encoder``: device, dtype, offline, announce.
 
     Raises:
@@ -63,9 +72,9 @@ def fit(recipe: Recipe, sentences: Sequence[str], *, progress: Progress = silent
     states, _, weights = recipe.pooling.partition("/")
     tensors: dict[str, Tensor] = {}
     fitted = 0
-    backbone = None
     if weights in FITS:
-        plain = build_encoder(recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none"), **options)
+        before = recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none")
+        plain = build_encoder(before, backbone=backbone, **options)
         tensors |= FITS[weights](plain, texts, progress)
         backbone, fitted = plain.backbone, fitted + 1
     for place, transform in enumerate(recipe.transforms):

@@ -138,7 +138,9 @@ def test_topk_tokens(place, encoder, reference, family):
             logits = {
                 "none": lambda h=h: reference.logits(h),
                 "hidden": lambda h=h, b=bias: reference.logits(h - b),
-                "head": lambda h=h, b=bias, decoder=decoder: decoder(reference.transformed(h) - reference.transformed(b)),
+                "head": lambda h=h, b=bias, decoder=decoder: decoder(
+                    reference.transformed(h) - reference.transformed(b)
+                ),
                 "logits": lambda h=h, b=bias: reference.logits(h) - reference.logits(b),
             }[place]()
         expected.append(plain.topk(logits, rows, k))

@@ -115,8 +115,11 @@ def _cpu(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: 
 
 
 def _cuda(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    heads = (query.size(0), query.size(1), query.size(2), key.size(2))
-    bias = None if mask is None else mask.expand(heads)
+    bias = None
+    if mask is not None:  # the kernel wants rows that start at multiples of 16 elements
+        width = key.size(2)
+        aligned = functional.pad(mask, (0, -width % 16))[..., :width]
+        bias = aligned.expand(query.size(0), query.size(1), query.size(2), width)
     output, logsumexp, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, bias, True, 0.0, False, scale=scale
     )

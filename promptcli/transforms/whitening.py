@@ -10,6 +10,8 @@ from promptcli.errors import UsageError
 from promptcli.transforms.transform import Making, Stage
 
 MEAN, MATRIX = "whitening.mean", "whitening.matrix"
+#: Variance, relative to the largest, that float32 rounding alone can make.
+_NOISE = 1e-10
 
 
 class Whitening:
@@ -41,24 +43,24 @@ class Whitening:
 
 
 def fit_whitening(vectors: np.ndarray) -> dict[str, Tensor]:
-    """Return mu (d,) and W (d, d) of vectors (n, d), float32.
+    """Return mu (d,) and W (d, r) of vectors (n, d), float32.
 
-    Sigma = U diag(s) U^T is the covariance (n - 1); W = U diag(s^-1/2), columns by falling variance.
+    Sigma = U diag(s) U^T is the covariance (n - 1); W = U diag(s^-1/2), columns by falling variance. Directions in
+    which the vectors do not vary but for rounding are left out, so r may be below d: the mean of LayerNorm outputs
+    loses one direction, which s^-1/2 would blow up to pure noise.
 
     Raises:
-        UsageError: The vectors span fewer than d dimensions, so that some s is 0.
+        UsageError: Fewer than d + 1 sentences, which cannot span d dimensions.
     """
     n, d = vectors.shape
-    wide = vectors.astype(np.float64)
-    covariance = np.atleast_2d(np.cov(wide, rowvar=False)) if n > 1 else np.zeros((d, d))
-    u, s, _ = np.linalg.svd(covariance)
-    rank = int((s > s[0] * d * np.finfo(np.float32).eps).sum()) if s[0] > 0 else 0
-    if rank < d:
+    if n <= d:
         raise UsageError(
-            f"whitening of {d} dimensions needs sentences that span them; the {n} given span {rank}: give more"
-            " sentences"
+            f"whitening of {d} dimensions needs more than {d} sentences to span them; {n} were given: give more"
         )
+    wide = vectors.astype(np.float64)
+    u, s, _ = np.linalg.svd(np.cov(wide, rowvar=False))
+    kept = s > s[0] * _NOISE
     return {
         MEAN: torch.from_numpy(wide.mean(0).astype(np.float32)),
-        MATRIX: torch.from_numpy((u / np.sqrt(s)).astype(np.float32)),
+        MATRIX: torch.from_numpy((u[:, kept] / np.sqrt(s[kept])).astype(np.float32)),
     }

@@ -1,0 +1,147 @@
+"""`embed` and `similarity` as real processes: killed, piped, on a full disk, on a terminal."""
+
+import contextlib
+import json
+import os
+import pty
+import resource
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.embed_fakes import PATHS, PROGRAM
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """Run every program in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def names():
+    return sorted(path.name for path in Path().iterdir())
+
+
+def program(*arguments, **options):
+    environment = os.environ | PATHS | options.pop("environment", {})
+    command = [*PROGRAM, *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=environment, **pipes | options)
+
+
+def lines(count):
+    Path("a.txt").write_text("".join(f"line {i}\n" for i in range(count)))
+
+
+def test_progress_is_for_a_terminal():
+    lines(40)
+    asked = {"FAKE_WINDOW": "4", "FAKE_PAUSE": "0.05", "TERM": "xterm", "COLUMNS": "100"}
+    shown = on_terminal("embed", "a.txt", environment=asked)
+    assert "embed" in shown and "/40" in shown and "/s" in shown and "0:00" in shown
+    assert on_terminal("embed", "a.txt", "--force", "-q", environment=asked) == ""
+    running = program("embed", "a.txt", "--force", environment=asked)
+    assert running.communicate(timeout=60)[1].decode().count("\n") == 1
+
+
+def on_terminal(*arguments, environment):
+    """Return what a program writes to stderr where that is a terminal."""
+    ours, theirs = pty.openpty()
+    running = program(*arguments, environment=environment, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    assert running.wait(60) == 0
+    return shown.decode()
+
+
+@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl", ".safetensors"])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_killed_run_leaves_no_file_under_the_final_name(sent, kind):
+    lines(500)
+    running = program("embed", "a.txt", "-o", f"v{kind}", environment={"FAKE_WINDOW": "2", "FAKE_PAUSE": "0.05"})
+    deadline = time.monotonic() + 60
+    while not list(Path().glob(".v.*.tmp")):
+        assert running.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.3)  # in the midst of the windows
+    running.send_signal(sent)
+    out, err = running.communicate(timeout=60)
+    assert out == b""
+    assert not Path(f"v{kind}").exists() and not Path(f"v{kind}.manifest.json").exists()
+    if sent == signal.SIGINT:
+        assert running.returncode == 130
+        assert err.count(b"\n") <= 1 and b"Traceback" not in err
+        assert names() == ["a.txt"]
+    else:
+        assert running.returncode == -sent
+
+
+def test_a_closed_pipe_ends_quietly():
+    lines(2000)
+    running = program("embed", "a.txt", "-o", "-", environment={"FAKE_WINDOW": "10"})
+    assert json.loads(running.stdout.readline())["id"] == 0
+    running.stdout.close()
+    assert running.wait(60) == 1
+    assert running.stderr.read() == b""
+
+
+def test_a_pipe_closed_from_the_start():
+    lines(3)  # less than any buffer: the failure shows only in the last flush
+    read, written = os.pipe()
+    os.close(read)
+    for arguments in (["embed", "a.txt", "-o", "-", "-q"], ["similarity", "a", "b"]):
+        command = [*PROGRAM, *arguments]
+        done = subprocess.run(command, env=os.environ | PATHS, stdout=written, stderr=subprocess.PIPE, timeout=60)
+        assert (done.returncode, done.stderr) == (1, b"")
+    os.close(written)
+
+
+def test_rows_leave_window_by_window():
+    running = program("embed", "-", stdin=subprocess.PIPE, environment={"FAKE_WINDOW": "2"})
+    for start in (0, 2):
+        running.stdin.write(f"line {start}\nline {start + 1}\n".encode())
+        running.stdin.flush()
+        assert [json.loads(running.stdout.readline())["id"] for _ in range(2)] == [start, start + 1]
+    out, _ = running.communicate(timeout=60)
+    assert (out, running.returncode) == (b"", 0)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("arguments", [["embed", "a.txt", "-o", "-", "-q"], ["similarity", "a", "b"]])
+def test_stdout_on_a_full_disk(arguments):
+    lines(3000 if arguments[0] == "embed" else 3)
+    command = [*PROGRAM, *arguments]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, env=os.environ | PATHS, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"promptcli: disk full")
+
+
+@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl", ".safetensors"])
+def test_a_file_that_may_grow_no_further(kind):
+    lines(5000)
+    limit = 50_000  # bytes; beyond it every write fails as on a full disk
+    running = program(
+        "embed", "a.txt", "-o", f"v{kind}",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        environment={"FAKE_WINDOW": "100", "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (1, b"")
+    assert err.count(b"\n") == 1 and err.startswith(b"promptcli: disk full")
+    assert names() == ["a.txt"]
+
+
+def test_a_pipe_in_place_of_a_file():
+    lines(4)
+    run = f"{shlex.join(PROGRAM)} embed <(cat a.txt) -q -o v.npy"
+    subprocess.run(["bash", "-c", run], env=os.environ | PATHS, check=True, timeout=60)
+    assert np.load("v.npy").shape == (4, 8)

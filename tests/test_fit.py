@@ -1,0 +1,86 @@
+"""``fit``: numbers from sentences into a model that every command takes, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from promptcli.encoder import build_encoder
+from promptcli.errors import UsageError
+from promptcli.fitting import FITS, fit
+from promptcli.recipe import Recipe
+from promptcli.sources import DEMO
+from tests.tiny import SENTENCES
+
+MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
+
+
+def test_fit_reads_the_recipe(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    both = Recipe(pooling="first-last/tfidf", transforms=("whitening:4",))
+    fitted = fit(both, [*MANY, "", "  "], backbone=backbone)
+    assert fitted.sentences == len(MANY)
+    vectors = fitted.encoder.encode(MANY)
+    assert vectors.shape == (len(MANY), 4)
+    assert np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3  # whitened over the TF-IDF vectors
+    assert set(fitted.encoder.tensors()) == {"tfidf.idf", "whitening.mean", "whitening.matrix"}
+    assert set(FITS) == {"tfidf", "whitening"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sentences", "message"),
+    [
+        (Recipe(), MANY, "nothing to fit"),
+        (Recipe(transforms=("whitening",)), ["", " "], "no sentence to fit on"),
+        (Recipe(transforms=("whitening",)), MANY[:3], "span"),
+    ],
+)
+def test_what_cannot_be_fitted(recipe, sentences, message, tiny_backbone):
+    with pytest.raises(UsageError, match=message):
+        fit(recipe, sentences, backbone=tiny_backbone("bert"))
+
+
+def test_the_command_makes_a_model(run, tmp_path):
+    ran = run("fit", "--recipe", "first-last-tfidf", "--on", "demo", "--name", "tfidf", "--offline")
+    assert (ran.code, ran.out) == (0, "")
+    assert "saved as model 'tfidf'" in ran.err
+    ran = run("models", "show", "tfidf", "--json")
+    card = json.loads(ran.out)
+    assert card["provenance"]["fitted_on"] == {"source": "demo", "sentences": len(DEMO.read_text().splitlines())}
+    ran = run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline")
+    assert float(ran.out) == pytest.approx(1.0, abs=1e-3)
+    assert run("fit", "--recipe", "first-last-tfidf", "--on", "demo", "--name", "tfidf").code == 2
+    assert run("fit", "--recipe", "first-last-tfidf", "--on", "demo", "--name", "tfidf", "--force").code == 0
+
+
+def test_the_command_takes_files_with_fields(run, tmp_path):
+    path = tmp_path / "corpus.csv"
+    path.write_text("n,body\n" + "".join(f'{row},"{text}"\n' for row, text in enumerate(["one two", "two three"])))
+    ran = run("fit", "--recipe", "first-last-tfidf", "--on", path, "--text-field", "body", "--name", "csv")
+    assert ran.code == 0 and "2 sentences" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("on", "code", "message"),
+    [("nowhere.txt", 3, "no file 'nowhere.txt' to fit on, and no task"), ("STS12", 3, "STS12")],
+)
+def test_what_is_not_there(on, code, message, run, tmp_path):
+    ran = run("fit", "--recipe", "whitening", "--on", on, "--name", "x", "--data-dir", tmp_path, "--offline")
+    assert ran.code == code and message in ran.err and ran.err.count("\n") == 1
+
+
+def test_a_fitted_model_is_the_same_after_loading(run):
+    assert run("fit", "--recipe", "whitening", "--transform", "whitening:32", "--on", "demo", "--name", "w").code == 0
+    code = (
+        "import os; from promptcli.registry import Registry, home, load_encoder;"
+        "encoder = load_encoder(Registry(home(os.environ)).load('w'), dtype='float32', offline=True);"
+        "import json; print(json.dumps(encoder.encode(['a small test', 'of whitening']).tolist()))"
+    )
+    import subprocess
+    import sys
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    sentences = DEMO.read_text(encoding="utf-8").splitlines()
+    here = fit(Recipe(transforms=("whitening:32",)), sentences, dtype="float32", offline=True).encoder
+    assert np.abs(np.array(json.loads(ran.stdout)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
+    assert build_encoder(here.recipe, tensors=here.tensors(), dtype="float32").width == 32

@@ -1,0 +1,103 @@
+"""Recipe: plain data in and out, one source of options, and named rows."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptcli.errors import UsageError
+from promptcli.options import ModelChoice
+from promptcli.prompts.named import named_templates, template_text
+from promptcli.prompts.template import check_template
+from promptcli.recipe import RECIPES, Recipe, split_spec
+
+_text = st.text(max_size=20)
+
+
+@given(
+    st.builds(
+        Recipe,
+        backbone=_text,
+        prompt=_text,
+        period=st.none() | st.booleans(),
+        pooling=_text,
+        transforms=st.lists(_text, max_size=3).map(tuple),
+        denoise=_text,
+        max_length=st.none() | st.integers(1, 512),
+    )
+)
+def test_json_brings_back_an_equal_recipe(recipe):
+    assert Recipe.from_text(recipe.to_json()) == recipe
+
+
+def test_toml_and_json_say_the_same():
+    toml = """
+        backbone = "roberta-base"
+        prompt = 'This sentence : "[X]" means [MASK] .'
+        transforms = ["topk-tokens:200"]
+    """
+    recipe = Recipe.from_text(toml)
+    assert recipe == Recipe.from_text(recipe.to_json())
+    assert recipe.transforms == ("topk-tokens:200",) and recipe.period is True
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"poling": "last/avg"}', "unknown recipe key 'poling'; valid: backbone, prompt, pooling"),
+        ('{"max_length": "128"}', "'max_length' has the value '128'"),
+        ('{"max_length": true}', "'max_length' has the value True"),
+        ('{"transforms": [1]}', r"'transforms' has the value \[1\]"),
+        ('{"transforms": "whitening"}', "'transforms' has the value 'whitening'"),
+        ("{", "neither JSON nor TOML"),
+        ("a = = b", "neither JSON nor TOML"),
+    ],
+)
+def test_what_is_not_a_recipe_is_refused_in_one_line(text, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        Recipe.from_text(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_period_rule_follows_the_prompt():
+    assert Recipe().period is False
+    assert Recipe(prompt="[X] means [MASK] .").period is True
+    assert Recipe(prompt="[X] means [MASK] .", period=False).period is False
+    assert Recipe().replace(prompt="[X] [MASK]").period is True
+    assert Recipe().replace(pooling="last/avg").period is False
+
+
+def test_every_field_is_an_option_with_the_field_s_help():
+    options = {field.name for field in dataclasses.fields(ModelChoice)} - {"model", "recipe"}
+    assert options == {
+        "transform" if field.name == "transforms" else field.name for field in dataclasses.fields(Recipe)
+    }
+    assert all(field.metadata["help"] for field in dataclasses.fields(Recipe))
+
+
+def test_changes_hold_only_what_was_given():
+    assert ModelChoice().changes() == {}
+    assert ModelChoice(pooling="last/avg", period=False, transform=["whitening"]).changes() == {
+        "pooling": "last/avg",
+        "period": False,
+        "transforms": ("whitening",),
+    }
+
+
+def test_named_recipes_are_distinct_and_round_trip():
+    assert len(set(map(Recipe.to_json, RECIPES.values()))) == len(RECIPES)
+    assert all(Recipe.from_dict(json.loads(recipe.to_json())) == recipe for recipe in RECIPES.values())
+
+
+def test_named_templates_are_sound():
+    for name, template in named_templates().items():
+        check_template(template.text)
+        assert template_text(name) == template.text and template.source
+
+
+def test_specs_split_at_the_first_colon():
+    assert split_spec("ditto:1-10") == ("ditto", "1-10")
+    assert split_spec("avg") == ("avg", None)
+    assert split_spec("a:b:c") == ("a", "b:c")
