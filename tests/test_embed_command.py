@@ -7,56 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from promptcli import cli
-from promptcli.commands import common
 from promptcli.vector_writers import WRITERS
 from promptcli.vectors import read_vectors
 from tests.embed_fakes import FakeEncoder, vector
-
-TEXT = "one\n\nthree is here\nfour\n"
-ROWS = ["one", "", "three is here", "four"]
-
-
-@pytest.fixture(autouse=True)
-def fake(monkeypatch, tmp_path):
-    """Run every command in an empty folder, on the fake encoder; the value holds what it was opened with."""
-    opened = []
-
-    def open_encoder(choice, runtime, *, default_dtype="float32"):
-        opened.append((choice, runtime, default_dtype))
-        return FakeEncoder()
-
-    monkeypatch.setattr(common, "open_encoder", open_encoder)
-    monkeypatch.chdir(tmp_path)
-    return opened
-
-
-@pytest.fixture
-def run(capsysbinary):
-    """Return a function that runs the command line and gives exit code, stdout and stderr."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsysbinary.readouterr()
-        return ended.value.code or 0, out.decode(), err.decode()
-
-    return call
-
-
-def names():
-    return sorted(path.name for path in Path().iterdir())
-
-
-def refused(result, code, *parts):
-    """Assert one line on stderr with every part, nothing on stdout."""
-    assert (result[0], result[1]) == (code, "")
-    assert result[2].count("\n") == 1 and result[2].startswith("promptcli: ")
-    for part in parts:
-        assert part in result[2]
-
-
-# --- embed
+from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused, run_command  # noqa: F401
 
 
 def test_embed_writes_beside_the_input(run, fake):
@@ -234,47 +188,3 @@ def test_gzip_on_the_command_line(run):
     Path("a.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
     assert run("embed", "a.txt.gz", "-q")[0] == 0
     assert np.load("a.txt.gz.npy").shape == (4, 8)
-
-
-# --- similarity
-
-
-def cosine(a, b):
-    x, y = vector(a).astype(np.float64), vector(b).astype(np.float64)
-    return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
-
-
-def test_similarity_of_two_sentences(run, fake):
-    assert run("similarity", "a b", "c d") == (0, f"{cosine('a b', 'c d'):.4f}\n", "")
-    assert fake[0][2] == "float32"
-    code, out, _ = run("similarity", "a b", "a b", "--json")
-    assert code == 0
-    found = json.loads(out)
-    assert (found["a"], found["b"]) == ("a b", "a b")
-    assert found["similarity"] == pytest.approx(1, abs=1e-6)
-
-
-@pytest.mark.parametrize("sentence", ["", "x" * 5000, "a/b", "."])
-def test_any_sentence_that_is_no_file(run, sentence):
-    assert run("similarity", sentence, "other") == (0, f"{cosine(sentence, 'other'):.4f}\n", "")
-
-
-def test_similarity_of_two_files(run):
-    Path("a.txt").write_text(TEXT)
-    Path("b.jsonl").write_text("".join(json.dumps({"text": f"row {i}"}) + "\n" for i in range(4)))
-    code, out, _ = run("similarity", "a.txt", "b.jsonl")
-    assert code == 0
-    assert out.split() == [f"{cosine(row, f'row {i}'):.4f}" for i, row in enumerate(ROWS)]
-    rows = [json.loads(line) for line in run("similarity", "a.txt", "b.jsonl", "--json")[1].splitlines()]
-    assert [(row["a"], row["b"]) for row in rows] == [(row, f"row {i}") for i, row in enumerate(ROWS)]
-
-
-def test_similarity_of_what_does_not_fit(run, fake):
-    Path("a.txt").write_text(TEXT)
-    Path("b.txt").write_text("one\n")
-    Path("c.txt").write_bytes(b"1\n2\n3\n\xff\n")
-    refused(run("similarity", "a.txt", "b.txt"), 2, "a.txt has 4 rows and b.txt has 1")
-    refused(run("similarity", "a.txt", "a sentence"), 2, "'a sentence' is no file")
-    refused(run("similarity", "a.txt", "c.txt"), 2, "c.txt: line 4, byte 1")
-    refused(run("similarity", "caf\udce9", "tea"), 2, "not UTF-8")
-    assert not fake
