@@ -12,13 +12,18 @@ from promptcli.backbones.states import Batch
 
 #: Padded tokens a batch may hold.
 TOKEN_BUDGET = 4096
+#: Above this length every eighth one is a shape, below it each: long sentences are few, and few of a length.
+_EXACT_LENGTHS = 48
+#: From so many batches on, the last one is filled up too.
+_MANY_BATCHES = 16
 
 
 def plan_batches(lengths: np.ndarray, token_budget: int = TOKEN_BUDGET) -> Iterator[np.ndarray]:
     """Yield the row numbers of each batch, longest inputs first (so that memory is asked for once).
 
     Every batch is filled to the budget, so that a length has one shape: the matrix library keeps compiled code and
-    scratch memory per shape, and with batches of any size the peak memory grows with the number of lines.
+    scratch memory per shape, and with batches of any size the peak memory grows with the number of lines. Of many
+    batches the last one is filled by repeating its rows.
 
     Args:
         lengths: (n,) tokens of each input.
@@ -26,20 +31,27 @@ def plan_batches(lengths: np.ndarray, token_budget: int = TOKEN_BUDGET) -> Itera
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order]
-    start = 0
+    start = batches = 0
     while start < len(order):
         longest = int(sorted_lengths[start])
-        rows = max(1, token_budget // longest)
-        yield order[start : start + rows]
+        rows = max(1, token_budget // padded_length(longest))
+        chosen = order[start : start + rows]
+        yield np.resize(chosen, rows) if batches >= _MANY_BATCHES else chosen
         start += rows
+        batches += 1
+
+
+def padded_length(longest: int) -> int:
+    """Return the length that a batch is padded to: the longest input's, a multiple of 8 for long ones."""
+    return longest if longest <= _EXACT_LENGTHS else -(-longest // 8) * 8
 
 
 def make_batch(
-    rows: Sequence[Sequence[int]], mask_slots: Sequence[int] | None, pad: int, device: torch.device
+    rows: Sequence[Sequence[int]], mask_slots: Sequence[int] | None, pad: int, device: torch.device, limit: int
 ) -> Batch:
-    """Return the padded batch of some rows of ids."""
+    """Return the padded batch of some rows of ids, at most ``limit`` tokens long."""
     lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
-    longest = int(lengths.max())
+    longest = min(padded_length(int(lengths.max())), limit)
     if (lengths == longest).all():
         ids = np.array(rows, dtype=np.int64)
     else:

@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 Progress = Callable[[int], None]
 
 #: Sentences in a window: enough that sorting by length inside it fills every batch well.
-WINDOW = 16_384
+WINDOW = 8192
 #: Characters in a window, so that a file of very long lines does not fill the memory either.
 WINDOW_CHARACTERS = 8 << 20
 

@@ -77,16 +77,15 @@ def _encode_group(encoders: "Sequence[Encoder]", sentences: list[str], progress:
                 if template.has_mask
                 else None
             )
-            batch = make_batch(
-                [inputs.rows[row] for row in chosen], slots, first.backbone.tokens.pad, first.backbone.device
-            )
+            rows = [inputs.rows[row] for row in chosen]
+            batch = make_batch(rows, slots, first.backbone.tokens.pad, first.backbone.device, first.max_length)
             hidden = first.backbone.run(batch, needs)
             for number, encoder in enumerate(encoders):
                 values = encoder.finish(batch, hidden).float().cpu().numpy()
                 if vectors[number] is None:
                     vectors[number] = np.empty((len(sentences), values.shape[1]), dtype=np.float32)
                 vectors[number][chosen] = values  # type: ignore[index]
-            progress(len(chosen))
+            progress(len(np.unique(chosen)))
     truncated = np.array(inputs.truncated, dtype=bool)
     return [
         Encoded(np.empty((0, encoder.width), np.float32) if made is None else made, truncated)

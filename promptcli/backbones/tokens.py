@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from promptcli.errors import UsageError
 
-_MINIMUM_BATCH = 2  # below it, threads cost more than they save
+_SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
 
 
 class Tokens:
@@ -61,10 +61,11 @@ class Tokens:
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
-        if len(pieces) < _MINIMUM_BATCH:
-            return [self._tokenizer.encode(piece, add_special_tokens=False).ids for piece in pieces]
-        encodings = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        ids: list[list[int]] = []
+        for start in range(0, len(pieces), _SLICE):
+            part = list(pieces[start : start + _SLICE])
+            ids += [encoding.ids for encoding in self._tokenizer.encode_batch_fast(part, add_special_tokens=False)]
+        return ids
 
     def text(self, token: int) -> str:
         """Return the vocabulary item of an id, e.g. ``##ing`` or ``Ġthe``."""
