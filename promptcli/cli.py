@@ -1,14 +1,15 @@
 """The entrance: the table of commands, and the one place where an error becomes a line and an exit code.
 
-Exit codes: 0 well; 1 failure; 2 usage; 3 data or model not there; 4 a check failed; 130 Ctrl-C.
+Exit codes: 0 well; 1 failure; 2 usage; 3 data or model not there; 4 a check failed; 130 Ctrl-C; 143 SIGTERM.
 """
 
 import contextlib
 import errno
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -52,17 +53,41 @@ def _root(
     """Strong sentence encoders from pre-trained language models, by prompts."""
 
 
+class _Stopped(BaseException):
+    """A signal asked the program to end. No Exception, so that nothing on the way takes it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = 128 + number
+
+
+def _stop(number: int, frame: Any) -> NoReturn:
+    raise _Stopped(number)
+
+
+@contextlib.contextmanager
+def _ending_well() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM unwind the stack, so that temporary files go; Typer would end on Ctrl-C without a word."""
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     try:
         try:
-            app(args=None if arguments is None else list(arguments))
+            with _ending_well():
+                app(args=None if arguments is None else list(arguments))
         finally:
             sys.stdout.flush()  # here, where a full disk or a closed pipe can still be said and become an exit code
     except PromptcliError as error:
         _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing half written is left", 130)
+    except _Stopped as stopped:
+        _fail("interrupted; nothing half written is left", stopped.code)
     except BrokenPipeError:
         _drop_stdout()
         sys.exit(1)

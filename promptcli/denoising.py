@@ -53,8 +53,8 @@ def blank(template: Template, lengths: Sequence[int], backbone: Backbone, *, raw
     """
     if template.length == 2:
         raise UsageError(f"denoising needs a template with words of its own, not {template.text!r}")
-    ids = torch.tensor([*template.prefix, *template.suffix], device=backbone.device).expand(len(lengths), -1)
-    behind = torch.arange(template.length, device=backbone.device) >= len(template.prefix)
+    ids = torch.tensor([*template.left, *template.right], device=backbone.device).expand(len(lengths), -1)
+    behind = torch.arange(template.length, device=backbone.device) >= len(template.left)
     shift = torch.tensor(lengths, device=backbone.device).unsqueeze(1) * behind
     slots = torch.full((len(lengths),), template.mask_slot(0), device=backbone.device) if template.has_mask else None
     return Batch(

@@ -119,7 +119,7 @@ class Encoder:
         place = self.denoising.place
         if place == "none":
             return functools.reduce(lambda value, stage: stage[1](value), self._stages, vectors)
-        lengths = (batch.lengths - self.template.length).tolist()
+        lengths = (batch.lengths - self.template.length).clamp(min=0).tolist()
         if place == "hidden":
             vectors = vectors - self._bias(lengths)
         for name, step in self._stages:

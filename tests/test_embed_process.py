@@ -76,8 +76,10 @@ def test_a_killed_run_leaves_no_file_under_the_final_name(sent, kind):
     out, err = running.communicate(timeout=60)
     assert out == b""
     assert not Path(f"v{kind}").exists() and not Path(f"v{kind}.manifest.json").exists()
-    if sent == signal.SIGINT:
-        assert running.returncode == 130
+    if sent != signal.SIGKILL:
+        assert running.returncode == 128 + sent
+        assert err.decode() == "promptcli: interrupted; nothing half written is left\n"
+        assert not list(Path().glob(".v.*.tmp"))
         assert err.count(b"\n") <= 1 and b"Traceback" not in err
         assert names() == ["a.txt"]
     else:

@@ -28,6 +28,7 @@ class Tokens:
         mask_takes_blank: The mask token swallows the blank before it (byte-level and SentencePiece families).
         start_blank: The tokenizer itself would put a blank before the first word of an input.
         segment_blank: ... and before the first word after a special token.
+        splits_punctuation: Every punctuation mark is a token of its own, so that pieces never join.
         byte_level: Byte-level BPE, where a word's leading blank is part of its token (``Ġ``).
         sha256: Hash of the whole tokenizer definition.
     """
@@ -54,6 +55,7 @@ class Tokens:
         schemes = _adding_no_blank(definition.get("pre_tokenizer"))
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
         self.segment_blank = bool(schemes & {"always", "byte-level"})
+        self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
         self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
         self._tokenizer: Tokenizer = Tokenizer.from_str(
             json.dumps({**definition, "post_processor": None, "truncation": None, "padding": None})

@@ -3,6 +3,7 @@
 The template is tokenised once, each sentence once; the ids equal those of the filled string. Knows nothing of models.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from promptcli.errors import UsageError
 from promptcli.recipe import MASK, SLOT
 
 _END_MARKS = (".", "?", '"', "'")
+_LAST_WORD, _FIRST_WORD = re.compile(r"\S*$"), re.compile(r"^\S*")
 
 
 @dataclass(frozen=True)
@@ -29,24 +31,41 @@ class Inputs:
 class Template:
     """A prompt of words (PromptBERT 4.2); ``[X]`` alone is the empty template.
 
+    Where the tokenizer may join a template's character and a sentence's (``."`` is one item of byte-level
+    vocabularies), the characters that touch [X] are tokenised with the sentence.
+
     Attributes:
         text: As given.
-        prefix: Ids before the sentence, first special token included.
-        suffix: Ids behind the sentence, last special token included.
-        sentence_blank: A blank belongs before the sentence's first word.
+        prefix: Ids before the sentence's piece, first special token included.
+        suffix: Ids behind the sentence's piece, last special token included.
+        left: Ids of all that stands before [X], without any sentence.
+        right: Ids of all that stands behind [X].
     """
 
     def __init__(self, text: str, tokens: Tokens) -> None:
         check_template(text)
         self.text = text
         self._tokens = tokens
-        left, right = text.split(SLOT)
+        before, behind = text.split(SLOT)
         if MASK in text and tokens.mask is None:
             raise UsageError(f"template {text!r} has a {MASK}, but the backbone's tokenizer has no mask token")
-        self.prefix = [tokens.cls, *self._side(left, starts_input=True)]
-        self.suffix = [*self._side(right.rstrip(), starts_input=False), tokens.sep]
-        self.sentence_blank = left[-1:].isspace() or (not left and tokens.start_blank)
-        self.sentence_blank |= left.endswith(MASK) and tokens.segment_blank
+        behind = behind.rstrip()
+        touching = "" if tokens.splits_punctuation else _LAST_WORD.findall(before.split(MASK)[-1])[0]
+        self._behind = "" if tokens.splits_punctuation else _FIRST_WORD.findall(behind.split(MASK)[0])[0]
+        before = before.removesuffix(touching)
+        self._before = (" " if self._blank_after(before) else "") + touching
+        self.prefix = [tokens.cls, *self._side(before, starts_input=True)]
+        self.suffix = [*self._side(behind.removeprefix(self._behind), starts_input=False), tokens.sep]
+        before_ids = tokens.encode([self._before])[0] if touching else []
+        self._behind_ids = tokens.encode([self._behind])[0] if self._behind else []
+        self.left = [*self.prefix, *before_ids]
+        self.right = [*self._behind_ids, *self.suffix]
+
+    def _blank_after(self, before: str) -> bool:
+        """Whether a blank belongs before what follows the text ``before``."""
+        if before.endswith(MASK):
+            return self._tokens.segment_blank
+        return before[-1:].isspace() or (not before and self._tokens.start_blank)
 
     @property
     def has_mask(self) -> bool:
@@ -56,7 +75,7 @@ class Template:
     @property
     def length(self) -> int:
         """Tokens of the template and the specials, without any sentence."""
-        return len(self.prefix) + len(self.suffix)
+        return len(self.left) + len(self.right)
 
     def mask_slot(self, sentence_length: int) -> int:
         """Return the position of the mask for a sentence of that many tokens, by computing and not by searching.
@@ -66,7 +85,7 @@ class Template:
         if self._tokens.mask in self.prefix:
             return self.prefix.index(self._tokens.mask)
         assert self._tokens.mask is not None
-        return len(self.prefix) + sentence_length + self.suffix.index(self._tokens.mask)
+        return self.length + sentence_length - len(self.suffix) + self.suffix.index(self._tokens.mask)
 
     def pieces(self, sentences: Sequence[str], period: bool) -> list[str]:
         """Return the sentences as the pieces to tokenise.
@@ -76,26 +95,29 @@ class Template:
             period: Append "." where the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
                 about 5 points without training); an empty sentence stays empty.
         """
-        blank = " " if self.sentence_blank else ""
         stripped = (sentence.strip() for sentence in sentences)
         if period:
             stripped = (text if not text or text.endswith(_END_MARKS) else text + "." for text in stripped)
-        return [blank + text for text in stripped]
+        return [self._before + text + self._behind for text in stripped]
 
-    def splice(self, sentences: Sequence[list[int]], max_length: int) -> Inputs:
-        """Put the template's ids around each sentence's ids; cut the sentence, never the template.
+    def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
+        """Put the template's ids around each piece's ids; cut the sentence, never the template.
 
         Raises:
             UsageError: The template alone leaves no room for a sentence.
         """
-        room = max_length - self.length
-        if room < 1:
+        if self.length >= max_length:
             raise UsageError(
                 f"template {self.text!r} takes {self.length} tokens, which leaves no room for a sentence in"
                 f" {max_length}; give a shorter template or a larger --max-length"
             )
-        rows = [[*self.prefix, *ids[:room], *self.suffix] for ids in sentences]
-        return Inputs(rows, [len(ids) > room for ids in sentences])
+        room = max_length - len(self.prefix) - len(self.suffix)
+        cut = room - len(self._behind_ids)
+        rows = [
+            [*self.prefix, *(ids if len(ids) <= room else [*ids[:cut], *self._behind_ids]), *self.suffix]
+            for ids in pieces
+        ]
+        return Inputs(rows, [len(ids) > room for ids in pieces])
 
     def _side(self, text: str, *, starts_input: bool) -> list[int]:
         """Tokenise the text on one side of [X], mask slot included."""
