@@ -2,8 +2,9 @@
 
     python benchmarks/overhead.py CORPUS [--lines 100000] [--rounds 3]
 
-Each round runs ``promptcli embed`` on the lines and on one line, and the encoder alone on the same lines in windows of
-the same size; overhead = (whole - one line - encoder) / encoder. Rounds are interleaved; medians are printed.
+Each round runs, each in a fresh process, ``promptcli embed`` on the lines and on one line, and the encoder alone on the
+same lines in windows of the same size; overhead = (whole - one line - encoder) / encoder. Rounds are interleaved;
+medians are printed.
 """
 
 import argparse
@@ -16,8 +17,24 @@ import time
 from pathlib import Path
 
 from promptcli.embedding import WINDOW
+
+_ENCODER_ALONE = """
+import sys, time
 from promptcli.encoder import build_encoder
 from promptcli.registry import SHIPPED
+lines = open(sys.argv[1], encoding="utf-8").read().splitlines()
+encoder = build_encoder(SHIPPED["mini"], dtype="auto", offline=True)
+encoder.encode(lines[:1])
+start = time.perf_counter()
+for first in range(0, len(lines), int(sys.argv[2])):
+    encoder.encode(lines[first : first + int(sys.argv[2])])
+print(time.perf_counter() - start)
+"""
+
+
+def seconds_of_encoder(path: Path) -> float:
+    command = [sys.executable, "-c", _ENCODER_ALONE, str(path), str(WINDOW)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def seconds_of_embed(path: Path) -> float:
@@ -34,8 +51,6 @@ def main() -> None:
     given = parser.parse_args()
     with given.corpus.open(encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line, _ in zip(file, range(given.lines), strict=False)]
-    encoder = build_encoder(SHIPPED["mini"], dtype="auto", offline=True)
-    encoder.encode(lines[:256])
     whole, single, alone = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         many, one = Path(folder) / "many.txt", Path(folder) / "one.txt"
@@ -44,10 +59,7 @@ def main() -> None:
         for _ in range(given.rounds):
             whole.append(seconds_of_embed(many))
             single.append(seconds_of_embed(one))
-            start = time.perf_counter()
-            for first in range(0, len(lines), WINDOW):
-                encoder.encode(lines[first : first + WINDOW])
-            alone.append(time.perf_counter() - start)
+            alone.append(seconds_of_encoder(many))
     overhead = statistics.median(
         (total - begin - work) / work for total, begin, work in zip(whole, single, alone, strict=True)
     )
