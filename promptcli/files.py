@@ -11,12 +11,12 @@ from pathlib import Path
 @contextlib.contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``target``; rename it to ``target`` when the block ends well, else delete it."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = temporary_path(target)
     try:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         os.replace(temporary, target)
-        _sync(target.parent)
+        sync(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -33,7 +33,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
+def temporary_path(target: Path) -> Path:
+    """Return a hidden name beside ``target`` that no other process takes."""
+    return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def sync(path: Path) -> None:
+    """Bring a file's or a folder's content to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

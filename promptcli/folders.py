@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from promptcli.errors import PromptcliError
+from promptcli.files import sync, temporary_path
 
 #: Seconds to wait for another process's write.
 PATIENCE = 60.0
@@ -51,16 +51,16 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     To be used with the lock held.
     """
     settle(target)
-    temporary = _temporary(target)
+    temporary = temporary_path(target)
     temporary.mkdir(parents=True)
     try:
         yield temporary
         for path in (*temporary.rglob("*"), temporary):
-            _sync(path)
+            sync(path)
         if target.exists():
             os.rename(target, _away(target))
         os.rename(temporary, target)
-        _sync(target.parent)
+        sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         settle(target)
@@ -68,7 +68,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 def remove_folder(target: Path) -> None:
     """Delete a folder so that its name is gone at once, not file by file. To be used with the lock held."""
-    temporary = _temporary(target)
+    temporary = temporary_path(target)
     os.rename(target, temporary)
     shutil.rmtree(temporary)
 
@@ -87,7 +87,7 @@ def settle(target: Path) -> None:
     """Mend what a killed process left: put the old folder back unless the new one is there. With the lock held."""
     away = _away(target)
     if away.exists() and target.exists():
-        os.rename(away, _temporary(target))
+        os.rename(away, temporary_path(target))
     elif away.exists():
         os.rename(away, target)
     # With the lock held nobody is writing: what has a temporary name belongs to a dead process, or is old.
@@ -99,15 +99,3 @@ def settle(target: Path) -> None:
 
 def _away(target: Path) -> Path:
     return target.with_name(f".{target.name}.old")
-
-
-def _temporary(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -46,7 +46,7 @@ class Fields(NamedTuple):
         listed = ", ".join(columns)
         for option, given in (("--text-field", self.text), ("--id-field", self.id)):
             if given is not None and list(columns).count(given) != 1:
-                raise UsageError(f"{name}: {option} {given!r} is not one of its columns once; columns: {listed}")
+                raise UsageError(f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}")
         identifier = self.id or (ID_FIELD if ID_FIELD in columns and self.text != ID_FIELD else None)
         if self.text is not None:
             return self.text, identifier
