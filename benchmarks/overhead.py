@@ -1,10 +1,9 @@
 """What the command line costs beyond import, load and encoding.
 
-    python benchmarks/overhead.py CORPUS [--lines 100000] [--rounds 3]
+    python benchmarks/overhead.py CORPUS [--lines 60000] [--rounds 3]
 
-Each round runs, each in a fresh process, ``promptcli embed`` on the lines and on one line, and the encoder alone on the
-same lines in windows of the same size; overhead = (whole - one line - encoder) / encoder. Rounds are interleaved;
-medians are printed.
+Each round runs ``promptcli embed`` in a fresh process in which two calls are timed from the inside: opening the encoder
+(imports and load) and encoding. overhead = (the whole command - open - encode) / encode; the median is printed.
 """
 
 import argparse
@@ -13,66 +12,60 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from promptcli.embedding import WINDOW
+_TIMED = """
+import json, sys, time
+from promptcli.cli import main
+from promptcli.commands import common
 
-_ENCODER_ALONE = """
-import sys, time
-from promptcli.encoder import build_encoder
-from promptcli.registry import SHIPPED
-lines = open(sys.argv[1], encoding="utf-8").read().splitlines()
-encoder = build_encoder(SHIPPED["mini"], dtype="auto", offline=True)
-encoder.encode(lines[:1])
+spent = {"open": 0.0, "encode": 0.0}
+
+def timed(name, function):
+    def call(*given, **options):
+        start = time.perf_counter()
+        try:
+            return function(*given, **options)
+        finally:
+            spent[name] += time.perf_counter() - start
+    return call
+
+def open_encoder(*given, **options):
+    from promptcli.encoder import Encoder
+    if Encoder.encode_report.__name__ != "call":
+        Encoder.encode_report = timed("encode", Encoder.encode_report)
+    return opened(*given, **options)
+
+opened = common.open_encoder
+common.open_encoder = timed("open", open_encoder)
 start = time.perf_counter()
-for first in range(0, len(lines), int(sys.argv[2])):
-    encoder.encode(lines[first : first + int(sys.argv[2])])
-print(time.perf_counter() - start)
+try:
+    main(["embed", sys.argv[1], "--offline", "--force", "-q"])
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print(json.dumps({"whole": time.perf_counter() - start, **spent}))
 """
-
-
-def seconds_of_encoder(path: Path) -> float:
-    command = [sys.executable, "-c", _ENCODER_ALONE, str(path), str(WINDOW)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def seconds_of_embed(path: Path) -> float:
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "promptcli", "embed", path, "--offline", "--force", "-q"], check=True)
-    return time.perf_counter() - start
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--lines", type=int, default=100_000)
+    parser.add_argument("--lines", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    with given.corpus.open(encoding="utf-8") as file:
-        lines = [line.rstrip("\n") for line, _ in zip(file, range(given.lines), strict=False)]
-    whole, single, alone = [], [], []
-    with tempfile.TemporaryDirectory() as folder:
-        many, one = Path(folder) / "many.txt", Path(folder) / "one.txt"
-        many.write_text("".join(line + "\n" for line in lines))
-        one.write_text(lines[0] + "\n")
+    rounds = []
+    with tempfile.TemporaryDirectory() as folder, given.corpus.open(encoding="utf-8") as file:
+        path = Path(folder) / "lines.txt"
+        path.write_text("".join(line for line, _ in zip(file, range(given.lines), strict=False)))
         for _ in range(given.rounds):
-            whole.append(seconds_of_embed(many))
-            single.append(seconds_of_embed(one))
-            alone.append(seconds_of_encoder(many))
-    overhead = statistics.median(
-        (total - begin - work) / work for total, begin, work in zip(whole, single, alone, strict=True)
-    )
-    medians = {"whole_s": whole, "one_line_s": single, "encoder_s": alone}
-    print(
-        json.dumps(
-            {
-                "lines": len(lines),
-                "overhead_percent": round(100 * overhead, 2),
-                **{name: round(statistics.median(values), 2) for name, values in medians.items()},
-            }
-        )
-    )
+            command = [sys.executable, "-c", _TIMED, str(path)]
+            ran = subprocess.run(command, check=True, capture_output=True, text=True)
+            rounds.append(json.loads(ran.stdout.splitlines()[-1]))
+    overheads = [(took["whole"] - took["open"] - took["encode"]) / took["encode"] for took in rounds]
+    seconds = {f"{name}_s": round(statistics.median(took[name] for took in rounds), 2) for name in rounds[0]}
+    percent = round(100 * statistics.median(overheads), 2)
+    each = [round(100 * overhead, 2) for overhead in overheads]
+    print(json.dumps({"lines": given.lines, "overhead_percent": percent, "each_round": each, **seconds}))
 
 
 if __name__ == "__main__":
