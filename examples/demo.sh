@@ -1,5 +1,5 @@
 #!/bin/sh
-# Embed and search the shipped example sentences with the shipped backbone: no network, no data of your own.
+# Embed, search and evaluate with the shipped backbone and demo sets: no network, no data of your own.
 # Usage: demo.sh PROMPTCLI  (the program to run)
 set -eu
 promptcli=${1:-promptcli}
@@ -18,3 +18,5 @@ say 'index search index "The musician plays her instrument." -k 3'
 "$promptcli" index search "$out/index" "The musician plays her instrument." -k 3 --offline
 say 'similarity "The exam was easy." "Nobody failed the test."'
 "$promptcli" similarity "The exam was easy." "Nobody failed the test." --offline
+say 'eval'
+"$promptcli" eval --offline

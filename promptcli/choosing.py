@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli.entries import Entry
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import RECIPES, Recipe
+from promptcli.settings import BARE
 
 if TYPE_CHECKING:
     from promptcli.registry import Registry
@@ -20,7 +21,14 @@ _METHOD = frozenset({"backbone", "prompt", "pooling"})
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 
 
-def resolve(registry: "Registry", *, model: str | None, recipe: str | None, changes: dict[str, Any]) -> Entry:
+def resolve(
+    registry: "Registry",
+    *,
+    model: str | None,
+    recipe: str | None,
+    changes: dict[str, Any],
+    backbone: str = BARE.backbone,
+) -> Entry:
     """Return the entry that a user's choice names.
 
     Args:
@@ -29,6 +37,7 @@ def resolve(registry: "Registry", *, model: str | None, recipe: str | None, chan
         recipe: A name of ``RECIPES``, JSON or TOML text, or a ``.json``/``.toml`` file.
         changes: Recipe fields to change. With neither model nor recipe they change the default entry's recipe, or,
             if backbone, prompt or pooling is among them, the plain ``Recipe()``.
+        backbone: Stands in for the default backbone where the choice names none (a setting of the user's).
 
     Returns:
         An entry; where a recipe made it or a change really changes it, it has a name of its own, no scores, and is
@@ -48,6 +57,8 @@ def resolve(registry: "Registry", *, model: str | None, recipe: str | None, chan
         entry = Entry("recipe", Recipe())
     else:
         entry = registry.load(DEFAULT)
+    if model is None and entry.recipe.backbone == BARE.backbone:
+        changes = {"backbone": backbone, **changes}
     return _changed(entry, changes)
 
 
@@ -61,7 +72,8 @@ def _changed(entry: Entry, changes: dict[str, Any]) -> Entry:
             f"model {entry.name!r} holds numbers fitted for its own recipe, so its {' and '.join(fixed)} cannot be"
             f" changed; fit anew with `promptcli fit`, or give a --recipe"
         )
-    given = " ".join(f"{name}={getattr(recipe, name)}" for name in changes)
+    changed = [name for name in changes if getattr(recipe, name) != getattr(entry.recipe, name)]
+    given = " ".join(f"{name}={getattr(recipe, name)}" for name in changed)
     return Entry(f"{entry.name} {given}", recipe, entry.tensors, entry.provenance)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import promptcli
-from promptcli.commands import embed, evaluate, fit, index, models, templates
+from promptcli.commands import config, embed, evaluate, fit, index, models, pretrain, templates
 from promptcli.console import note
 from promptcli.errors import PromptcliError
 from promptcli.options import expand
@@ -30,12 +30,17 @@ app.command("embed")(expand(embed.embed))
 app.command("similarity")(expand(embed.similarity))
 app.command("eval")(expand(evaluate.evaluate_command))
 app.command("fit")(expand(fit.fit))
+app.command("pretrain")(expand(pretrain.pretrain))
+app.command("perplexity")(expand(pretrain.perplexity))
 app.command("recipes")(models.recipes)
 app.add_typer(index.app, name="index")
 app.add_typer(models.app, name="models")
 _templates = typer.Typer(help="Named templates.", no_args_is_help=True)
 _templates.command("list")(templates.list_templates)
 app.add_typer(_templates, name="templates")
+_config = typer.Typer(help="Your own defaults.", no_args_is_help=True)
+_config.command("show")(config.show)
+app.add_typer(_config, name="config")
 
 
 def _version(wanted: bool) -> None:

@@ -3,11 +3,20 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -35,9 +44,24 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
 
 
+class Advance:
+    """Moves a progress bar: called with the number of rows newly done."""
+
+    def __init__(self, bar: Progress, task: TaskID, label: str) -> None:
+        self._bar, self._task, self._label = bar, task, label
+
+    def __call__(self, done: int) -> None:
+        """Move by ``done`` rows."""
+        self._bar.advance(self._task, done)
+
+    def describe(self, text: str) -> None:
+        """Say something beside the label."""
+        self._bar.update(self._task, description=f"{self._label}  {text}")
+
+
 @contextlib.contextmanager
-def progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """Yield a callback that takes the number of rows newly done; draw a bar on stderr where that is a terminal.
+def progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[Advance]:
+    """Yield what takes the number of rows newly done; draw a bar on stderr where that is a terminal.
 
     Args:
         label: What is being done, e.g. ``embed``.
@@ -47,4 +71,4 @@ def progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
         task = bar.add_task(label, total=total)
-        yield lambda done: bar.advance(task, done)
+        yield Advance(bar, task, label)

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli import statistics
+from promptcli.data.demo import load_demo
 from promptcli.data.senteval import load_folder
-from promptcli.data.sts import Loaded, STSTask, TaskName
+from promptcli.data.sts import DEMO, Loaded, STSTask, TaskName
 from promptcli.encoder import Encoder
 from promptcli.encoding import Progress, encode_together, silent
 from promptcli.errors import UsageError
@@ -17,12 +18,18 @@ from promptcli.scores import Comparison, Label, Score, SubsetScore, recipe_name
 
 
 def load_tasks(data_dir: Path | None, names: Sequence[TaskName], protocol: str, *, offline: bool = False) -> Loaded:
-    """Load tasks from a SentEval folder, or without one from the Hugging Face data sets."""
+    """Load tasks from a SentEval folder, or without one from the Hugging Face data sets; ``demo`` from the package."""
+    demo = [load_demo(name.split, protocol) for name in names if name.task == DEMO]
+    names = [name for name in names if name.task != DEMO]
+    if not names:
+        return Loaded(demo, {})
     if data_dir is not None:
-        return load_folder(data_dir, names, protocol)
-    from promptcli.data.hub import load_hub  # slow to import, and a folder does not need it
+        loaded = load_folder(data_dir, names, protocol)
+    else:
+        from promptcli.data.hub import load_hub  # slow to import, and a folder does not need it
 
-    return load_hub(names, protocol, offline=offline)
+        loaded = load_hub(names, protocol, offline=offline)
+    return Loaded([*loaded.tasks, *demo], loaded.missing)
 
 
 def distinct_sentences(tasks: Iterable[STSTask]) -> list[str]:

@@ -34,6 +34,14 @@ class RecipeChanges:
     transform: Annotated[list[str] | None, _recipe_option("transforms", "--transform")] = None
     denoise: Annotated[str | None, _recipe_option("denoise", "--denoise")] = None
     max_length: Annotated[int | None, _recipe_option("max_length", "--max-length")] = None
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper",
+            help="What is left open is the papers': bert-base-uncased, PromptBERT's manual template, their data.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
 
     def changes(self) -> dict[str, Any]:
         """Return the recipe fields that were given as single options."""

@@ -1,12 +1,10 @@
-"""Where the sentences of a fit come from: ``demo``, a task, or a file. Knows nothing of encoders."""
+"""Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
 
 from pathlib import Path
 
-from promptcli.data.sts import task_names
+from promptcli.data.demo import SENTENCES
+from promptcli.data.sts import DEMO, STSTask, task_names
 from promptcli.errors import NotFoundError, UsageError
-
-#: Sentences of our own inside the package; no benchmark.
-DEMO = Path(__file__).parent / "shipped" / "demo" / "sentences.txt"
 
 
 def fitting_sentences(
@@ -28,7 +26,7 @@ def fitting_sentences(
     from promptcli.data.text import open_source
     from promptcli.evaluation import load_tasks
 
-    if on != "demo" and not Path(on).exists():
+    if on != DEMO and not Path(on).exists():
         try:
             names = task_names([on])
         except UsageError as error:
@@ -38,6 +36,26 @@ def fitting_sentences(
             raise NotFoundError(f"task {on} is not there: {loaded.missing[str(names[0])]}")
         pairs = loaded.tasks[0].pairs()
         return [*pairs.first, *pairs.second]
-    path = DEMO if on == "demo" else Path(on)
+    path = SENTENCES if on == DEMO else Path(on)
     with open_source(path, Fields(text=text_field) if text_field else Fields()) as source:
         return [record.text for record in source]
+
+
+def development_task(name: str, data_dir: Path | None, *, offline: bool = False) -> STSTask:
+    """Return the graded pairs that a search or a training run chooses by.
+
+    Args:
+        name: A task (``demo:dev``, ``STS-B:dev``, ...).
+        data_dir: SentEval folder for a task other than ``demo``.
+        offline: Never use the network.
+
+    Raises:
+        UsageError: No such task.
+        NotFoundError: Its data are not there.
+    """
+    from promptcli.evaluation import load_tasks
+
+    loaded = load_tasks(data_dir, task_names([name]), "senteval", offline=offline)
+    if loaded.missing:
+        raise NotFoundError(f"task {name} is not there: {loaded.missing[name]}; `demo:dev` always is")
+    return loaded.tasks[0]

@@ -14,14 +14,15 @@ FLOORS = [
     {"cli", "__main__"},
     {"commands", "options", "console"},
     {"registry", "choosing", "entries", "fitting", "sources"},
-    {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores"},
+    {"pretraining", "searching"},
+    {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy"},
     {"data", "statistics"},
     {"encoder"},
     {"encoding", "denoising"},
     {"batching"},
     {"prompts", "pooling", "transforms"},
     {"backbones"},
-    {"recipe", "errors", "folders", "files"},
+    {"recipe", "errors", "folders", "files", "settings"},
 ]
 
 #: Library -> where it may be imported.

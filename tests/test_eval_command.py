@@ -318,7 +318,7 @@ def test_without_a_folder_and_offline_the_data_set_is_named(run, fake, tmp_path,
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    ran = run("eval", "--offline", "--recipe", "cls")
+    ran = run("eval", "--offline", "--recipe", "cls", "--task", "STS12")
     assert (ran.code, ran.out) == (3, "")
     assert "mteb/sts12-sts" in ran.err
     assert "--data-dir" in ran.err

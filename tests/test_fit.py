@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from promptcli.data import demo
 from promptcli.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.fitting import FITS, fit
 from promptcli.recipe import Recipe
-from promptcli.sources import DEMO
 from tests.tiny import SENTENCES
 
 MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
@@ -46,7 +46,10 @@ def test_the_command_makes_a_model(run, tmp_path):
     assert "saved as model 'tfidf'" in ran.err
     ran = run("models", "show", "tfidf", "--json")
     card = json.loads(ran.out)
-    assert card["provenance"]["fitted_on"] == {"source": "demo", "sentences": len(DEMO.read_text().splitlines())}
+    assert card["provenance"]["fitted_on"] == {
+        "source": "demo",
+        "sentences": len(demo.SENTENCES.read_text().splitlines()),
+    }
     ran = run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline")
     assert float(ran.out) == pytest.approx(1.0, abs=1e-3)
     assert run("fit", "--recipe", "first-last-tfidf", "--on", "demo", "--name", "tfidf").code == 2
@@ -80,7 +83,7 @@ def test_a_fitted_model_is_the_same_after_loading(run):
     import sys
 
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    sentences = DEMO.read_text(encoding="utf-8").splitlines()
+    sentences = demo.SENTENCES.read_text(encoding="utf-8").splitlines()
     here = fit(Recipe(transforms=("whitening:32",)), sentences, dtype="float32", offline=True).encoder
     assert np.abs(np.array(json.loads(ran.stdout)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
     assert build_encoder(here.recipe, tensors=here.tensors(), dtype="float32").width == 32

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from promptcli.data.demo import SENTENCES
 from promptcli.recipe import RECIPES
-from promptcli.sources import DEMO
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,7 +19,7 @@ COMMANDS = re.findall(r"^\$ promptcli (.+)$", README, flags=re.MULTILINE)
 @pytest.fixture
 def senteval(tmp_path):
     """A SentEval folder in the native formats, with pairs of our own: each sentence with the next."""
-    sentences = DEMO.read_text(encoding="utf-8").splitlines()
+    sentences = SENTENCES.read_text(encoding="utf-8").splitlines()
     pairs = [(one, other, (row * 7 % 51) / 10) for row, (one, other) in enumerate(itertools.pairwise(sentences))][:60]
     root = tmp_path / "SentEval" / "data" / "downstream"
     for year, subset in (
@@ -54,7 +54,7 @@ def test_the_readme_has_commands():
 
 def test_every_command_of_the_readme_runs(run, senteval, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copy(DEMO, tmp_path / "sentences.txt")
+    shutil.copy(SENTENCES, tmp_path / "sentences.txt")
     (tmp_path / "more.csv").write_text('id,text\na1,"One more sentence, from a table."\na2,And another one.\n')
     for command in COMMANDS:
         ran = run(*shlex.split(command))

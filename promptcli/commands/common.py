@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.console import note
 from promptcli.errors import UsageError
-from promptcli.options import ModelChoice, Runtime
+from promptcli.options import ModelChoice, RecipeChanges, Runtime
+from promptcli.settings import PAPER, read_settings
 
 if TYPE_CHECKING:
     from promptcli.encoder import Encoder
@@ -45,10 +47,39 @@ def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = 
         default_dtype: What ``--dtype auto`` means for this command.
     """
     prepare(runtime)
-    from promptcli.registry import resolve
-
-    entry = resolve(open_registry(), model=choice.model, recipe=choice.recipe, changes=choice.changes())
+    entry = chosen_entry(choice, runtime)
     return open_entries([entry], runtime, default_dtype=default_dtype)[0]
+
+
+def chosen_entry(choice: ModelChoice, runtime: Runtime) -> "Entry":
+    """Return the entry that the options name; what they leave open is said in one line."""
+    from promptcli.choosing import resolve
+
+    recipe = choice.recipe
+    open_choice = choice.model is None and recipe is None and not choice.changes()
+    if choice.paper and choice.model is None and recipe is None and not (choice.prompt or choice.pooling):
+        recipe = PAPER.recipe
+    entry = resolve(
+        open_registry(), model=choice.model, recipe=recipe, changes=choice.changes(), backbone=default_backbone(choice)
+    )
+    if open_choice:
+        papers = "" if choice.paper else f"; the papers' setting: --paper ({PAPER.backbone})"
+        note(
+            f"assumed: {entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}{papers}",
+            quiet=runtime.quiet,
+        )
+    return entry
+
+
+def default_backbone(choice: RecipeChanges) -> str:
+    """Return the backbone of a recipe that names none: the papers', or what the user's settings say."""
+    return PAPER.backbone if choice.paper else str(read_settings(os.environ)["backbone"].value)
+
+
+def data_folder(given: Path | None) -> Path | None:
+    """Return the SentEval folder: the one given, else the settings', else none."""
+    stored = read_settings(os.environ)["data_dir"].value
+    return given or (Path(stored).expanduser() if stored else None)
 
 
 def open_entries(

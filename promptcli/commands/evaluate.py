@@ -2,63 +2,24 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from promptcli.commands.common import open_entries, open_registry, prepare
+from promptcli.commands.candidates import Candidate, EvalChoice, check_savable, find_baseline, find_candidates, is_bare
+from promptcli.commands.common import data_folder, open_entries, open_registry, prepare
 from promptcli.console import note, out, progress, result_json
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.options import RecipeChanges, Runtime
-from promptcli.recipe import RECIPES
+from promptcli.options import Runtime
+from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
     from promptcli.data.sts import STSTask, TaskName
     from promptcli.encoder import Encoder
-    from promptcli.registry import Entry, Registry
+    from promptcli.registry import Entry
     from promptcli.scores import Comparison, Label, Score
-
-_PANEL = "Model and recipe"
-#: Changes that leave a named recipe what it is, so that all of them can be scored with it.
-_NEUTRAL_CHANGES = {"backbone", "max_length"}
-
-
-@dataclass(frozen=True)
-class Models:
-    """Registry entries and recipes, as many as wanted."""
-
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", "-m", help="Entry or alias of the registry; repeatable.", rich_help_panel=_PANEL),
-    ] = None
-    recipe: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--recipe",
-            "-r",
-            help="Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model:"
-            " every named recipe that needs no fitting.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class EvalChoice(RecipeChanges, Models):
-    """Which encoders; changes of single recipe fields apply to every one."""
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """An encoder to score and what to call it."""
-
-    entry: "Entry"
-    label: "Label"
-    #: The registry entry it was given as, if it was.
-    saved_as: str | None = None
 
 
 def evaluate_command(
@@ -67,12 +28,15 @@ def evaluate_command(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            help="SentEval `downstream`-like folder (STS/, SICK/). Default: the Hugging Face data sets.",
+            help="SentEval `downstream`-like folder (STS/, SICK/). Without it named tasks come from the hub.",
         ),
     ] = None,
     task: Annotated[
         list[str] | None,
-        typer.Option(help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; repeatable. Default: the seven test splits."),
+        typer.Option(
+            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; demo, demo:dev; repeatable."
+            " Default: the seven test splits where --data-dir or --paper is given, else demo."
+        ),
     ] = None,
     protocol: Annotated[
         str, typer.Option(help="senteval: the papers' pairs and text; mteb: SICK-R with all its pairs, raw text.")
@@ -92,20 +56,28 @@ def evaluate_command(
     """Score encoders on STS12-16, STS-B and SICK-R: Spearman x 100 with 95% intervals."""
     from promptcli.data.sts import protocol_named, task_names
 
-    wanted = task_names(task or [])
+    data_dir = data_folder(data_dir)
+    assumed = PAPER.tasks if choice.paper or data_dir is not None else BARE.tasks
+    wanted = task_names(task if task else assumed)
+    if not task and assumed:
+        note(
+            "assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task from the hub;"
+            " their whole setting: --paper",
+            quiet=runtime.quiet,
+        )
     protocol_named(protocol)
     if save and not choice.model:
         raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
     prepare(runtime)
     registry = open_registry()
-    candidates = _candidates(registry, choice)
-    baseline = None if compare is None else _baseline(registry, compare, choice.changes())
+    candidates = find_candidates(registry, choice)
+    baseline = None if compare is None else find_baseline(registry, compare, choice)
     if baseline is not None and baseline.label not in [candidate.label for candidate in candidates]:
         candidates.append(baseline)
     if save:
-        _check_savable(registry, candidates)
+        check_savable(registry, candidates)
     tasks, missing = _load(data_dir, wanted, protocol, runtime)
-    encoders, candidates = _open(candidates, runtime, bare=_is_bare(choice))
+    encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
     rows = _score(encoders, candidates, tasks, runtime)
     comparisons = _compare(rows, baseline)
     if save:
@@ -116,45 +88,6 @@ def evaluate_command(
         result_json(_document(rows, comparisons, missing))
         return
     _print_tables(rows, comparisons, wanted, tasks, subsets=subsets)
-
-
-def _is_bare(choice: EvalChoice) -> bool:
-    return not choice.model and not choice.recipe and choice.changes().keys() <= _NEUTRAL_CHANGES
-
-
-def _candidates(registry: "Registry", choice: EvalChoice) -> "list[_Candidate]":
-    """Return what the options name, each once; nothing named means every recipe of the table."""
-    given: list[tuple[str | None, str | None]] = [(name, None) for name in choice.model or []]
-    given += [(None, name) for name in (RECIPES if _is_bare(choice) else choice.recipe or [])]
-    found = [_resolve(registry, model, recipe, choice.changes()) for model, recipe in given or [(None, None)]]
-    return list({candidate.label: candidate for candidate in found}.values())
-
-
-def _resolve(registry: "Registry", model: str | None, recipe: str | None, changes: dict[str, Any]) -> _Candidate:
-    from promptcli.choosing import resolve
-    from promptcli.scores import Label, recipe_name
-
-    entry = resolve(registry, model=model, recipe=recipe, changes=changes)
-    if model is None:
-        return _Candidate(entry, Label(entry.recipe.backbone, recipe_name(entry.recipe)))
-    return _Candidate(entry, Label(model, recipe_name(entry.recipe)), saved_as=entry.name)
-
-
-def _baseline(registry: "Registry", name: str, changes: dict[str, Any]) -> _Candidate:
-    neutral = {key: value for key, value in changes.items() if key in _NEUTRAL_CHANGES}
-    if name in registry.names() or name in registry.aliases():
-        return _resolve(registry, name, None, neutral)
-    return _resolve(registry, None, name, neutral)
-
-
-def _check_savable(registry: "Registry", candidates: "Sequence[_Candidate]") -> None:
-    """Refuse before anything is scored what could not be stored afterwards."""
-    for candidate in candidates:
-        name = candidate.saved_as
-        if name is not None and name not in registry.names():
-            raise UsageError(f"--save: {candidate.label.model} with changed fields is no registry entry; leave out one")
-        if name is not None:
-            registry.add_scores(name, [])
 
 
 def _load(
@@ -171,8 +104,8 @@ def _load(
 
 
 def _open(
-    candidates: "Sequence[_Candidate]", runtime: Runtime, *, bare: bool
-) -> "tuple[list[Encoder], list[_Candidate]]":
+    candidates: "Sequence[Candidate]", runtime: Runtime, *, bare: bool
+) -> "tuple[list[Encoder], list[Candidate]]":
     """Return the encoders; from the table of all recipes those are left out, by name, that cannot be made."""
     left_out: dict[int, UsageError] = {}
 
@@ -190,7 +123,7 @@ def _open(
 
 
 def _score(
-    encoders: "Sequence[Encoder]", candidates: "Sequence[_Candidate]", tasks: "Sequence[STSTask]", runtime: Runtime
+    encoders: "Sequence[Encoder]", candidates: "Sequence[Candidate]", tasks: "Sequence[STSTask]", runtime: Runtime
 ) -> "dict[Label, list[Score]]":
     from promptcli.evaluation import distinct_sentences, evaluate
 
@@ -200,7 +133,7 @@ def _score(
     return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
 
 
-def _compare(rows: "dict[Label, list[Score]]", baseline: "_Candidate | None") -> "list[Comparison]":
+def _compare(rows: "dict[Label, list[Score]]", baseline: "Candidate | None") -> "list[Comparison]":
     from promptcli.evaluation import compare
 
     if baseline is None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.commands.common import open_registry, prepare
+from promptcli.commands.common import chosen_entry, data_folder, open_registry, prepare
 from promptcli.console import note, progress
 from promptcli.options import ModelChoice, Runtime
 
@@ -27,13 +27,13 @@ def fit(
     """
     prepare(runtime)
     from promptcli.fitting import fit as fit_recipe
-    from promptcli.registry import Entry, resolve
+    from promptcli.registry import Entry
     from promptcli.sources import fitting_sentences
 
     registry = open_registry()
-    chosen = resolve(registry, model=choice.model, recipe=choice.recipe, changes=choice.changes())
     registry.check_free(name, force=force)
-    sentences = fitting_sentences(on, data_dir, text_field=text_field, offline=runtime.offline)
+    chosen = chosen_entry(choice, runtime)
+    sentences = fitting_sentences(on, data_folder(data_dir), text_field=text_field, offline=runtime.offline)
     with progress("fit", len(sentences), quiet=runtime.quiet) as advance:
         fitted = fit_recipe(
             chosen.recipe,

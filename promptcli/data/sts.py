@@ -39,10 +39,13 @@ class TaskName:
 
 #: The test splits in the column order of the papers' tables.
 TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"))
-_TASKS = {str(name): name for name in (*TEST_TASKS, TaskName("STS-B", "dev"))}
+#: Pairs of our own, inside the package.
+DEMO = "demo"
+_TASKS = {str(name): name for name in (*TEST_TASKS, TaskName("STS-B", "dev"), TaskName(DEMO), TaskName(DEMO, "dev"))}
 
 #: Pairs of each task where both protocols agree.
 _COUNTS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "STS-B:dev": 1500}
+_COUNTS |= {"demo": 458, "demo:dev": 402}
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Loaded:
 
 
 def task_names(given: Sequence[str]) -> list[TaskName]:
-    """Return the tasks named ``STS12``, ``STS-B:dev``, ..., in the papers' order; none means the seven test splits.
+    """Return the tasks named ``STS12``, ``STS-B:dev``, ``demo``, ... in the papers' order; none: the seven test splits.
 
     Raises:
         UsageError: a name that is no task.

@@ -1,0 +1,69 @@
+"""What is told of a pre-trained model beside its weights: a card in Markdown and a plot of the loss."""
+
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from promptcli import __version__
+from promptcli.files import atomic_path, sha256
+from promptcli.pretraining.corpus import CorpusFile
+from promptcli.pretraining.plan import Plan
+
+
+def card(plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], command: str) -> str:
+    """Return the model's card: shape, command, tokens, held-out figures, corpus, settings."""
+    held_out = figures.get("held_out")
+    embeddings = "tied" if plan.tied else "untied, started as equals"
+    lines = [
+        "# A masked-LM backbone made by promptcli",
+        "",
+        f"BERT: {plan.layers} layers, {plan.width} wide, {plan.heads} heads, {plan.positions} positions, lower-casing"
+        f" WordPiece of {plan.vocab_size:,}; {figures['parameters']:,} parameters; output embeddings {embeddings}.",
+        "",
+        f"- Command: `{command}`",
+        f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and {figures['minutes']} minutes"
+        f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
+        f"- Chunks of up to {plan.positions} tokens and dropout {plan.dropout} in the last {plan.last_phase:.0%} of"
+        " them; short chunks and no dropout before",
+        f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
+        f" Python {platform.python_version()}",
+    ]
+    if held_out:
+        lines.append(
+            f"- Held-out {held_out['file']} (15% of tokens, all [MASK], seed 0; {held_out['masked']:,} tokens):"
+            f" top-1 {held_out['accuracy']}%, perplexity {held_out['perplexity']}"
+        )
+    lines += ["", "| corpus file | SHA-256 | lines |", "|---|---|---|"]
+    for file in files:
+        order = "unrelated" if file.unrelated else "in order"
+        lines.append(f"| {file.path.name} | {sha256(file.path)} | {order} |")
+    return "\n".join([*lines, "", "Settings:", "", "```json", json.dumps(plan.to_dict(), indent=1), "```", ""])
+
+
+def plot_loss(log: Path, picture: Path) -> None:
+    """Draw loss and accuracy against the tokens seen; nothing where matplotlib (extra ``plot``) is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    reports = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    if not reports:
+        return
+    seen = [report["seen"] / 1e6 for report in reports]
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    left = figure.subplots()
+    right = left.twinx()
+    (loss,) = left.plot(seen, [report["loss"] for report in reports], color="#0072B2", linewidth=0.8)
+    (accuracy,) = right.plot(
+        seen, [100 * report["accuracy"] for report in reports], color="#D55E00", linewidth=0.8, linestyle="--"
+    )
+    left.set(xlabel="tokens seen (millions)", ylabel="masked-LM loss (nats)")
+    right.set(ylabel="masked tokens guessed right (%)", ylim=(0, None))
+    left.legend([loss, accuracy], ["loss", "accuracy"], loc="center right")
+    with atomic_path(picture) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)

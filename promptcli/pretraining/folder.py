@@ -1,0 +1,87 @@
+"""The folder of a pre-training run: ``work`` while it runs, a backbone with a card when it is done."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.vocabulary import save_tokenizer
+from promptcli.errors import UsageError
+from promptcli.files import write_text
+from promptcli.masked_accuracy import masked_accuracy
+from promptcli.pretraining.card import card, plot_loss
+from promptcli.pretraining.corpus import CorpusFile
+from promptcli.pretraining.loop import Trainer
+from promptcli.pretraining.plan import Plan
+from promptcli.pretraining.prepare import keep_plan, stored_plan
+from promptcli.pretraining.state import Position
+
+
+def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[Path, Plan]:
+    """Return the work folder and the plan that holds: the stored one of an unfinished run, else the wanted one.
+
+    Args:
+        output: The model's folder.
+        wanted: As asked for now; no tokens where a time budget was given.
+        resume: Go on with an unfinished run.
+
+    Raises:
+        UsageError: A run or a model is there and ``resume`` is not asked for, or none is there and it is, or it was
+            started with other settings.
+    """
+    work = output / "work"
+    stored = stored_plan(work)
+    if stored is None:
+        if resume:
+            raise UsageError(f"no unfinished run in {output}; leave out --resume to start one")
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise UsageError(f"{output} is not empty; give another --output")
+        work.mkdir(parents=True)
+        keep_plan(work, wanted)
+        return work, wanted
+    if not resume:
+        raise UsageError(f"{output} holds a run already; go on with it by --resume, or give another --output")
+    held = stored if wanted.tokens else Plan(**{**stored.to_dict(), "files": stored.files, "tokens": 0})
+    differing = held.difference(wanted)
+    if differing:
+        raise UsageError(
+            f"the run in {output} was started with {differing} {getattr(held, differing)}, not"
+            f" {getattr(wanted, differing)}; resume with its own settings"
+        )
+    return work, stored
+
+
+def finish(
+    trainer: Trainer,
+    position: Position,
+    output: Path,
+    files: Sequence[CorpusFile],
+    *,
+    command: str,
+    half: bool,
+    held_out: Path | None,
+    progress: Callable[[int], None],
+) -> dict[str, Any]:
+    """Write the model, its tokenizer, card and loss plot; return the figures."""
+    plan = trainer.plan
+    save_tokenizer(output / "work" / "vocab.txt", output, plan.positions)
+    trainer.model.save(output, dropout=plan.dropout, half=half)
+    figures: dict[str, Any] = {
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters.values()),
+        "steps": position.step,
+        "tokens": position.seen,
+        "minutes": round(position.seconds / 60, 1),
+        "tokens_per_second": round(position.seen / position.seconds) if position.seconds else None,
+    }
+    if held_out is not None:
+        backbone = load_backbone(str(output), device=trainer.device)
+        found = masked_accuracy(backbone, list(CorpusFile(held_out).lines()), progress=progress)
+        figures["held_out"] = {
+            "file": held_out.name,
+            "accuracy": round(found.accuracy, 2),
+            "perplexity": round(found.perplexity, 2),
+            "masked": found.masked,
+        }
+    write_text(output / "README.md", card(plan, figures, files, command.replace(" --resume", "")))
+    plot_loss(output / "log.jsonl", output / "loss.png")
+    return figures

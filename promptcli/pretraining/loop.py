@@ -1,0 +1,216 @@
+"""The pre-training loop: one step after the other, logged, with the whole state kept every few minutes."""
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.devices import choose_dtype
+from promptcli.backbones.masked_lm import MaskedLM
+from promptcli.errors import PromptcliError
+from promptcli.pretraining.batches import MaskedBatch, Step, mask, steps
+from promptcli.pretraining.corpus import Corpus
+from promptcli.pretraining.plan import Plan
+from promptcli.pretraining.state import Position, load_state, save_state, truncate_log
+
+_BETAS = (0.9, 0.98)
+_EPSILON = 1e-6
+_CLIP = 1.0
+_LOG_EVERY = 20  # steps; their mean is logged
+_WARM_STEPS, _TIMED_STEPS = 3, 24  # of each phase, to learn its pace
+_ENDLESS = 10**15  # tokens
+_PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
+
+
+@dataclass(frozen=True)
+class Report:
+    """The mean of some steps, as logged.
+
+    Attributes:
+        step, seen: Steps done, and tokens seen.
+        loss: Mean cross-entropy (natural logarithm) over the masked tokens of the steps since the last report.
+        accuracy: Share of them whose first guess is right.
+        learning_rate: Of the last step.
+        rate: Tokens per second.
+        gflops: Matrix products, 10^9 floating-point operations per second.
+        seconds: Time spent in steps, over all sittings.
+    """
+
+    step: int
+    seen: int
+    loss: float
+    accuracy: float
+    learning_rate: float
+    rate: float
+    gflops: float
+    seconds: float
+
+
+class Trainer:
+    """A model, its optimiser and the work of one step."""
+
+    def __init__(self, plan: Plan, device: str, start: Tensor | None = None) -> None:
+        self.plan = plan
+        self.device = device
+        self.model = MaskedLM(
+            layers=plan.layers,
+            width=plan.width,
+            heads=plan.heads,
+            positions=plan.positions,
+            vocab_size=plan.vocab_size,
+            tied=plan.tied,
+            device=device,
+            seed=plan.seed,
+            dtype=choose_dtype("auto", device),
+        )
+        if start is not None:
+            self.model.start_from(start)
+        groups: list[dict[str, object]] = [{"params": [], "weight_decay": decay} for decay in (plan.weight_decay, 0.0)]
+        for parameter, decays in self.model.decayed():
+            groups[0 if decays else 1]["params"].append(parameter)  # type: ignore[attr-defined]
+        self.optimizer = torch.optim.AdamW(groups, lr=plan.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
+
+    def step(self, step: Step, batch: MaskedBatch) -> tuple[float, int]:
+        """Take one step; return the loss and the number of right first guesses.
+
+        Raises:
+            PromptcliError: The loss is not a number.
+        """
+        self.model.set_dropout(step.dropout)
+        torch.manual_seed(self.plan.seed * _PRIME + step.number)
+        rate = self.plan.learning_rate_at(step.seen + step.tokens)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        tensors = (
+            torch.from_numpy(array).to(self.device) for array in (batch.ids, batch.real, batch.places, batch.gold)
+        )
+        loss, right = self.model.loss(*tensors)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise PromptcliError(
+                f"the loss at step {step.number + 1} is not a number; the state kept last is unharmed: try a lower"
+                " --learning-rate in another folder"
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters.values(), _CLIP)
+        self.optimizer.step()
+        return value, int(right)
+
+
+def tokens_in(plan: Plan, corpus: Corpus, start: Tensor | None, *, minutes: float, device: str) -> int:
+    """Return how many tokens a run of that many minutes can see, by timing some steps of every phase.
+
+    The model that takes them is thrown away. The budget is fixed before the run, so that the run does not depend on
+    the clock.
+    """
+    plan = dataclasses.replace(plan, tokens=_ENDLESS)
+    trainer = Trainer(plan, device, start)
+    pace = 0.0  # seconds a token, over the phases in their shares
+    done = 0.0
+    phases = plan.phases
+    for phase in phases:
+        only = plan if phase is not phases[-1] else dataclasses.replace(plan, last_phase=0.0)
+        seconds = tokens = 0.0
+        for step in steps(only, corpus):
+            began = time.perf_counter()
+            trainer.step(step, mask(step, plan, corpus))
+            if step.number >= _WARM_STEPS:
+                seconds, tokens = seconds + time.perf_counter() - began, tokens + step.tokens
+            if step.number == _WARM_STEPS + _TIMED_STEPS:
+                break
+        if tokens:
+            pace += (phase.until - done) * seconds / tokens
+        done = phase.until
+    return max(plan.batch_tokens, int(minutes * 60 / pace)) if pace else plan.batch_tokens
+
+
+def run(
+    trainer: Trainer,
+    corpus: Corpus,
+    *,
+    state: Path,
+    log: Path,
+    save_seconds: float,
+    report: Callable[[Report], None],
+) -> Position:
+    """Run to the end of the token budget, from the state on disk where there is one.
+
+    Args:
+        trainer: Freshly made.
+        corpus: What to read.
+        state: File of the whole state; written every ``save_seconds`` and at the end.
+        log: JSONL file, one report a line.
+        save_seconds: Between two states.
+        report: Told each report.
+
+    Raises:
+        UsageError: The state is not this run's.
+        PromptcliError: The loss is not a number.
+    """
+    position = load_state(state, trainer.model.parameters, trainer.optimizer) if state.is_file() else Position()
+    truncate_log(log, position.step)
+    tally = _Tally(position)
+    saved = time.perf_counter()
+    with log.open("a", encoding="utf-8") as lines:
+        for step in steps(trainer.plan, corpus):
+            if step.number < position.step:
+                continue
+            began = time.perf_counter()
+            batch = mask(step, trainer.plan, corpus)
+            loss, right = trainer.step(step, batch)
+            work = trainer.model.matrix_work(step.tokens, len(batch.gold))
+            tally.add(step, loss, right, len(batch.gold), work, time.perf_counter() - began)
+            if (step.number + 1) % _LOG_EVERY == 0:
+                made = tally.report(trainer.plan)
+                lines.write(json.dumps(dataclasses.asdict(made)) + "\n")
+                lines.flush()
+                report(made)
+                if time.perf_counter() - saved > save_seconds:
+                    save_state(state, trainer.model.parameters, trainer.optimizer, tally.position)
+                    saved = time.perf_counter()
+    save_state(state, trainer.model.parameters, trainer.optimizer, tally.position)
+    return tally.position
+
+
+class _Tally:
+    """Sums since the last report, and how far the run is."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+        self._clear()
+
+    def _clear(self) -> None:
+        self._loss = self._seconds = 0.0
+        self._right = self._masked = self._tokens = self._work = 0
+
+    def add(self, step: Step, loss: float, right: int, masked: int, work: int, seconds: float) -> None:
+        """Add one step."""
+        self._loss += loss * masked
+        self._right += right
+        self._masked += masked
+        self._tokens += step.tokens
+        self._work += work
+        self._seconds += seconds
+        self.position = Position(step.number + 1, step.seen + step.tokens, self.position.seconds + seconds)
+
+    def report(self, plan: Plan) -> Report:
+        """Return the means and start anew."""
+        made = Report(
+            step=self.position.step,
+            seen=self.position.seen,
+            loss=self._loss / self._masked,
+            accuracy=self._right / self._masked,
+            learning_rate=plan.learning_rate_at(self.position.seen),
+            rate=self._tokens / self._seconds,
+            gflops=self._work / self._seconds / 1e9,
+            seconds=self.position.seconds,
+        )
+        self._clear()
+        return made

@@ -1,0 +1,81 @@
+"""What a pre-training run makes before its first step, each thing once: vocabulary, token ids, start vectors."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from promptcli.backbones.vocabulary import Vocabulary, train_vocabulary
+from promptcli.errors import UsageError
+from promptcli.files import atomic_path, write_text
+from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, tokenise
+from promptcli.pretraining.plan import Plan
+from promptcli.pretraining.start import ppmi_svd
+
+
+def stored_plan(folder: Path) -> Plan | None:
+    """Return the plan of the run in ``folder``, or None where there is none.
+
+    Raises:
+        UsageError: It is there and cannot be read.
+    """
+    path = folder / "plan.json"
+    if not path.is_file():
+        return None
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise UsageError(f"{path} is no plan; start anew in another folder")
+    return Plan.from_dict(fields)
+
+
+def keep_plan(folder: Path, plan: Plan) -> None:
+    """Write the plan of the run in ``folder``."""
+    write_text(folder / "plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
+
+
+def make_vocabulary(
+    folder: Path, files: Sequence[CorpusFile], size: int, progress: Callable[[int], None]
+) -> Vocabulary:
+    """Return the run's vocabulary, trained on all lines where it is not there yet.
+
+    Raises:
+        UsageError: Too little text for ``size``.
+    """
+    if not (folder / "vocab.txt").is_file():
+
+        def lines() -> Iterator[str]:
+            for file in files:
+                for line in file.lines():
+                    progress(1)
+                    yield line
+
+        vocabulary = train_vocabulary(lines(), size)
+        with atomic_path(folder / "vocab.txt") as temporary:
+            vocabulary.save(temporary)
+    return Vocabulary.load(folder / "vocab.txt")
+
+
+def make_corpus(
+    folder: Path, files: Sequence[CorpusFile], vocabulary: Vocabulary, progress: Callable[[int], None]
+) -> Corpus:
+    """Return the tokenised corpus, written where it is not there yet."""
+    if not (folder / "corpus.json").is_file():
+        tokenise(files, vocabulary, folder, progress)
+    return open_corpus(folder)
+
+
+def make_start(folder: Path, corpus: Corpus, plan: Plan) -> torch.Tensor | None:
+    """Return the start vectors, (v, d), computed where they are not there yet; None where the plan wants none."""
+    if not plan.svd_start:
+        return None
+    path = folder / "start.npy"
+    if not path.is_file():
+        vectors = ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed)
+        with atomic_path(path) as temporary, temporary.open("wb") as out:
+            np.save(out, vectors, allow_pickle=False)
+    return torch.from_numpy(np.load(path, allow_pickle=False))

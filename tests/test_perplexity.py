@@ -1,0 +1,60 @@
+"""Masked accuracy and perplexity against a plain loop, and what cannot be measured."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertModel
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.errors import UsageError
+from promptcli.masked_accuracy import masked_accuracy
+from tests.reference.plain import Plain
+from tests.tiny import SENTENCES, save_tiny
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_equals_one_sentence_at_a_time(family, tiny_folder, tiny_backbone):
+    found = masked_accuracy(tiny_backbone(family), SENTENCES, share=0.3, seed=4)
+    plain = Plain(tiny_folder(family))
+    rng = np.random.default_rng(4)
+    loss = right = masked = 0
+    for sentence in SENTENCES:
+        ids = plain.tokenizer(sentence, add_special_tokens=False)["input_ids"]
+        row = [plain.tokenizer.cls_token_id, *ids[: tiny_backbone(family).max_tokens - 2], plain.tokenizer.sep_token_id]
+        words = [place for place in range(1, len(row) - 1) if row[place] != plain.tokenizer.unk_token_id]
+        places = [place for place, draw in zip(words, rng.random(len(words)), strict=True) if draw < 0.3]
+        gold = [row[place] for place in places]
+        for place in places:
+            row[place] = plain.tokenizer.mask_token_id
+        with torch.no_grad():
+            logits = plain.model(torch.tensor([row])).logits[0].double()
+        for place, token in zip(places, gold, strict=True):
+            loss -= float(torch.log_softmax(logits[place], 0)[token])
+            right += int(logits[place].argmax()) == token
+            masked += 1
+    assert found.masked == masked > 20
+    assert found.accuracy == pytest.approx(100 * right / masked)
+    assert found.perplexity == pytest.approx(math.exp(loss / masked), rel=1e-4)
+
+
+def test_wikitext_marks_are_undone(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    written = ["the dog @-@ house is <unk> and red , the dog @-@ house is blue"] * 3
+    plain = ["the dog-house is [UNK] and red , the dog-house is blue"] * 3
+    assert masked_accuracy(backbone, written) == masked_accuracy(backbone, plain)
+
+
+def test_what_cannot_be_measured(tiny_backbone, run, tmp_path):
+    with pytest.raises(UsageError, match="no token to predict"):
+        masked_accuracy(tiny_backbone("bert"), ["", " "])
+    headless = save_tiny("bert", tmp_path / "headless", model_class=BertModel)
+    with pytest.raises(UsageError, match="no masked-LM head"):
+        masked_accuracy(load_backbone(str(headless)), SENTENCES)
+    file = tmp_path / "text.txt"
+    file.write_text("\n".join(SENTENCES))
+    ran = run("perplexity", file, "--json")
+    assert json.loads(ran.out)["perplexity"] > 1
+    assert run("perplexity", tmp_path / "none.txt").code == 3

@@ -1,0 +1,82 @@
+"""The user's defaults: environment before file before what is built in; what bare commands assume and say."""
+
+import json
+
+import numpy as np
+import pytest
+
+from promptcli.errors import UsageError
+from promptcli.settings import BARE, KEYS, PAPER, config_file, read_settings
+
+
+def test_the_environment_comes_before_the_file(tmp_path):
+    environ = {"PROMPTCLI_HOME": str(tmp_path)}
+    assert {name: held.value for name, held in read_settings(environ).items()} == {"backbone": "mini", "data_dir": None}
+    config_file(environ).write_text('backbone = "one"\ndata_dir = "there"\n')
+    held = read_settings(environ)
+    assert (held["backbone"].value, held["backbone"].source) == ("one", str(tmp_path / "config.toml"))
+    held = read_settings({**environ, "PROMPTCLI_BACKBONE": "other"})
+    assert (held["backbone"].value, held["backbone"].source) == ("other", "$PROMPTCLI_BACKBONE")
+    assert held["data_dir"].value == "there"
+    assert config_file({}).name == "config.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("backbone = ", "cannot be read as TOML"), ("back = 'x'", "unknown setting"), ("backbone = 3", "is no text")],
+)
+def test_a_bad_file_is_said_in_one_line(tmp_path, run, text, message):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_settings({"PROMPTCLI_HOME": str(tmp_path / "home")})
+    ran = run("similarity", "a", "b")
+    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1)
+
+
+def test_config_show_says_what_holds_and_why(run, monkeypatch):
+    monkeypatch.setenv("PROMPTCLI_DATA_DIR", "/data")
+    ran = run("config", "show")
+    assert "backbone = mini  (built in;" in ran.out
+    assert "data_dir = /data  ($PROMPTCLI_DATA_DIR;" in ran.out
+    shown = json.loads(run("config", "show", "--json").out)
+    assert shown["settings"].keys() == KEYS.keys()
+    assert shown["settings"]["backbone"] == {"value": "mini", "source": "built in"}
+
+
+def test_another_default_backbone_holds_where_none_is_named(run, monkeypatch, tiny_folder, tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a dog runs\nthe red house\n")
+    monkeypatch.setenv("PROMPTCLI_BACKBONE", str(tiny_folder("bert")))
+
+    def vectors(*options):
+        assert run("embed", lines, "-o", tmp_path / "v.npy", "--force", "--dtype", "float32", *options).code == 0
+        return np.load(tmp_path / "v.npy")
+
+    tiny = vectors()
+    assert tiny.shape[1] < 100
+    assert np.array_equal(tiny, vectors("--backbone", tiny_folder("bert"), "--pooling", "last/cls"))
+    assert vectors("--recipe", "static-avg").shape == tiny.shape
+    assert vectors("--model", "mini").shape[1] > 100  # an entry is what it is
+    assert vectors("--backbone", "mini").shape[1] > 100  # a flag comes before all
+
+
+def test_bare_commands_say_what_they_assume(run, tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a dog runs\nthe red house\n")
+    ran = run("embed", lines, "--offline")
+    assert ran.err.count("assumed: mini") == 1
+    assert "--paper" in ran.err
+    assert "assumed" not in run("embed", lines, "--force", "--recipe", "cls", "--offline").err
+    ran = run("eval", "--recipe", "cls", "--offline")
+    assert ran.code == 0
+    assert "assumed: our own demo pairs" in ran.err
+    assert ran.out.splitlines()[2].split() == ["demo"]
+
+
+def test_paper_names_the_papers_setting(run):
+    assert (BARE.backbone, PAPER.backbone) == ("mini", "bert-base-uncased")
+    for arguments in (("similarity", "a", "b"), ("eval",)):
+        ran = run(*arguments, "--paper", "--offline")
+        assert ran.code == 3
+        assert "bert-base-uncased" in ran.err or "no task is there" in ran.err
