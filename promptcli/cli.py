@@ -14,7 +14,20 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import promptcli
-from promptcli.commands import config, embed, evaluate, fit, index, models, pretrain, templates
+from promptcli.commands import (
+    analyze,
+    config,
+    ditto_search,
+    embed,
+    evaluate,
+    fit,
+    index,
+    models,
+    pretrain,
+    search_templates,
+    templates,
+    train,
+)
 from promptcli.console import note
 from promptcli.errors import PromptcliError
 from promptcli.options import expand
@@ -30,6 +43,10 @@ app.command("embed")(expand(embed.embed))
 app.command("similarity")(expand(embed.similarity))
 app.command("eval")(expand(evaluate.evaluate_command))
 app.command("fit")(expand(fit.fit))
+app.command("ditto-search")(expand(ditto_search.ditto_search))
+app.command("search-templates")(expand(search_templates.search_templates))
+app.command("train")(expand(train.train))
+app.command("optiprompt")(expand(train.optiprompt))
 app.command("pretrain")(expand(pretrain.pretrain))
 app.command("perplexity")(expand(pretrain.perplexity))
 app.command("recipes")(models.recipes)
@@ -37,10 +54,13 @@ app.add_typer(index.app, name="index")
 app.add_typer(models.app, name="models")
 _templates = typer.Typer(help="Named templates.", no_args_is_help=True)
 _templates.command("list")(templates.list_templates)
+_templates.command("show")(templates.show_template)
+_templates.command("check")(expand(templates.check_template))
 app.add_typer(_templates, name="templates")
 _config = typer.Typer(help="Your own defaults.", no_args_is_help=True)
 _config.command("show")(config.show)
 app.add_typer(_config, name="config")
+app.add_typer(analyze.app, name="analyze")
 
 
 def _version(wanted: bool) -> None:

@@ -12,17 +12,20 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.denoising import Denoising, blank
 from promptcli.encoding import Encoded, Progress, encode_together, silent
 from promptcli.errors import UsageError
 from promptcli.pooling import Pooling, build_pooling
 from promptcli.pooling.weights import Weights
-from promptcli.prompts.named import template_text
-from promptcli.prompts.template import Inputs, Template
+from promptcli.prompts.prompt import Prompt, build_prompt
+from promptcli.prompts.template import Inputs
 from promptcli.recipe import MASK, Recipe
 from promptcli.transforms import build_transforms
 from promptcli.transforms.transform import Transform
+
+#: Before the names of a tuned backbone's tensors.
+TUNED = "backbone."
 
 
 class Encoder:
@@ -40,13 +43,15 @@ class Encoder:
 
     def __init__(self, recipe: Recipe, backbone: Backbone, tensors: Mapping[str, Tensor]) -> None:
         self.backbone = backbone
-        self.template = Template(template_text(recipe.prompt), backbone.tokens)
+        self.prompt: Prompt = build_prompt(recipe.prompt, backbone, tensors)
+        self.template = self.prompt.template
         self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
         self.denoising = Denoising.from_spec(recipe.denoise)
-        self.max_length = _max_length(recipe, backbone)
+        self.max_length = _max_length(recipe, backbone, self.prompt)
+        self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
-            prompt=self.template.text,
+            prompt=self.prompt.spec,
             period=recipe.period,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
@@ -81,9 +86,9 @@ class Encoder:
         return int(self.encode(["."]).shape[1])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every learned or fitted number outside the backbone, by name."""
-        parts: list[Weights | Transform] = [self.pooling.weights, *self.transforms]
-        return {name: tensor for part in parts for name, tensor in part.tensors().items()}
+        """Return every learned or fitted number, by name: of the backbone only where it was tuned."""
+        parts: list[Prompt | Weights | Transform] = [self.prompt, self.pooling.weights, *self.transforms]
+        return {name: tensor for part in parts for name, tensor in part.tensors().items()} | self._tuned
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -99,19 +104,24 @@ class Encoder:
         )
         digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
         for name, tensor in sorted(self.tensors().items()):
-            digest.update(name.encode() + tensor.numpy().tobytes())
+            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
         return digest.hexdigest()
 
     @property
     def input_key(self) -> tuple[Any, ...]:
         """Equal for encoders whose model input is the same, so that one forward pass serves both."""
         rewriting = self.pooling.weights.rewriting
-        return (id(self.backbone), self.template.text, self.recipe.period, self.max_length, rewriting)
+        learned = id(self.prompt.learned) if self.prompt.learned else None
+        return (id(self.backbone), self.template.text, learned, self.recipe.period, self.max_length, rewriting)
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the model inputs of n sentences."""
         pieces = self.template.pieces(sentences, bool(self.recipe.period))
         return self.template.splice(self.pooling.weights.rewrite(pieces, self.backbone), self.max_length)
+
+    def run(self, batch: Batch, needs: Needs) -> HiddenStates:
+        """Return what is needed of a batch, the prompt's learned numbers in it."""
+        return self.backbone.run(self.prompt.attach(batch), needs)
 
     def finish(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the vectors (n, d) float32 of one batch: pooling, transforms, and denoising where it belongs."""
@@ -133,7 +143,7 @@ class Encoder:
         missing = sorted(set(lengths) - self._biases.keys())
         if missing:
             batch = blank(self.template, missing, self.backbone, raw_positions=self.denoising.raw_positions)
-            biases = self.pooling.pool(batch, self.backbone.run(batch, self.pooling.needs))
+            biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
             for name, step in self._stages if self.denoising.place != "hidden" else ():
                 biases = step(biases)
                 if name == self.denoising.place:
@@ -167,20 +177,23 @@ def build_encoder(
         UsageError: Unknown names, or parts that do not fit together.
         NotFoundError: The backbone is not there.
     """
-    if backbone is None:
+    tuned = {name.removeprefix(TUNED): tensor for name, tensor in (tensors or {}).items() if name.startswith(TUNED)}
+    if backbone is None or tuned:  # tuned weights never go into a shared backbone
         where = choose_device(device)
         backbone = load_backbone(
             recipe.backbone, device=where, dtype=choose_dtype(dtype, where), offline=offline, announce=announce
         )
+        if tuned:
+            backbone.tune(tuned)
     return Encoder(recipe, backbone, tensors or {})
 
 
-def _max_length(recipe: Recipe, backbone: Backbone) -> int:
+def _max_length(recipe: Recipe, backbone: Backbone, prompt: Prompt) -> int:
+    longest = backbone.max_tokens - prompt.length
     if recipe.max_length is None:
-        return backbone.max_tokens
-    if not 1 <= recipe.max_length <= backbone.max_tokens:
+        return longest
+    if not 1 <= recipe.max_length <= longest:
         raise UsageError(
-            f"max_length {recipe.max_length} is not allowed; backbone {backbone.name!r} takes 1 to"
-            f" {backbone.max_tokens}"
+            f"max_length {recipe.max_length} is not allowed; backbone {backbone.name!r} takes 1 to {longest}"
         )
     return recipe.max_length

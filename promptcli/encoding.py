@@ -79,7 +79,7 @@ def _encode_group(encoders: "Sequence[Encoder]", sentences: list[str], progress:
             )
             rows = [inputs.rows[row] for row in chosen]
             batch = make_batch(rows, slots, first.backbone.tokens.pad, first.backbone.device, first.max_length)
-            hidden = first.backbone.run(batch, needs)
+            hidden = first.run(batch, needs)
             for number, encoder in enumerate(encoders):
                 values = encoder.finish(batch, hidden).float().cpu().numpy()
                 if vectors[number] is None:

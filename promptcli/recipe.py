@@ -29,7 +29,10 @@ class Recipe:
     )
     prompt: str = field(
         default=SLOT,
-        metadata={"help": "Template with [X] for the sentence and [MASK] for the mask, or the name of a template."},
+        metadata={
+            "help": "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
+            " learned ones: deep-prefix:P, soft-template:TEXT."
+        },
     )
     period: bool | None = field(
         default=None,
@@ -60,7 +63,7 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "transforms", tuple(self.transforms))
         if self.period is None:
-            object.__setattr__(self, "period", self.prompt != SLOT)
+            object.__setattr__(self, "period", self.prompt != SLOT and not self.prompt.startswith("deep-prefix:"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values."""

@@ -98,6 +98,10 @@ class Registry:
         if is_whole(self._models / name) and not force:
             raise UsageError(f"model {name!r} is there already; choose another name, or give --force")
 
+    def run_folder(self, name: str) -> Path:
+        """Return the folder of an unfinished training run for an entry of that name."""
+        return self._home / "runs" / name
+
     def save(self, entry: Entry, *, force: bool = False) -> None:
         """Save an entry, whole or not at all.
 

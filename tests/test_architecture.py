@@ -13,16 +13,18 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 FLOORS = [
     {"cli", "__main__"},
     {"commands", "options", "console"},
+    {"training"},
     {"registry", "choosing", "entries", "fitting", "sources"},
     {"pretraining", "searching"},
-    {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy"},
+    {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy", "mask_tokens"},
+    {"methods", "objectives"},
     {"data", "statistics"},
     {"encoder"},
     {"encoding", "denoising"},
     {"batching"},
     {"prompts", "pooling", "transforms"},
     {"backbones"},
-    {"recipe", "errors", "folders", "files", "settings"},
+    {"recipe", "errors", "folders", "files", "settings", "checkpoint"},
 ]
 
 #: Library -> where it may be imported.

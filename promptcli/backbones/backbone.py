@@ -1,7 +1,8 @@
 """Backbone: one loaded language model behind a face that is the same for every family. Knows nothing of recipes."""
 
+import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,23 +71,43 @@ class Backbone:
         rows: Tensor = self.model.get_input_embeddings().weight
         return rows
 
+    def tune(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put tuned weights in the place of the pre-trained ones.
+
+        Raises:
+            UsageError: They are another backbone's.
+        """
+        own = self.model.state_dict()
+        if own.keys() != tensors.keys() or any(own[name].shape != tensor.shape for name, tensor in tensors.items()):
+            raise UsageError(f"the tuned weights are not of backbone {self.name!r}; give the one they were trained on")
+        self.model.load_state_dict(dict(tensors))
+
+    def set_dropout(self, probability: float) -> None:
+        """Set every dropout of the model, whatever its configuration says (ALBERT's and ModernBERT's say none)."""
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = probability
+            for name in ("attention_dropout", "dropout_prob"):
+                if isinstance(getattr(module, name, None), float):
+                    setattr(module, name, probability)
+
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Compute what is needed of a batch, and no more.
 
         Raises:
             UsageError: Diagonals are needed and the attention seam does not reach this family.
         """
-        static = self.token_rows[batch.ids].float() if needs.static else None
+        static = self._embeddings(batch).float() if needs.static else None
         if not needs.layers and not needs.diagonals:
             return HiddenStates(static=static)
-        seam = SeamCall(diagonal_layers=needs.diagonals)
+        seam = SeamCall(prefix=batch.prefix, diagonal_layers=needs.diagonals)
         last_only = needs.layers == {self.n_layers} and not needs.diagonals
         slot = needs.slot if last_only and self.family.bert_plan else None
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
         if slot is not None:
             options["slots"] = batch.mask_slots if slot == "mask" else torch.full_like(batch.lengths, batch.cls_slot)
         output = self.model(
-            input_ids=batch.ids,
+            **self._tokens_of(batch),
             attention_mask=batch.real().long() if batch.padded else None,
             position_ids=self._positions(batch),
             output_hidden_states=not needs.layers <= {self.n_layers},
@@ -104,7 +125,20 @@ class Backbone:
         positions = batch.positions
         if positions is None:
             positions = torch.arange(batch.ids.size(1), device=batch.ids.device).unsqueeze(0)
+        if batch.prefix is not None:
+            positions = positions + batch.prefix[0][0].size(-2)  # as the code of DCPCSE, and peft, count them
         return positions if batch.raw_positions else positions + self._position_offset
+
+    def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the model's argument for the tokens: ids, or embeddings where some of them are learned."""
+        return {"input_ids": batch.ids} if batch.soft is None else {"inputs_embeds": self._embeddings(batch)}
+
+    def _embeddings(self, batch: Batch) -> Tensor:
+        rows = self.token_rows[batch.ids]
+        if batch.soft is None:
+            return rows
+        lines = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
+        return rows.index_put((lines, batch.soft.slots), batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1))
 
     def require_seam(self, wanted: str) -> None:
         """Prove that the attention seam is live: a probe prefix must move the output.
@@ -139,6 +173,14 @@ class Backbone:
         return load_head(self._folder, self.name, self.provenance.family, self._tensor_names).to(
             self.device, self.dtype
         )
+
+    def new_transform(self) -> nn.Module:
+        """Return a copy of the pre-trained MLM transform T, float32, to be trained.
+
+        Raises:
+            UsageError: The checkpoint has no head.
+        """
+        return copy.deepcopy(self.head.transform).float()
 
     @functools.cached_property
     def pooler(self) -> Callable[[Tensor], Tensor]:

@@ -1,9 +1,13 @@
-"""Which device and which precision: what ``auto`` means on this machine."""
+"""Which device and which precision: what ``auto`` means on this machine, and how fast it multiplies matrices."""
+
+import statistics
+import time
 
 import torch
 
 from promptcli.errors import UsageError, unknown
 
+_RATE_RUNS = 25
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -52,3 +56,22 @@ def set_threads(threads: int) -> None:
     if threads < 1:
         raise UsageError(f"threads {threads} is not allowed; give at least 1")
     torch.set_num_threads(threads)
+
+
+def matrix_rate(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) -> float:
+    """Return the measured rate of a matrix product, in 10^9 floating-point operations per second.
+
+    Args:
+        device: A torch device.
+        dtype: Of the operands, which are random.
+        shape: (rows, inner, columns) of the product; the median of some runs counts.
+    """
+    rows, inner, columns = shape
+    left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
+    left, right = left.to(dtype), right.to(dtype)
+    seconds = []
+    for _ in range(_RATE_RUNS):
+        began = time.perf_counter()
+        float((left @ right)[0, 0])  # a number asked for: work on a GPU is over
+        seconds.append(time.perf_counter() - began)
+    return 2 * rows * inner * columns / statistics.median(seconds) / 1e9

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from promptcli.backbones.seam import SeamCall, with_prefix
+
 
 def compute_last_layer_at_slots(model: Any) -> None:
     """Let the model take ``slots`` (n,): the last layer then returns (n, 1, d), the states at those positions."""
@@ -20,12 +22,12 @@ def compute_last_layer_at_slots(model: Any) -> None:
     ) -> Any:
         if slots is None:
             return whole(hidden, attention_mask, *rest, **options)
-        return _at_slots(layer, hidden, attention_mask, slots)
+        return _at_slots(layer, hidden, attention_mask, slots, options.get("seam"))
 
     layer.forward = forward
 
 
-def _at_slots(layer: Any, hidden: Tensor, mask: Tensor | None, slots: Tensor) -> Tensor:
+def _at_slots(layer: Any, hidden: Tensor, mask: Tensor | None, slots: Tensor, seam: SeamCall | None) -> Tensor:
     """Return the layer's output at ``slots``, (n, 1, d), from hidden states (n, t, d)."""
     rows = torch.arange(hidden.size(0), device=hidden.device)
     at_slot = hidden[rows, slots].unsqueeze(1)
@@ -36,10 +38,13 @@ def _at_slots(layer: Any, hidden: Tensor, mask: Tensor | None, slots: Tensor) ->
 
     if mask is not None:
         mask = mask.expand(hidden.size(0), -1, -1, -1)[:, :, :1]  # padding masks keys: every query's row is the same
+    keys, values = by_heads(attention.key(hidden)), by_heads(attention.value(hidden))
+    if seam is not None and seam.prefix is not None:
+        keys, values, mask = with_prefix(seam.prefix[-1], keys, values, mask)
     context = functional.scaled_dot_product_attention(
         by_heads(attention.query(at_slot)),
-        by_heads(attention.key(hidden)),
-        by_heads(attention.value(hidden)),
+        keys,
+        values,
         attn_mask=mask,
         dropout_p=attention.dropout.p if layer.training else 0.0,
         scale=attention.scaling,

@@ -71,7 +71,7 @@ def attention(
     wants_diagonal = seam is not None and layer in seam.diagonal_layers
     own = (query.float() * key.float()).sum(-1) * scale if wants_diagonal else None
     if seam is not None and seam.prefix is not None:
-        key, value, attention_mask = _with_prefix(seam.prefix[layer], key, value, attention_mask)
+        key, value, attention_mask = with_prefix(seam.prefix[layer], key, value, attention_mask)
     if seam is None or own is None:
         output = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scale
@@ -83,9 +83,10 @@ def attention(
     return output.transpose(1, 2).contiguous(), None
 
 
-def _with_prefix(
+def with_prefix(
     prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Put a prefix in front of keys and values (n, h, t, d/h), and widen the mask by it."""
     n = key.size(0)
     keys, values = (part.expand(n, *part.shape[-3:]).to(key.dtype) for part in prefix)
     if mask is not None:

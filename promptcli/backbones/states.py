@@ -6,6 +6,19 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class SoftTokens:
+    """Learned vectors in place of some tokens' word embeddings.
+
+    Attributes:
+        vectors: (m, d), or (m, e) where embeddings are narrower than the width.
+        slots: (n, m) their positions.
+    """
+
+    vectors: Tensor
+    slots: Tensor
+
+
+@dataclass(frozen=True)
 class Batch:
     """Model input, right-padded.
 
@@ -13,6 +26,8 @@ class Batch:
         ids: (n, t) token ids.
         lengths: (n,) tokens of each input, specials and template included.
         cls_slot: Position of the first special token; 0.
+        prefix: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start behind them.
+        soft: Learned vectors in place of some tokens' own.
         mask_slots: (n,) position of the template's mask, or None where the template has none.
         positions: (n, t) or (1, t) positions counted from 0, or None for 0..t-1.
         raw_positions: The family's own offset is not added to ``positions``.
@@ -24,6 +39,8 @@ class Batch:
     positions: Tensor | None = None
     raw_positions: bool = False
     cls_slot: int = 0
+    prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
+    soft: SoftTokens | None = None
 
     @property
     def padded(self) -> bool:

@@ -42,8 +42,8 @@ class Vocabulary:
 def train_vocabulary(lines: Iterable[str], size: int) -> Vocabulary:
     """Return the WordPiece vocabulary of lower-cased lines.
 
-    The library breaks ties by chance, so two vocabularies of one text may differ in order and in rare items; a run keeps
-    the one it made.
+    The library breaks ties by chance, so two vocabularies of one text may differ in order and in rare items; a run
+    keeps the one it made.
 
     Raises:
         UsageError: The text has too few distinct pieces for ``size``.

@@ -47,28 +47,25 @@ def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = 
         default_dtype: What ``--dtype auto`` means for this command.
     """
     prepare(runtime)
-    entry = chosen_entry(choice, runtime)
-    return open_entries([entry], runtime, default_dtype=default_dtype)[0]
+    entry = chosen_entry(choice)
+    encoder = open_entries([entry], runtime, default_dtype=default_dtype)[0]
+    if choice.model is None and choice.recipe is None and not choice.changes():
+        papers = "" if choice.paper else f"; the papers' setting: --paper ({PAPER.backbone})"
+        shown = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
+        note(f"assumed: {shown}{papers}", quiet=runtime.quiet)
+    return encoder
 
 
-def chosen_entry(choice: ModelChoice, runtime: Runtime) -> "Entry":
-    """Return the entry that the options name; what they leave open is said in one line."""
+def chosen_entry(choice: ModelChoice) -> "Entry":
+    """Return the entry that the options name."""
     from promptcli.choosing import resolve
 
     recipe = choice.recipe
-    open_choice = choice.model is None and recipe is None and not choice.changes()
     if choice.paper and choice.model is None and recipe is None and not (choice.prompt or choice.pooling):
         recipe = PAPER.recipe
-    entry = resolve(
+    return resolve(
         open_registry(), model=choice.model, recipe=recipe, changes=choice.changes(), backbone=default_backbone(choice)
     )
-    if open_choice:
-        papers = "" if choice.paper else f"; the papers' setting: --paper ({PAPER.backbone})"
-        note(
-            f"assumed: {entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}{papers}",
-            quiet=runtime.quiet,
-        )
-    return entry
 
 
 def default_backbone(choice: RecipeChanges) -> str:

@@ -32,7 +32,7 @@ def fit(
 
     registry = open_registry()
     registry.check_free(name, force=force)
-    chosen = chosen_entry(choice, runtime)
+    chosen = chosen_entry(choice)
     sentences = fitting_sentences(on, data_folder(data_dir), text_field=text_field, offline=runtime.offline)
     with progress("fit", len(sentences), quiet=runtime.quiet) as advance:
         fitted = fit_recipe(

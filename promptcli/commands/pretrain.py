@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,6 +76,8 @@ def pretrain(
     A killed run goes on with --resume and ends at the same numbers. The folder is a backbone afterwards:
     `promptcli embed file.txt --backbone FOLDER`.
     """
+    # nearly every step has a shape of its own, and the matrix library would keep memory for a thousand of them
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     prepare(runtime)
     from promptcli.backbones.devices import choose_device
     from promptcli.files import sha256

@@ -1,14 +1,27 @@
-"""``promptcli templates list``: the named templates and where they come from."""
+"""``promptcli templates list``, ``show`` and ``check``: the named templates, and what one becomes for a backbone."""
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
-from promptcli.console import out, result_json
+from promptcli.commands.common import prepare
+from promptcli.console import note, out, result_json
+from promptcli.options import Runtime
+
+if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
+    from promptcli.prompts.checking import Checked
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+#: Stands at [X] where none is given.
+_SENTENCE = "A cat sleeps on the mat."
 
 
-def list_templates(json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+def list_templates(json: Json = False) -> None:
     """List the named templates, for --template NAME."""
     from promptcli.prompts.named import named_templates
 
@@ -21,5 +34,95 @@ def list_templates(json: Annotated[bool, typer.Option("--json", help="Print one 
         return
     table = Table("name", "template", "STS-B dev, BERT-base", "source", box=None, pad_edge=False)
     for name, row in named.items():
-        table.add_row(name, row.text.replace("[", r"\["), "" if row.score is None else f"{row.score:.2f}", row.source)
+        table.add_row(name, Text(row.text), "" if row.score is None else f"{row.score:.2f}", row.source)
     out.print(table)
+
+
+def show_template(
+    name: Annotated[str, typer.Argument(help="Name of a template.", show_default=False)], json: Json = False
+) -> None:
+    """Show a named template: its text, where it comes from, its published figure."""
+    from promptcli.errors import unknown
+    from promptcli.prompts.named import named_templates
+
+    named = named_templates()
+    if name not in named:
+        raise unknown("template", name, named)
+    row = named[name]
+    if json:
+        result_json({"name": name, "text": row.text, "source": row.source, "score": row.score})
+        return
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("name", name)
+    table.add_row("template", Text(row.text))
+    table.add_row("source", row.source)
+    if row.score is not None:
+        table.add_row("published", f"{row.score:.2f} (STS-B dev, bert-base-uncased without training)")
+    out.print(table)
+
+
+def check_template(
+    text: Annotated[str, typer.Argument(help="Template with [X] and [MASK], or a name.", show_default=False)],
+    runtime: Runtime,
+    backbone: Annotated[str, typer.Option(help="`mini` (shipped), a local folder, or a hub id.")] = "mini",
+    sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
+    json: Json = False,
+) -> None:
+    """Show what a template becomes for a backbone: token ids, mask position, and what is cut of a long sentence."""
+    prepare(runtime)
+    from promptcli.backbones.devices import choose_device
+    from promptcli.backbones.loading import load_backbone
+    from promptcli.prompts.checking import check, check_masked
+    from promptcli.prompts.named import template_text
+
+    template = template_text(text)
+    check_masked(template)  # before anything is loaded
+    loaded = load_backbone(
+        backbone,
+        device=choose_device(runtime.device),
+        offline=runtime.offline,
+        announce=lambda message: note(message, quiet=runtime.quiet),
+    )
+    checked = check(template, loaded.tokens, loaded.max_tokens, sentence)
+    remarks = _remarks(loaded)
+    if json:
+        result_json({"backbone": backbone, "family": loaded.provenance.family, **asdict(checked), "notes": remarks})
+        return
+    _print(checked)
+    for remark in remarks:
+        note(remark, quiet=runtime.quiet)
+
+
+def _remarks(backbone: "Backbone") -> list[str]:
+    """Return what a template with a mask cannot do on this backbone."""
+    from promptcli.errors import UsageError
+
+    try:
+        _ = backbone.head
+    except UsageError:
+        why = {"electra": ": an ELECTRA discriminator, which has the mask token but is no masked LM at inference"}
+        return [
+            f"backbone {backbone.name!r} has no masked-LM head{why.get(backbone.provenance.family, '')}; the vector at"
+            " the mask (last/mask) works, predicting tokens (topk-tokens, analyze mask-tokens, --generate mlm) does not"
+        ]
+    return []
+
+
+def _print(checked: "Checked") -> None:
+    table = Table("position", "id", "token", "part", box=None, pad_edge=False)
+    for token in checked.tokens:
+        table.add_row(str(token.position), str(token.id), Text(token.text), token.part)
+    out.print(table)
+    cut = checked.truncation
+    lines = [
+        f"template: {checked.template_tokens} tokens, special tokens included; room for a sentence of {checked.room}"
+        f" in {checked.max_tokens}",
+        f"mask: position {checked.mask_position} of 0 to {len(checked.tokens) - 1}",
+    ]
+    if checked.truncated:
+        lines.append("this sentence is cut")
+    lines.append(
+        f"a longer sentence is cut, never the template: of {cut.sentence_tokens} tokens the first {cut.kept} stay"
+        f" (the last is {cut.last_kept}), the mask is at {cut.mask_position} of 0 to {cut.input_tokens - 1}"
+    )
+    out.print(Text("\n".join(lines)))

@@ -33,6 +33,12 @@ def card(plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], comma
         f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
         f" Python {platform.python_version()}",
     ]
+    if "gflops" in figures:
+        lines.append(
+            f"- Matrix products of the steps: {figures['gflops']} GFLOP/s (median),"
+            f" {figures['share_of_matrix_rate']:.0%} of one plain product's rate on the same machine"
+            f" ({figures['matrix_gflops']})"
+        )
     if held_out:
         lines.append(
             f"- Held-out {held_out['file']} (15% of tokens, all [MASK], seed 0; {held_out['masked']:,} tokens):"

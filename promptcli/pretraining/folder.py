@@ -1,11 +1,15 @@
 """The folder of a pre-training run: ``work`` while it runs, a backbone with a card when it is done."""
 
+import json
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.devices import choose_dtype, matrix_rate
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.vocabulary import save_tokenizer
+from promptcli.checkpoint import Position
 from promptcli.errors import UsageError
 from promptcli.files import write_text
 from promptcli.masked_accuracy import masked_accuracy
@@ -14,7 +18,6 @@ from promptcli.pretraining.corpus import CorpusFile
 from promptcli.pretraining.loop import Trainer
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.prepare import keep_plan, stored_plan
-from promptcli.pretraining.state import Position
 
 
 def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[Path, Plan]:
@@ -73,6 +76,7 @@ def finish(
         "minutes": round(position.seconds / 60, 1),
         "tokens_per_second": round(position.seen / position.seconds) if position.seconds else None,
     }
+    figures |= _speed(trainer, output / "log.jsonl")
     if held_out is not None:
         backbone = load_backbone(str(output), device=trainer.device)
         found = masked_accuracy(backbone, list(CorpusFile(held_out).lines()), progress=progress)
@@ -85,3 +89,16 @@ def finish(
     write_text(output / "README.md", card(plan, figures, files, command.replace(" --resume", "")))
     plot_loss(output / "log.jsonl", output / "loss.png")
     return figures
+
+
+def _speed(trainer: Trainer, log: Path) -> dict[str, Any]:
+    """Return how fast the steps' matrix products ran (median over the log) beside one plain product on this machine."""
+    rates = [json.loads(line)["gflops"] for line in log.read_text(encoding="utf-8").splitlines()]
+    if not rates:
+        return {}
+    plan = trainer.plan
+    rate = matrix_rate(
+        trainer.device, choose_dtype("auto", trainer.device), (plan.batch_tokens, plan.width, 4 * plan.width)
+    )
+    median = statistics.median(rates)
+    return {"gflops": round(median), "matrix_gflops": round(rate), "share_of_matrix_rate": round(median / rate, 2)}

@@ -8,6 +8,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.errors import unknown
 from promptcli.recipe import split_spec
 from promptcli.transforms.cls_pooler import ClsPooler
+from promptcli.transforms.projection import Projection
 from promptcli.transforms.topk_tokens import TopKTokens
 from promptcli.transforms.transform import Making, Transform
 from promptcli.transforms.whitening import Whitening
@@ -16,6 +17,7 @@ TRANSFORMS: dict[str, Callable[[Making], Transform]] = {
     "topk-tokens": TopKTokens,
     "cls-pooler": ClsPooler,
     "whitening": Whitening,
+    "projection": Projection,
 }
 
 

@@ -1,4 +1,4 @@
-"""The whole state of a pre-training run, in one safetensors file: weights, both AdamW moments, and how far it is.
+"""The whole state of a training run in one safetensors file: weights, both AdamW moments, and how far it is.
 
 Batches, masks and dropout follow from the plan and the step's number, so no generator's state needs keeping.
 """
@@ -61,7 +61,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
                 if stored["weight"].shape != parameter.shape:
                     raise UsageError(
                         f"{path} holds {name} of shape {tuple(stored['weight'].shape)}, this model has"
-                        f" {tuple(parameter.shape)}; resume with the run's own --layers, --width and --vocab-size"
+                        f" {tuple(parameter.shape)}; resume with the settings that it was started with"
                     )
                 with torch.no_grad():
                     parameter.copy_(stored["weight"])

@@ -1,0 +1,150 @@
+"""T5 as a filler of blanks: which token goes on a text, seen by many examples at once. For generating templates only.
+
+Loaded through the same guards as a backbone: safetensors only, no remote code. Knows nothing of templates.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, T5ForConditionalGeneration
+from transformers.utils import logging as transformers_logging
+
+from promptcli.backbones import loading
+from promptcli.errors import NotFoundError, UsageError
+
+_ROWS = 256  # examples through the decoder at a time
+_BLANK = "\N{LOWER ONE EIGHTH BLOCK}"  # how the vocabulary writes the blank before a word
+
+
+class T5:
+    """A T5 with its tokenizer, in eval mode.
+
+    Attributes:
+        end: Id of ``</s>``.
+        size: v, the width of the logits (the table of ids is padded, so it may exceed the vocabulary).
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
+        self._model = model.eval()
+        self._tokenizer = tokenizer
+        self._name = name
+        self.end: int = tokenizer.eos_token_id
+        self.size: int = model.config.vocab_size
+        self._specials = set(tokenizer.all_special_ids)
+        self.sentinels: list[int] = [self._sentinel(number) for number in range(3)]
+        # only the last position's logits are read: the decoder's states are cut before they meet the vocabulary
+        model.lm_head.register_forward_pre_hook(lambda module, given: (given[0][:, -1:],))
+
+    def _sentinel(self, number: int) -> int:
+        found: int | None = self._tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
+        if found is None or found == self._tokenizer.unk_token_id or found >= self.size:
+            raise UsageError(f"T5 {self._name!r} has no token <extra_id_{number}>, which marks a blank to fill")
+        return found
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without ``</s>``."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, a blank before every word that has one."""
+        return "".join(self._tokenizer.convert_ids_to_tokens(list(ids))).replace(_BLANK, " ")
+
+    def words(self) -> dict[int, str]:
+        """Return every id that stands for text, with its text; special tokens and unused rows are left out."""
+        tokens = self._tokenizer.convert_ids_to_tokens(list(range(min(self.size, len(self._tokenizer)))))
+        return {
+            number: token.replace(_BLANK, " ")
+            for number, token in enumerate(tokens)
+            if token is not None and number not in self._specials and not token.startswith("<extra_id_")
+        }
+
+    @torch.inference_mode()
+    def read(self, inputs: Sequence[Sequence[int]]) -> "list[tuple[Tensor, Tensor]]":
+        """Run the encoder over n inputs, once.
+
+        Returns:
+            Groups of examples: hidden states (k, t, d) and the mask of tokens that are no padding (k, t).
+        """
+        groups = []
+        for start in range(0, len(inputs), _ROWS):
+            part = inputs[start : start + _ROWS]
+            longest = max(len(ids) for ids in part)
+            real = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in part])
+            padded = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in part])
+            real, padded = real.to(self._model.device), padded.to(self._model.device)
+            states = self._model.encoder(input_ids=padded, attention_mask=real).last_hidden_state
+            groups.append((states, real))
+        return groups
+
+    @torch.inference_mode()
+    def next_logits(self, examples: "list[tuple[Tensor, Tensor]]", written: Sequence[int]) -> Tensor:
+        """Return the logits of the token that follows ``written`` (without the decoder's start), (n, v) float32.
+
+        Args:
+            examples: What ``read`` returned for n inputs.
+            written: The same tokens for every example.
+        """
+        prefix = torch.tensor([[self._model.config.decoder_start_token_id, *written]], device=self._model.device)
+        logits = [
+            self._model(
+                encoder_outputs=(states,),
+                attention_mask=real,
+                decoder_input_ids=prefix.expand(len(states), -1),
+                use_cache=False,
+            ).logits[:, -1]
+            for states, real in examples
+        ]
+        return torch.cat(logits).float()
+
+
+def load_t5(
+    name: str,
+    *,
+    device: str = "cpu",
+    offline: bool = False,
+    announce: Callable[[str], None] = lambda message: None,
+) -> T5:
+    """Load a T5.
+
+    Args:
+        name: A local folder or a hub id, ``@revision`` behind it allowed.
+        device: A torch device.
+        offline: Never use the network.
+        announce: Told in one line before the network is used.
+
+    Raises:
+        NotFoundError: No such folder or hub id, or it cannot be reached.
+        UsageError: No T5, no safetensors weights, or broken files.
+    """
+    try:
+        folder, _ = loading._locate(name, offline, announce)
+    except NotFoundError as error:
+        reason = str(error).partition("; shipped")[0].replace("backbone", "T5")
+        raise NotFoundError(
+            f"{reason}; give a T5's folder or hub id, or generate with the backbone's own head: --generate mlm"
+        ) from None
+    try:
+        family = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"config.json of T5 {name!r} is no JSON object with a model_type") from None
+    if family != "t5":
+        raise UsageError(f"{name!r} is no T5 but of family {family!r}; give e.g. google/t5-v1_1-base, or a folder")
+    loading._tensor_names(name, loading._weights(name, folder))
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        loaded: Any = T5ForConditionalGeneration.from_pretrained(
+            folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+        model, info = loaded
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+        raise UsageError(f"T5 {name!r} cannot be loaded: {loading._first_line(error)}") from None
+    if info["missing_keys"]:
+        lacking = sorted(info["missing_keys"])
+        raise UsageError(f"T5 {name!r} lacks {len(lacking)} of its tensors (e.g. {lacking[0]}): not a whole checkpoint")
+    return T5(model.to(device), tokenizer, name)

@@ -1,0 +1,97 @@
+"""``promptcli analyze``: looks inside what a recipe does. Options, calls, tables; no arithmetic."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from promptcli import console
+from promptcli.commands.common import prepare
+from promptcli.options import Runtime, expand
+from promptcli.recipe import RECIPES
+
+if TYPE_CHECKING:
+    from promptcli.mask_tokens import Guess, MaskTokens
+
+
+def mask_tokens(
+    sentence: Annotated[list[str], typer.Argument(metavar="SENTENCE...", help="Sentences.", show_default=False)],
+    runtime: Runtime,
+    prompt: Annotated[
+        str, typer.Option("--prompt", "--template", help="Template with [X] and [MASK], or the name of one.")
+    ] = "manual",
+    backbone: Annotated[
+        str, typer.Option(help="`mini` (shipped), a local folder, or a hub id; it needs its masked-LM head.")
+    ] = "mini",
+    denoise: Annotated[str, typer.Option(help="Where the template's bias is taken: hidden, head, logits.")] = "hidden",
+    top: Annotated[int, typer.Option(min=1, help="Tokens of each list.")] = 5,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Print the most probable tokens at the mask, with and without template denoising (PromptBERT, table 7)."""
+    prepare(runtime)
+    from promptcli.backbones.devices import choose_device, choose_dtype
+    from promptcli.backbones.loading import load_backbone
+    from promptcli.mask_tokens import predict_mask_tokens
+    from promptcli.prompts.checking import check_masked
+    from promptcli.prompts.named import template_text
+
+    recipe = RECIPES["prompt-denoised"].replace(backbone=backbone, prompt=template_text(prompt), denoise=denoise)
+    check_masked(recipe.prompt)  # before anything is loaded
+    device = choose_device(runtime.device)
+    loaded = load_backbone(
+        backbone,
+        device=device,
+        dtype=choose_dtype("float32" if runtime.dtype == "auto" else runtime.dtype, device),
+        offline=runtime.offline,
+        announce=lambda message: console.note(message, quiet=runtime.quiet),
+    )
+    found = predict_mask_tokens(loaded, recipe, sentence, count=top)
+    for row in found:
+        if row.truncated:
+            console.note(f"cut to the longest input: {row.sentence[:60]}...", quiet=runtime.quiet)
+    if json:
+        console.result_json(
+            {
+                "backbone": backbone,
+                "template": recipe.prompt,
+                "period": recipe.period,
+                "denoise": denoise,
+                "sentences": [_document(row) for row in found],
+            }
+        )
+        return
+    console.note(
+        f"{backbone}, {recipe.prompt}; a period is put behind a sentence without an end mark; bias taken: {denoise}",
+        quiet=runtime.quiet,
+    )
+    table = Table("sentence", "at the mask", "denoised", box=None, pad_edge=False)
+    for row in found:
+        table.add_row(Text(row.sentence), Text(_line(row.plain)), Text(_line(row.denoised)))
+    console.out.print(table)
+
+
+def _document(row: "MaskTokens") -> dict[str, Any]:
+    return {
+        "sentence": row.sentence,
+        "truncated": row.truncated,
+        "tokens": [asdict(guess) for guess in row.plain],
+        "tokens_denoised": [asdict(guess) for guess in row.denoised],
+    }
+
+
+def _line(guesses: "Sequence[Guess]") -> str:
+    return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
+
+
+app = typer.Typer(help="Look inside what a recipe does.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Look inside what a recipe does."""
+
+
+app.command("mask-tokens")(expand(mask_tokens))

@@ -1,0 +1,1 @@
+"""Searches that rank recipes on a development set: attention heads and templates."""

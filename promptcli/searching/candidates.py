@@ -1,0 +1,200 @@
+"""What a template search tries: the greedy search's pieces, a grammar's templates, a user's file; table 4's figures.
+
+Knows text only: no backbone, no score.
+"""
+
+import itertools
+import json
+import random
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.prompts.named import NamedTemplate, templates_folder
+from promptcli.prompts.template import check_template
+from promptcli.recipe import MASK, SLOT
+
+_SLOT_NAME = re.compile(r"<([a-z]+)>")
+
+
+@dataclass(frozen=True)
+class GreedySpace:
+    """The pieces of the greedy search (PromptBERT, section 4.2); a template is prefix, relation, ending.
+
+    Attributes:
+        start: The prefix of the first stage, ``[X]`` alone.
+        relations: Candidates of the first stage, without any prefix; empty is a candidate.
+        prefixes: Candidates of the second stage, [X] among them.
+        ending: Behind the relation, [MASK] in it.
+    """
+
+    start: str
+    relations: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    ending: str
+
+    def template(self, prefix: str, relation: str) -> str:
+        """Return the template of a prefix and a relation, one blank between its parts."""
+        return " ".join(part for part in (prefix, relation, self.ending) if part)
+
+    def extended(self, relations: Iterable[str] = (), prefixes: Iterable[str] = ()) -> "GreedySpace":
+        """Return the space with candidates of one's own behind these.
+
+        Raises:
+            UsageError: A relation or a prefix that makes no template.
+        """
+        more = tuple(prefix.strip() for prefix in prefixes)
+        for prefix in more:
+            if prefix.count(SLOT) != 1 or MASK in prefix:
+                raise UsageError(f"prefix {prefix!r} is not allowed; write it with one {SLOT} and no {MASK}")
+        words = tuple(relation.strip() for relation in relations)
+        for relation in words:
+            if SLOT in relation or MASK in relation:
+                raise UsageError(
+                    f"relation {relation!r} is not allowed; write its words alone, no {SLOT} and no {MASK}"
+                )
+        return GreedySpace(
+            self.start,
+            tuple(dict.fromkeys((*self.relations, *words))),
+            tuple(dict.fromkeys((*self.prefixes, *more))),
+            self.ending,
+        )
+
+
+def greedy_space() -> GreedySpace:
+    """Return the paper's candidates, in its order."""
+    pieces = _packaged()["greedy"]
+    return GreedySpace(pieces["start"], tuple(pieces["relations"]), tuple(pieces["prefixes"]), pieces["ending"])
+
+
+def published_scores(backbone: str, task: str) -> Mapping[str, float]:
+    """Return the published figure of each template for a backbone and a task; empty where there are none.
+
+    Args:
+        backbone: A name, a hub id or a folder; its last part decides, a revision does not.
+        task: E.g. ``STS-B:dev``.
+    """
+    name = backbone.rstrip("/").split("/")[-1].split("@")[0]
+    for table in _packaged()["published"]:
+        if (table["backbone"], table["task"]) == (name, task):
+            scores: dict[str, float] = table["scores"]
+            return scores
+    return {}
+
+
+def published_templates() -> list[str]:
+    """Return the paper's templates, the greedy search's, in its order."""
+    return list(dict.fromkeys(text for table in _packaged()["published"] for text in table["scores"]))
+
+
+def grammar_templates() -> list[str]:
+    """Return every template of the packaged grammar, each text once."""
+    return _expand(_packaged()["grammar"], "templates/search.toml")
+
+
+def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] = ()) -> list[str]:
+    """Return at most ``limit`` of the templates, drawn by a seed, those of ``always`` first and among them."""
+    rest = [text for text in templates if text not in set(always)]
+    room = max(0, limit - len(always))
+    return [*always, *(rest if len(rest) <= room else random.Random(seed).sample(rest, room))]
+
+
+def read_candidates(path: Path, *, told: Callable[[str], None] = lambda message: None) -> list[str]:
+    """Read the templates of a file, each text once, in its order.
+
+    Args:
+        path: ``.toml``: tables with ``text`` as in ``templates/named.toml``, or a ``[grammar]`` as in
+            ``templates/search.toml``; any other file: one template a line, blank lines skipped.
+        told: Told in one line of templates that stand there more than once.
+
+    Raises:
+        NotFoundError: No such file.
+        UsageError: It cannot be read, holds no template, or one without exactly one [X] and one [MASK].
+    """
+    if not path.is_file():
+        raise NotFoundError(
+            f"no file {str(path)!r} of candidates; give one template a line, e.g. {SLOT} means {MASK} ."
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text) if path.suffix == ".toml" else None
+    except (OSError, ValueError) as error:  # what is no UTF-8 and what is no TOML are ValueErrors
+        raise UsageError(f"candidate file {str(path)!r} cannot be read: {error}") from None
+    if tables is None:
+        templates = [line.strip() for line in text.splitlines() if line.strip()]
+    elif "grammar" in tables:
+        templates = _expand(tables["grammar"], str(path))
+    else:
+        templates = [_text_of(name, table, path) for name, table in tables.items()]
+    kept = check_candidates(templates, str(path))
+    if len(kept) < len(templates):
+        told(f"{path}: {len(templates) - len(kept)} templates stand there more than once; each is tried once")
+    return kept
+
+
+def template_file(templates: Mapping[str, NamedTemplate]) -> str:
+    """Return templates as TOML of the form that ``templates/named.toml`` has and ``read_candidates`` reads."""
+    lines = ["# Found by promptcli search-templates; score: Spearman x 100 on the set it was chosen by.", ""]
+    for name, row in templates.items():
+        # a JSON string is a TOML string, and a name may hold a dot
+        lines += [f"[{json.dumps(name)}]", f"text = {json.dumps(row.text, ensure_ascii=False)}"]
+        lines += [f"source = {json.dumps(row.source, ensure_ascii=False)}"]
+        lines += [] if row.score is None else [f"score = {row.score:.2f}"]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def check_candidates(texts: Sequence[str], source: str) -> list[str]:
+    """Return the templates, each text once, in their order.
+
+    Args:
+        texts: Templates.
+        source: Where they are from, for the message.
+
+    Raises:
+        UsageError: There is none, or one has not exactly one [X] and one [MASK].
+    """
+    if not texts:
+        raise UsageError(f"{source} holds no candidate; give one template a line, e.g. {SLOT} means {MASK} .")
+    for number, text in enumerate(texts, 1):
+        try:
+            check_template(text)
+        except UsageError as error:
+            raise UsageError(f"{source}, candidate {number}: {error}") from None
+        if MASK not in text:
+            raise UsageError(f"{source}, candidate {number}: template {text!r} has no {MASK}; it needs exactly one")
+    return list(dict.fromkeys(texts))
+
+
+def _expand(grammar: Any, source: str) -> list[str]:
+    """Fill every slot of every pattern in every way."""
+    try:
+        patterns, slots = grammar["patterns"], grammar["slots"]
+        return list(dict.fromkeys(text for pattern in patterns for text in _fill(pattern, slots)))
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            f"the grammar of {source} lacks {error}; it needs `patterns`, and under `slots` the fillings of each <name>"
+        ) from None
+
+
+def _fill(pattern: str, slots: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    names = list(dict.fromkeys(_SLOT_NAME.findall(pattern)))
+    for fillings in itertools.product(*(slots[name] for name in names)):
+        chosen = dict(zip(names, fillings, strict=True))
+        filled = _SLOT_NAME.sub(lambda match, chosen=chosen: chosen[match[1]], pattern)  # type: ignore[misc]
+        yield " ".join(filled.split())
+
+
+def _text_of(name: str, table: Any, path: Path) -> str:
+    if not isinstance(table, dict) or not isinstance(table.get("text"), str):
+        raise UsageError(f"candidate file {str(path)!r}: [{name}] has no text; write text = '{SLOT} means {MASK} .'")
+    return str(table["text"])
+
+
+def _packaged() -> dict[str, Any]:
+    with (templates_folder() / "search.toml").open("rb") as file:
+        return tomllib.load(file)

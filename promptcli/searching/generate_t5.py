@@ -1,0 +1,239 @@
+"""Candidate templates written by T5 (PromptBERT 4.2, after LM-BFF): what stands between a definition and its word.
+
+One beam is shared by all (word, definition) pairs: the next token is the one that suits them together, so that a
+template is found that fits every sentence. Gives texts; scoring them is not done here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.t5 import T5
+from promptcli.backbones.tokens import Tokens
+from promptcli.encoding import Progress, silent
+from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.recipe import MASK, SLOT
+
+#: (word, definition) pairs of our own inside the package.
+DEMO = Path(__file__).parents[1] / "shipped" / "demo" / "definitions.tsv"
+
+#: The beams of LM-BFF: half of them are kept of each form.
+BEAM = 100
+_LONGEST = 20  # tokens that T5 writes, its start and the sentinels included (LM-BFF)
+_LONGEST_INPUT = 256  # tokens of a T5 input (LM-BFF)
+_PARTS = 2  # before the word, behind it
+
+
+class Definition(NamedTuple):
+    """A word and what it means."""
+
+    word: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """Where the sentence stands: T5's input, and the template made of what it wrote.
+
+    Attributes:
+        lead: Text at the start of the input.
+        sentence_first: The sentence stands before the blanks, else behind them.
+    """
+
+    lead: str
+    sentence_first: bool
+
+    def cut(self, ids: list[int]) -> list[int]:
+        """Return at most the longest input: its end where the sentence comes first, else its start."""
+        return ids[-_LONGEST_INPUT:] if self.sentence_first else ids[:_LONGEST_INPUT]
+
+    def template(self, before: str, behind: str) -> str:
+        """Return the template with T5's words before and behind the mask."""
+        middle = f"{before} {MASK}{behind}"
+        return f"{SLOT}{middle}" if self.sentence_first else f"{middle} {SLOT}".strip()
+
+
+#: LM-BFF's two forms for single sentences; the leading "." of the second is T5's alone, no part of the template.
+FORMS = (Form("", True), Form(".", False))
+
+#: How a token is scored over all pairs, logits (n, v) -> (v,). LM-BFF's code averages the logits and takes one
+#: log-softmax (``logits``, the default); its paper sums log-likelihoods (``likelihoods``; a mean ranks alike).
+AVERAGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "logits": lambda logits: logits.mean(0).log_softmax(-1),
+    "likelihoods": lambda logits: logits.log_softmax(-1).mean(0),
+}
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """One hypothesis: what is written, and where each finished part ends."""
+
+    written: tuple[int, ...]
+    ends: tuple[int, ...] = ()
+    score: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        return len(self.ends) == _PARTS
+
+
+def read_definitions(path: Path) -> list[Definition]:
+    """Read lines of ``word<TAB>definition``; blank lines are skipped.
+
+    Raises:
+        NotFoundError: No such file.
+        UsageError: A line that is none, or no line at all.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (FileNotFoundError, IsADirectoryError):
+        raise NotFoundError(f"no file {str(path)!r} of word<TAB>definition lines; `demo` has some of our own") from None
+    except (UnicodeDecodeError, PermissionError) as error:
+        raise UsageError(f"{path} cannot be read as UTF-8 text: {error}") from None
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) != len(Definition._fields) or not all(fields):
+            raise UsageError(f"{path}, line {number}: not word<TAB>definition")
+        found.append(Definition(*fields))
+    if not found:
+        raise UsageError(f"{path} has no lines; give word<TAB>definition")
+    return found
+
+
+def choose_definitions(definitions: Sequence[Definition], tokens: Tokens, limit: int = 200) -> list[Definition]:
+    """Return at most ``limit`` pairs whose word is one token of a backbone, evenly spaced over the list.
+
+    The word stands where the template's mask will stand, and a mask is one token (DefSent's choice).
+
+    Raises:
+        UsageError: There is no such word.
+    """
+    ids = tokens.encode([f" {pair.word}" for pair in definitions])
+    fitting = [pair for pair, row in zip(definitions, ids, strict=True) if _is_token(pair.word, row, tokens)]
+    if not fitting:
+        raise UsageError(f"none of the {len(definitions)} words is a single token of the backbone; give other pairs")
+    count = min(limit, len(fitting))
+    return [fitting[number * len(fitting) // count] for number in range(count)]
+
+
+def _is_token(word: str, ids: list[int], tokens: Tokens) -> bool:
+    """Whether a word's ids are one token that spells it: an unknown word, too, is one token."""
+    return len(ids) == 1 and tokens.text(ids[0]).lstrip("Ġ▁").lower() == word.lower()
+
+
+def generate_templates(
+    t5: T5,
+    definitions: Sequence[Definition],
+    *,
+    beam: int = BEAM,
+    average: str = "logits",
+    progress: Progress = silent,
+) -> list[str]:
+    """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
+
+    Args:
+        t5: Fills the blanks before and behind the word.
+        definitions: n pairs; the definition stands for the sentence, the word for the mask.
+        beam: Hypotheses kept at each step; half of the finished ones are taken of each form.
+        average: One of ``AVERAGES``.
+        progress: Called with the number of steps newly done, of ``steps()``.
+
+    Raises:
+        UsageError: No such average, a beam below 2, no pairs, or a T5 that finished no template.
+    """
+    if average not in AVERAGES:
+        raise unknown("average", average, AVERAGES)
+    if beam < len(FORMS):
+        raise UsageError(f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form")
+    if not definitions:
+        raise UsageError("no (word, definition) pairs to generate templates from")
+    kept = []
+    for form in FORMS:
+        examples = t5.read([_input(t5, form, pair) for pair in definitions])
+        finished = _search(t5, examples, beam, AVERAGES[average], progress)
+        texts = dict.fromkeys(_template(t5, form, item) for item in finished)
+        kept.append([text for text in texts if _well_formed(text)][: beam // len(FORMS)])
+    if not any(kept):
+        raise UsageError(f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger beam")
+    longest = max(map(len, kept))
+    return list(dict.fromkeys(row[place] for place in range(longest) for row in kept if place < len(row)))
+
+
+def steps() -> int:
+    """Return the steps of the beam over all forms, for a progress bar."""
+    return len(FORMS) * (_LONGEST - 2)
+
+
+def _input(t5: T5, form: Form, pair: Definition) -> list[int]:
+    """Return T5's input: sentence and word with a sentinel for each blank (LM-BFF's single-sentence forms)."""
+    sentence = t5.encode(pair.meaning[0].upper() + pair.meaning[1:])
+    blanks = [t5.sentinels[0], *t5.encode(f" {pair.word}"), t5.sentinels[1]]
+    lead = t5.encode(form.lead) if form.lead else []
+    ids = [*lead, *sentence, *blanks, t5.end] if form.sentence_first else [*lead, *blanks, *sentence]
+    return form.cut(ids)
+
+
+def _search(
+    t5: T5,
+    examples: list[tuple[Tensor, Tensor]],
+    beam: int,
+    average: Callable[[Tensor], Tensor],
+    progress: Progress,
+) -> list[_Beam]:
+    """Return the finished hypotheses of one shared beam, best first."""
+    words = t5.words()
+    dots = torch.tensor([number for number, text in words.items() if text.strip() == "."], dtype=torch.long)
+    open_ids = torch.tensor([number for number, text in words.items() if not _forbidden(text)], dtype=torch.long)
+    beams = [_Beam((t5.sentinels[0],))]
+    for step in range(_LONGEST - 2):
+        grown = [item for item in beams if item.finished]
+        for item in beams:
+            if not item.finished:
+                scores = average(t5.next_logits(examples, item.written)).cpu()
+                grown += _grow(item, scores, _allowed(t5, item, open_ids, dots), t5, beam)
+        beams = sorted(grown, key=lambda item: -item.score)[:beam]
+        progress(1)
+        if all(item.finished for item in beams):
+            progress(_LONGEST - 3 - step)
+            break
+    return [item for item in beams if item.finished]
+
+
+def _allowed(t5: T5, item: _Beam, open_ids: Tensor, dots: Tensor) -> Tensor:
+    """Return the ids that may follow: words, the part's end; no period behind a period."""
+    follows_dot = bool((dots == item.written[-1]).any())
+    ids = open_ids[~torch.isin(open_ids, dots)] if follows_dot else open_ids
+    return torch.cat([ids, torch.tensor([t5.sentinels[len(item.ends) + 1], t5.end])])
+
+
+def _grow(item: _Beam, scores: Tensor, allowed: Tensor, t5: T5, beam: int) -> list[_Beam]:
+    """Return the best continuations of one hypothesis."""
+    best, places = scores[allowed].topk(min(beam, len(allowed)))
+    grown = []
+    for value, token in zip(best.tolist(), allowed[places].tolist(), strict=True):
+        ends = (*item.ends, len(item.written)) if token in (t5.sentinels[len(item.ends) + 1], t5.end) else item.ends
+        grown.append(_Beam((*item.written, token), ends, item.score + value))
+    return grown
+
+
+def _forbidden(text: str) -> bool:
+    """Whether a token is a lone blank or a run of periods: T5 loves both, no template needs them (LM-BFF)."""
+    bare = text.strip()
+    return not bare or (len(bare) > 1 and set(bare) == {"."})
+
+
+def _template(t5: T5, form: Form, item: _Beam) -> str:
+    first, second = item.ends
+    return form.template(t5.text(item.written[1:first]), t5.text(item.written[first + 1 : second]))
+
+
+def _well_formed(text: str) -> bool:
+    """Whether the slots are each there once: T5 may have written one of them itself."""
+    return text.count(SLOT) == 1 and text.count(MASK) == 1 and text.isprintable()

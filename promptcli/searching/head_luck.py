@@ -1,0 +1,95 @@
+"""How much of the best head's figure is luck: cross-validation over the development pairs. Knows arrays only."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli import statistics
+
+#: Random halvings of the pairs, each used both ways, and their seed.
+HALVINGS, SEED = 20, 42
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """How much of the best head's figure is luck: chosen on one half of the pairs, scored on the other, repeated.
+
+    Attributes:
+        choices: How many times a head was chosen: both ways of every halving.
+        chosen: Mean Spearman x 100 of the chosen head on the half that chose it.
+        held_out: ... on the other half.
+        gain: ``held_out`` minus the plain average of the same states there.
+        agreement: Share of the choices that took the head that is best on all pairs.
+    """
+
+    choices: int
+    chosen: float
+    held_out: float
+    gain: float
+    agreement: float
+
+    @property
+    def gap(self) -> float:
+        """Points that the choice promises too much."""
+        return self.chosen - self.held_out
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the figures as JSON-ready values."""
+        figures = {"chosen": self.chosen, "held_out": self.held_out, "gap": self.gap, "gain": self.gain}
+        return {
+            "choices": self.choices,
+            **{name: round(value, 4) for name, value in figures.items()},
+            "agreement": round(self.agreement, 4),
+        }
+
+
+def cross_validate(
+    heads: NDArray[np.float64],
+    plain: NDArray[np.float64],
+    gold: NDArray[np.float64],
+    *,
+    halvings: int = HALVINGS,
+    seed: int = SEED,
+) -> CrossValidation:
+    """Choose the best head on a random half of the pairs and score it on the other half, both ways, repeatedly.
+
+    Args:
+        heads: (s, H, n) cosines of H heads on s kinds of states.
+        plain: (s, n) cosines of the states' plain averages.
+        gold: (n,) gold scores.
+        halvings: How many random halvings.
+        seed: Seed of the halvings.
+    """
+    flat = heads.reshape(-1, len(gold))
+    generator = np.random.default_rng(seed)
+    half = np.zeros((len(gold), halvings))
+    for column in half.T:
+        column[generator.permutation(len(gold))[: len(gold) // 2]] = 1
+    values = correlations(flat, gold, np.hstack([half, 1 - half]))
+    average = correlations(plain, gold, np.hstack([1 - half, half]))
+    chosen = values.argmax(axis=0)
+    choice = np.arange(2 * halvings)
+    held_out = values[chosen, (choice + halvings) % (2 * halvings)]
+    overall = correlations(flat, gold, np.ones((len(gold), 1)))[:, 0].argmax()
+    return CrossValidation(
+        choices=2 * halvings,
+        chosen=100 * float(values[chosen, choice].mean()),
+        held_out=100 * float(held_out.mean()),
+        gain=100 * float((held_out - average[chosen // heads.shape[1], choice]).mean()),
+        agreement=float((chosen == overall).mean()),
+    )
+
+
+def correlations(
+    cosines: NDArray[np.float64], gold: NDArray[np.float64], counts: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return Spearman's correlation of k rows of cosines with gold inside each of r selections of the pairs, (k, r).
+
+    Args:
+        cosines: (k, n).
+        gold: (n,).
+        counts: (n, r), how often each pair stands in each selection.
+    """
+    ranks = [statistics.ResampledRanks(row) for row in cosines]
+    return statistics.resampled_spearman(ranks, statistics.ResampledRanks(gold), counts)

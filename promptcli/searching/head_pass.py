@@ -1,0 +1,174 @@
+"""The cosines of every attention head's Ditto vectors from one pass over the sentences; the vectors are never made.
+
+With x_i and y_j the states of two sentences' tokens and a_i, b_j one head's diagonals on them (Ditto, section 2), the
+vectors are u = sum_i a_i x_i and v = sum_j b_j y_j, and u . v = sum_ij a_i (x_i . y_j) b_j: the products of the tokens
+serve all heads, whose vectors would take L*h times the memory. A sentence is held until its last pair is done.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.batching import make_batch, plan_batches
+from promptcli.encoder import Encoder
+from promptcli.encoding import Progress, silent
+from promptcli.pooling.states import STATES, States
+
+#: Pairs whose tokens are multiplied at a time; bounds memory, changes no figure.
+_PAIRS_AT_ONCE = 64
+#: Decimals kept of a cosine: far below what float32 states decide, so that pairs of equal inputs tie.
+_DECIMALS = 12
+
+
+@dataclass(frozen=True)
+class HeadCosines:
+    """What one pass found out about n pairs.
+
+    Attributes:
+        heads: (s, L*h, n) float64 cosines, for s kinds of states; heads layer after layer.
+        plain: (s, n) float64 cosines of the plain averages of the same states.
+        rows: Token ids of every distinct sentence, specials included.
+        diagonals: Per row (t, L*h) float32, the heads' diagonals on its tokens.
+    """
+
+    heads: NDArray[np.float64]
+    plain: NDArray[np.float64]
+    rows: list[list[int]]
+    diagonals: list[NDArray[np.float32]]
+
+
+def head_cosines(
+    encoder: Encoder,
+    first: Sequence[str],
+    second: Sequence[str],
+    states: Sequence[str],
+    *,
+    progress: Progress = silent,
+) -> HeadCosines:
+    """Return the cosines of n pairs for all L*h heads on each kind of states; each distinct sentence is encoded once.
+
+    The batches and states are those of plain encoding, so a head's cosines are those of the recipe ``STATES/ditto:l-h``
+    up to the float32 rounding of its vectors (below 1e-6), which is left out here.
+
+    Args:
+        encoder: Its backbone and prompt make the model input; its pooling is not used.
+        first: n sentences.
+        second: n sentences.
+        states: Names of ``STATES`` that take no argument.
+        progress: Called with the number of distinct sentences newly done.
+
+    Raises:
+        UsageError: The backbone does not open its attention.
+    """
+    encoder.backbone.require_seam("Ditto")
+    number = {sentence: row for row, sentence in enumerate(dict.fromkeys([*first, *second]))}
+    pairs = [(number[one], number[other]) for one, other in zip(first, second, strict=True)]
+    rows = encoder.inputs(list(number)).rows
+    work = _Pass(encoder, states, pairs, len(rows))
+    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+    with torch.inference_mode():
+        for chosen in plan_batches(lengths):
+            chosen = chosen[np.sort(np.unique(chosen, return_index=True)[1])]  # the last batch may repeat its rows
+            work.take(chosen.tolist(), [rows[row] for row in chosen])
+            progress(len(chosen))
+    cosines = np.round(work.cosines, _DECIMALS)
+    return HeadCosines(cosines[:, :-1], cosines[:, -1], rows, work.diagonals)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """One sentence that still waits for a partner.
+
+    Attributes:
+        packed: (t, r + widths of all states) float32: r weights per token (the heads', and 1 for the average), states.
+        squares: (s, r) float64, squared lengths of its vectors.
+    """
+
+    packed: Tensor
+    squares: Tensor
+
+
+class _Pass:
+    """The sentences that wait, and the cosines so far."""
+
+    def __init__(self, encoder: Encoder, states: Sequence[str], pairs: list[tuple[int, int]], rows: int) -> None:
+        backbone = encoder.backbone
+        self._encoder = encoder
+        self._states: list[States] = [STATES[name](None, backbone.n_layers) for name in states]
+        self._needs = Needs(diagonals=frozenset(range(backbone.n_layers)))
+        for chosen in self._states:
+            self._needs |= chosen.needs
+        self._pairs = pairs
+        self._pairs_of: list[list[int]] = [[] for _ in range(rows)]
+        for pair, sides in enumerate(pairs):
+            for row in set(sides):  # a sentence may be its own partner
+                self._pairs_of[row].append(pair)
+        self._open = [len(found) for found in self._pairs_of]
+        self._held: dict[int, _Held] = {}
+        self._widths: list[int] = []
+        heads = backbone.n_layers * backbone.n_heads
+        self.cosines = np.zeros((len(self._states), heads + 1, len(pairs)))
+        self.diagonals: list[NDArray[np.float32]] = [np.empty((0, heads), np.float32)] * rows
+
+    def take(self, numbers: list[int], ids: list[list[int]]) -> None:
+        """Encode one batch and score every pair whose two sentences are there now."""
+        encoder = self._encoder
+        backbone, template = encoder.backbone, encoder.template
+        slots = [template.mask_slot(len(row) - template.length) for row in ids] if template.has_mask else None
+        batch = make_batch(ids, slots, backbone.tokens.pad, backbone.device, encoder.max_length)
+        parts = self._parts(batch, backbone.run(batch, self._needs))
+        if backbone.device.type != "cuda":  # the products are taken in float64, which not every device has
+            parts = [part.cpu() for part in parts]
+        exact = [part.double() for part in parts]
+        squares = _products(exact, exact)
+        packed = torch.cat(parts, dim=-1)
+        weights = parts[0].cpu().numpy()
+        waiting = set(self._held)
+        for place, (row, tokens) in enumerate(zip(numbers, ids, strict=True)):
+            own = packed[place, : len(tokens)].clone()  # a view would keep the whole batch
+            self._held[row] = _Held(own, squares[place])
+            self.diagonals[row] = weights[place, : len(tokens), :-1].copy()
+        self._widths = [part.size(-1) for part in parts]
+        self._score([pair for pair in self._touched(numbers) if all(row in self._held for row in self._pairs[pair])])
+        for row in waiting | set(numbers):
+            if not self._open[row]:
+                del self._held[row]
+
+    def _parts(self, batch: Batch, hidden: HiddenStates) -> list[Tensor]:
+        """Return the weights (n, t, r), 0 on padding, and each kind of states (n, t, width)."""
+        layers = [hidden.diagonals[layer] for layer in range(self._encoder.backbone.n_layers)]
+        real = batch.real()
+        ones = real.unsqueeze(1).to(layers[0].dtype)
+        weights = torch.cat([*layers, ones], dim=1).masked_fill(~real.unsqueeze(1), 0.0)
+        return [weights.transpose(1, 2), *(chosen.read(hidden) for chosen in self._states)]
+
+    def _touched(self, numbers: list[int]) -> list[int]:
+        """Return the pairs of some sentences, those of alike lengths side by side (the plan goes by length)."""
+        return list(dict.fromkeys(pair for row in numbers for pair in self._pairs_of[row]))
+
+    def _score(self, pairs: list[int]) -> None:
+        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+            chunk = pairs[start : start + _PAIRS_AT_ONCE]
+            sides = [[self._held[self._pairs[pair][side]] for pair in chunk] for side in (0, 1)]
+            tokens = [pad_sequence([held.packed for held in side], batch_first=True).double() for side in sides]
+            one, other = (list(torch.split(side, self._widths, dim=-1)) for side in tokens)
+            squares = [torch.stack([held.squares for held in side]) for side in sides]
+            lengths = (squares[0] * squares[1]).sqrt()
+            cosines = torch.where(lengths > 0, _products(one, other) / lengths, 0.0)
+            self.cosines[:, :, chunk] = cosines.nan_to_num().permute(1, 2, 0).cpu().numpy()
+            for pair in chunk:
+                for row in set(self._pairs[pair]):
+                    self._open[row] -= 1
+
+
+def _products(one: list[Tensor], other: list[Tensor]) -> Tensor:
+    """Return sum_ij a_i (x_i . y_j) b_j, (n, s, r), from weights (n, t, r) and s kinds of states (n, t, width) each."""
+    a, b = one[0].transpose(1, 2), other[0].transpose(1, 2)
+    pairs = zip(one[1:], other[1:], strict=True)
+    return torch.stack([((a @ (x @ y.transpose(1, 2))) * b).sum(-1) for x, y in pairs], dim=1)

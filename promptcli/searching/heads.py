@@ -1,0 +1,170 @@
+"""The search for the attention head whose diagonal weighs tokens best (Ditto, section 2): all heads from one pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli import statistics
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.sts import STSTask
+from promptcli.encoder import Encoder
+from promptcli.encoding import Progress, silent
+from promptcli.errors import UsageError, unknown
+from promptcli.pooling.tfidf import fit_idf
+from promptcli.recipe import Recipe
+from promptcli.searching.head_luck import CrossValidation, correlations, cross_validate
+from promptcli.searching.head_pass import HeadCosines, head_cosines
+from promptcli.searching.head_tfidf import Correlation, correlate, tfidf_weights
+
+#: The states that a head is tried on (Ditto, table 2).
+SEARCHED = ("static", "last", "first-last")
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class RankedHead:
+    """One head on one kind of states.
+
+    Attributes:
+        head: Layer-head, 1-based.
+        states: One of ``SEARCHED``.
+        value: Spearman x 100 on the development pairs.
+        ci95: 95% bootstrap interval over the pairs.
+        gain: Points above the plain average of the same states.
+        tfidf: How alike its diagonal and TF-IDF are.
+    """
+
+    head: str
+    states: str
+    value: float
+    ci95: Interval
+    gain: float
+    tfidf: Correlation
+
+    @property
+    def pooling(self) -> str:
+        """The pooling of its recipe, e.g. ``first-last/ditto:1-10``."""
+        return f"{self.states}/ditto:{self.head}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON-ready values."""
+        row = {"head": self.head, "states": self.states, "value": round(self.value, 4), "ci95": rounded(self.ci95)}
+        return {**row, "gain": round(self.gain, 4), "tfidf": self.tfidf.to_dict()}
+
+
+@dataclass(frozen=True)
+class HeadSearch:
+    """What a search found.
+
+    Attributes:
+        heads: The best of all heads on all states, best first.
+        values: States -> (L, h) Spearman x 100.
+        baseline: States -> Spearman x 100 of their plain average, and its 95% interval.
+        cross_validation: What the choice is worth on pairs that did not choose.
+    """
+
+    heads: list[RankedHead]
+    values: dict[str, NDArray[np.float64]]
+    baseline: dict[str, tuple[float, Interval]]
+    cross_validation: CrossValidation
+
+
+def search_heads(
+    backbone: Backbone,
+    task: STSTask,
+    corpus: Sequence[str],
+    *,
+    states: Sequence[str] = SEARCHED,
+    top: int = 10,
+    progress: Progress = silent,
+) -> HeadSearch:
+    """Rank all L*h heads on each kind of states by Spearman's correlation on the pairs of a development set.
+
+    Args:
+        backbone: Whose heads.
+        task: The development set.
+        corpus: Sentences that the idf of the TF-IDF correlation is counted on; blank ones are left out.
+        states: Out of ``SEARCHED``.
+        top: How many heads to describe.
+        progress: Called with the number of distinct sentences newly done.
+
+    Raises:
+        UsageError: Unknown states, pairs that cannot rank anything, no corpus, or a backbone that does not open its
+            attention.
+    """
+    for name in states:
+        if name not in SEARCHED:
+            raise unknown("states", name, SEARCHED)
+    states = [name for name in SEARCHED if name in states]
+    check_rankable(task)
+    encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
+    idf = _idf(encoder, corpus)
+    pairs = task.pairs()
+    found = head_cosines(encoder, pairs.first, pairs.second, states, progress=progress)
+    flat = found.heads.reshape(-1, len(pairs))
+    once = np.ones((len(pairs), 1))
+    values, plain = (100 * correlations(rows, pairs.gold, once)[:, 0] for rows in (flat, found.plain))
+    order = np.argsort(-values, kind="stable")
+    best = order[:top]
+    intervals = statistics.bootstrap_intervals(np.concatenate([flat[best], found.plain]), pairs.gold)
+    intervals = [(100 * low, 100 * high) for low, high in intervals]
+    count = found.heads.shape[1]
+    alike = _tfidf(encoder, found, best % count, idf)
+    heads = [
+        RankedHead(
+            head=f"{place % count // backbone.n_heads + 1}-{place % backbone.n_heads + 1}",
+            states=states[place // count],
+            value=float(values[place]),
+            ci95=intervals[rank],
+            gain=float(values[place] - plain[place // count]),
+            tfidf=alike[rank],
+        )
+        for rank, place in enumerate(best.tolist())
+    ]
+    maps = values.reshape(len(states), backbone.n_layers, backbone.n_heads)
+    return HeadSearch(
+        heads=heads,
+        values=dict(zip(states, maps, strict=True)),
+        baseline=dict(zip(states, zip(plain.tolist(), intervals[len(best) :], strict=True), strict=True)),
+        cross_validation=cross_validate(found.heads, found.plain, pairs.gold),
+    )
+
+
+def check_rankable(task: STSTask) -> None:
+    """Refuse a development set by which nothing can be ranked.
+
+    Raises:
+        UsageError: Fewer than four pairs, or all gold scores equal.
+    """
+    gold = task.pairs().gold if task.subsets else np.empty(0)
+    if len(gold) < 4:
+        raise UsageError(f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see --on")
+    if len(np.unique(gold)) < 2:
+        raise UsageError(f"all gold scores of development set {task.label} are {gold[0]:g}; nothing ranks by them")
+
+
+def rounded(interval: Interval) -> list[float]:
+    """Return an interval as results print it."""
+    return [round(bound, 4) for bound in interval]
+
+
+def _idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
+    texts = [sentence for sentence in corpus if sentence.strip()]
+    if not texts:
+        raise UsageError("there is no sentence to count idf on; give --corpus a file with one sentence a line, or demo")
+    counted: NDArray[np.float32] = fit_idf(encoder.inputs(texts).rows, len(encoder.backbone.token_rows)).numpy()
+    return counted
+
+
+def _tfidf(
+    encoder: Encoder, found: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
+) -> list[Correlation]:
+    """Correlate some heads over the words of every distinct sentence; the specials are no words."""
+    words = slice(len(encoder.template.left), -len(encoder.template.right))
+    diagonals = np.concatenate([rows[words, heads] for rows in found.diagonals])
+    weights = np.concatenate([tfidf_weights(row, idf)[words] for row in found.rows])
+    return correlate(diagonals, weights)

@@ -1,0 +1,173 @@
+"""Racing many templates: all on few pairs, the better ones on more, the last ten on all (successive halving).
+
+Jamieson and Talwalkar 2016. The pairs of a rung are among those of the next, so nothing is encoded twice on the way,
+and the result does not depend on the order of the candidates. Knows neither backbone nor data.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli import statistics
+from promptcli.encoding import Progress, silent
+from promptcli.searching.scoring import Scored
+
+FINAL = "final"
+
+
+class Scorer(Protocol):
+    """What a race needs of a ``TemplateScorer``."""
+
+    gold: NDArray[np.float64]
+    size: int
+
+    def identity(self, template: str) -> Hashable:
+        """Return what is equal for templates that can only have the same figure."""
+        ...
+
+    def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """Return cosines on some pairs, or on all."""
+        ...
+
+    def score(self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent) -> list[Scored]:
+        """Score on all pairs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How fast a race narrows; about 12% of what scoring every candidate on every pair costs.
+
+    Attributes:
+        first: Share of the pairs in the first rung.
+        least: Pairs of the first rung at least: on fewer a correlation says too little.
+        growth: Pairs of a rung over those of the one before.
+        cut: Candidates of a rung over those of the next.
+    """
+
+    first: float = 1 / 20
+    least: int = 48
+    growth: float = 2.0
+    cut: float = 2.5
+
+
+SCHEDULE = Schedule()
+
+
+@dataclass(frozen=True)
+class Rung:
+    """So many candidates are compared on so many pairs."""
+
+    candidates: int
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A candidate that left the race: Spearman x 100 on the pairs it saw, and how many they were."""
+
+    template: str
+    value: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Race:
+    """What a race found.
+
+    Attributes:
+        finalists: Scored on all pairs, the best first.
+        dropped: The rest, the last to leave first.
+        rungs: What was compared.
+        twins: Candidates left out because another has the same model input.
+    """
+
+    finalists: list[Scored]
+    dropped: list[Dropped]
+    rungs: list[Rung]
+    twins: int
+
+
+def plan_rungs(candidates: int, pairs: int, finalists: int, schedule: Schedule = SCHEDULE) -> list[Rung]:
+    """Return the rungs before the final; none where few candidates or pairs make the final the whole race."""
+    rungs = []
+    seen = float(max(schedule.least, pairs * schedule.first))
+    while candidates > finalists and round(seen) < pairs:
+        rungs.append(Rung(candidates, round(seen)))
+        candidates = max(finalists, math.ceil(candidates / schedule.cut))
+        seen *= schedule.growth
+    return rungs
+
+
+def planned_pairs(rungs: Sequence[Rung], candidates: int, pairs: int, finalists: int) -> int:
+    """Return how many pairs a race scores, each candidate's counted; the final scores all pairs anew."""
+    before = [0, *(rung.pairs for rung in rungs)]
+    racing = sum(rung.candidates * (rung.pairs - seen) for rung, seen in zip(rungs, before, strict=False))
+    return racing + pairs * (min(candidates, finalists) if rungs else candidates)
+
+
+def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
+    """Return an order (p,) of the pairs in which every beginning holds all levels of the gold score in like shares.
+
+    The pairs are sorted by gold score, equal ones shuffled, and taken at the points of a shifted van der Corput
+    sequence: a correlation on the first few then varies less than on pairs drawn blindly.
+    """
+    generator = np.random.default_rng(seed)
+    size = len(gold)
+    by_gold = np.lexsort((generator.random(size), gold))
+    bits = max(1, math.ceil(math.log2(size)))
+    numbers = np.arange(2**bits)
+    halves = sum(((numbers >> bit) & 1) / 2 ** (bit + 1) for bit in range(bits))
+    points = np.floor((halves + generator.random()) % 1.0 * size).astype(np.intp)
+    _, first_seen = np.unique(points, return_index=True)
+    order: NDArray[np.intp] = by_gold[points[np.sort(first_seen)]]
+    return order
+
+
+def race(
+    templates: Sequence[str],
+    scorer: Scorer,
+    *,
+    seed: int = 42,
+    finalists: int = 10,
+    schedule: Schedule = SCHEDULE,
+    progress: Progress = silent,
+) -> Race:
+    """Find the best templates without scoring every one on every pair.
+
+    Args:
+        templates: The candidates; their order does not matter.
+        scorer: Of the task.
+        seed: Of the order of the pairs.
+        finalists: How many are scored on all pairs in the end.
+        schedule: How fast the race narrows.
+        progress: Called with the number of pairs newly scored; see ``planned_pairs``.
+    """
+    distinct: dict[Hashable, str] = {}
+    for template in sorted(set(templates)):
+        distinct.setdefault(scorer.identity(template), template)
+    alive = list(distinct.values())
+    order = spread_order(scorer.gold, seed)
+    rungs = plan_rungs(len(alive), scorer.size, finalists, schedule)
+    sizes = [*(rung.candidates for rung in rungs[1:]), finalists]
+    seen: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in alive}
+    dropped: list[Dropped] = []
+    done = 0
+    for rung, keep in zip(rungs, sizes, strict=False):
+        part, gold = order[done : rung.pairs], scorer.gold[order[: rung.pairs]]
+        values = {}
+        for template in alive:
+            seen[template] = np.concatenate([seen[template], scorer.cosines(template, part)])
+            values[template] = 100 * statistics.spearman(seen[template], gold)
+            progress(len(part))
+        ranked = sorted(alive, key=lambda template: (-values[template], template))
+        alive = ranked[:keep]
+        dropped = [Dropped(template, values[template], rung.pairs) for template in ranked[keep:]] + dropped
+        done = rung.pairs
+    final = scorer.score(alive, stage=FINAL, progress=progress)
+    best = sorted(final, key=lambda item: (-item.value, item.template))
+    return Race(best, dropped, rungs, len(set(templates)) - len(distinct))

@@ -1,0 +1,237 @@
+"""Scoring many templates on one development set: each distinct sentence tokenised once, template ids spliced around it.
+
+The encoder is the one that ``eval`` uses, so a template has the same figure here and there. Prints nothing.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import promptcli
+from promptcli import statistics
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.sts import STSTask
+from promptcli.encoder import Encoder
+from promptcli.encoding import Progress, encode_together, silent
+from promptcli.errors import UsageError
+from promptcli.evaluation import distinct_sentences
+from promptcli.prompts.template import Inputs
+from promptcli.recipe import MASK, SLOT, Recipe
+from promptcli.scores import Label, Score, SubsetScore, recipe_name
+from promptcli.searching.cache import ScoreCache
+
+#: Sentences of a subset in one pass. Sorted by length and so few at a time they are hardly padded; a rung's 150 or so
+#: under the full token budget would be one or two batches, a third of them padding (STS-B dev).
+_TOGETHER = 32
+
+#: What is searched: a template read at its mask (PromptBERT eq. 2), period rule on as in its evaluation.
+PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", pooling="last/mask")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A template's figure on the whole development set.
+
+    Attributes:
+        template: Its text.
+        value: Spearman x 100 over all pairs.
+        ci95: 95% bootstrap interval over the pairs.
+        stage: The part of the search that scored it.
+    """
+
+    template: str
+    value: float
+    ci95: tuple[float, float]
+    stage: str = "all"
+
+
+def score_templates(
+    backbone: Backbone,
+    templates: Sequence[str],
+    task: STSTask,
+    *,
+    recipe: Recipe = PROTOCOL,
+    cache: ScoreCache | None = None,
+    progress: Progress = silent,
+) -> list[Scored]:
+    """Score templates on all pairs of a task.
+
+    Args:
+        backbone: Reads the templates.
+        templates: Texts with one [X] and one [MASK].
+        task: The development set.
+        recipe: Period rule, denoising and longest input; its prompt is replaced by each template.
+        cache: Where cosines are kept.
+        progress: Called with the number of templates newly done.
+
+    Returns:
+        The best first; equals in the order of their text.
+
+    Raises:
+        UsageError: A template or a task that cannot be scored.
+    """
+    scorer = TemplateScorer(backbone, task, recipe=recipe, cache=cache)
+    scored = scorer.score(templates, progress=lambda pairs: progress(pairs // scorer.size))
+    return sorted(scored, key=lambda item: (-item.value, item.template))
+
+
+class TemplateScorer:
+    """Cosines and figures of templates on one task, for one backbone and one protocol.
+
+    Attributes:
+        backbone: Reads the templates.
+        task: The development set.
+        recipe: The protocol; its prompt is replaced.
+        gold: (p,) gold scores of the pairs.
+        size: p.
+        tokens: Tokens encoded up to now, specials and template included; what came from the cache is not counted.
+    """
+
+    def __init__(
+        self, backbone: Backbone, task: STSTask, *, recipe: Recipe = PROTOCOL, cache: ScoreCache | None = None
+    ) -> None:
+        pairs = task.pairs() if task.subsets else None
+        if pairs is None or len(pairs) < 2:
+            raise UsageError(f"development set {task.label} holds no pairs to choose by; choose another by --on")
+        if len(np.unique(pairs.gold)) < 2:
+            raise UsageError(
+                f"development set {task.label} has the same gold score for all {len(pairs)} pairs, so no template is"
+                " better than another; choose another by --on"
+            )
+        self.backbone, self.task, self.recipe = backbone, task, recipe
+        self.gold = pairs.gold
+        self.size = len(pairs)
+        self.tokens = 0
+        self._sentences = distinct_sentences([task])
+        row_of = {sentence: row for row, sentence in enumerate(self._sentences)}
+        self._first = np.array([row_of[sentence] for sentence in pairs.first])
+        self._second = np.array([row_of[sentence] for sentence in pairs.second])
+        self._all = np.arange(self.size)
+        self._pieces: dict[str, list[int]] = {}
+        self._cached = None if cache is None else cache.table(self._context())
+
+    def _context(self) -> dict[str, Any]:
+        """Return all that decides a cosine but the template and the pair."""
+        provenance = self.backbone.provenance
+        return {
+            "promptcli": promptcli.__version__,
+            "weights": provenance.weights_sha256,
+            "tokenizer": provenance.tokenizer_sha256,
+            "dtype": str(self.backbone.dtype),
+            "data": self.task.sha256(),
+            "protocol": {**self.recipe.to_dict(), "backbone": None, "prompt": None},
+        }
+
+    def encoder(self, template: str) -> Encoder:
+        """Return the encoder of a template, sharing the sentences' tokens with every other one of this scorer.
+
+        Raises:
+            UsageError: The template has no mask, or does not fit the backbone.
+        """
+        recipe = self.recipe.replace(prompt=template, period=self.recipe.period)
+        return _SharedTokens(recipe, self)
+
+    def identity(self, template: str) -> Hashable:
+        """Return what is equal for templates with the same model input, whatever their text (blanks, case)."""
+        made = self.encoder(template).template
+        frame = made.pieces(["\0"], False)[0]
+        return (*made.prefix, -1, *made.suffix, frame.strip() if self.backbone.tokens.splits_punctuation else frame)
+
+    def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """Return the cosines (p,) of a template on the pairs of these numbers (p,), or on all."""
+        wanted = self._all if pairs is None else pairs
+        cached = None if self._cached is None else self._cached.get(template, wanted)
+        if cached is not None:
+            return cached
+        first, second = self._first[wanted], self._second[wanted]
+        rows = np.unique(np.concatenate([first, second]))
+        sentences = [self._sentences[row] for row in rows]
+        vectors = self._encode(self.encoder(template), sentences, whole=pairs is None)
+        cosines = statistics.cosine(vectors[np.searchsorted(rows, first)], vectors[np.searchsorted(rows, second)])
+        if self._cached is not None:
+            self._cached.put(template, wanted, cosines)
+        return cosines
+
+    def _encode(self, encoder: Encoder, sentences: Sequence[str], *, whole: bool) -> NDArray[np.float32]:
+        """Return vectors (n, d): of all sentences in the same batches as ``eval``'s, of a subset in small ones."""
+        if whole:
+            return encode_together([encoder], sentences)[0].vectors
+        by_length = np.argsort([len(sentence) for sentence in sentences], kind="stable")
+        parts = [
+            encode_together([encoder], [sentences[row] for row in chosen])[0].vectors
+            for chosen in np.array_split(by_length, -(-len(by_length) // _TOGETHER))
+        ]
+        vectors: NDArray[np.float32] = np.concatenate(parts)[np.argsort(by_length)]
+        return vectors
+
+    def score(self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent) -> list[Scored]:
+        """Score templates on all pairs, in their order.
+
+        Args:
+            templates: Texts with one [X] and one [MASK].
+            stage: What to call this part of the search.
+            progress: Called with the number of pairs newly done.
+        """
+        cosines = []
+        for template in templates:
+            cosines.append(self.cosines(template))
+            progress(self.size)
+        if not cosines:
+            return []
+        intervals = statistics.bootstrap_intervals(np.stack(cosines), self.gold)
+        return [
+            Scored(template, 100 * statistics.spearman(row, self.gold), (100 * low, 100 * high), stage)
+            for template, row, (low, high) in zip(templates, cosines, intervals, strict=True)
+        ]
+
+    def full_score(self, scored: Scored, model: str) -> Score:
+        """Return a template's figure with all that belongs to it, as the registry keeps it and ``eval`` makes it."""
+        encoder, cosines = self.encoder(scored.template), self.cosines(scored.template)
+        ends = np.cumsum([len(part) for part in self.task.subsets.values()])[:-1]
+        subsets = {
+            name: SubsetScore(100 * statistics.spearman(row, part.gold), len(part))
+            for (name, part), row in zip(self.task.subsets.items(), np.split(cosines, ends), strict=True)
+        }
+        return Score(
+            label=Label(model, recipe_name(encoder.recipe)),
+            recipe=encoder.recipe.to_dict(),
+            fingerprint=encoder.fingerprint,
+            task=self.task.name,
+            split=self.task.split,
+            protocol=self.task.protocol,
+            text=self.task.text,
+            data_sha256=self.task.sha256(),
+            expected_pairs=self.task.expected_pairs,
+            value=scored.value,
+            ci95=scored.ci95,
+            pairs=self.size,
+            subsets=subsets,
+            cosines=cosines,
+            gold=self.gold,
+        )
+
+    def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[list[int]]:
+        """Return the token ids of sentence pieces, each distinct one tokenised once in this scorer's life."""
+        if self.backbone.tokens.splits_punctuation:  # such a tokenizer sees no blank, so both forms have one entry
+            pieces = [piece.strip() for piece in pieces]
+        missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
+        self._pieces.update(zip(missing, encoder.pooling.weights.rewrite(missing, self.backbone), strict=True))
+        return [self._pieces[piece] for piece in pieces]
+
+
+class _SharedTokens(Encoder):
+    """An encoder whose sentences are tokenised by its scorer, which also counts what it encodes."""
+
+    def __init__(self, recipe: Recipe, scorer: TemplateScorer) -> None:
+        super().__init__(recipe, scorer.backbone, {})
+        self._scorer = scorer
+
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        """Return the model inputs of n sentences."""
+        pieces = self.template.pieces(sentences, bool(self.recipe.period))
+        inputs: Inputs = self.template.splice(self._scorer.ids(pieces, self), self.max_length)
+        self._scorer.tokens += sum(map(len, inputs.rows))
+        return inputs

@@ -1,0 +1,161 @@
+"""A whole training run: method, backbone and examples to a registry entry, its scores beside the untrained ones."""
+
+import dataclasses
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from promptcli import __version__
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.examples import Examples
+from promptcli.data.sts import STSTask
+from promptcli.encoder import build_encoder
+from promptcli.entries import Entry
+from promptcli.errors import UsageError
+from promptcli.evaluation import evaluate
+from promptcli.files import write_text
+from promptcli.methods.method import Method, Settings
+from promptcli.registry import portable
+from promptcli.scores import Label, Score
+from promptcli.training.learner import Learner
+from promptcli.training.loop import Look, Trained, train
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is to be done.
+
+    Attributes:
+        method: What learns how.
+        settings: In force.
+        examples: To train on; ``source`` names them.
+        development: Pairs that the best numbers are chosen by.
+        tests: Tasks scored at the end, untrained and trained.
+    """
+
+    method: Method
+    settings: Settings
+    examples: Examples
+    source: str
+    development: STSTask
+    tests: tuple[STSTask, ...]
+
+    def identity(self, backbone: Backbone) -> dict[str, Any]:
+        """Return what a resumed run must have in common with the one it goes on with; JSON-ready."""
+        return {
+            "method": self.method.name,
+            "supervised": self.examples.supervised,
+            **dataclasses.asdict(self.settings),
+            "data": self.examples.sha256,
+            "development": self.development.sha256(),
+            "backbone": backbone.provenance.weights_sha256,
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of it.
+
+    Attributes:
+        entry: Recipe, numbers, provenance and scores.
+        trained: The run.
+        untrained: Scores of the same recipe without anything learned, development set first.
+        scores: Of the trained encoder, on the same tasks.
+    """
+
+    entry: Entry
+    trained: Trained
+    untrained: list[Score]
+    scores: list[Score]
+
+    @property
+    def better(self) -> bool:
+        """Whether training helped on the development set."""
+        return self.scores[0].value > self.untrained[0].value
+
+
+def prepare_folder(folder: Path, identity: dict[str, Any], *, resume: bool) -> None:
+    """Make a run's folder, or check that the run in it is the one to go on with.
+
+    Raises:
+        UsageError: A run is there and ``resume`` is not asked for, none is there and it is, or settings differ.
+    """
+    path = folder / "run.json"
+    if not path.is_file():
+        if resume:
+            raise UsageError(f"no unfinished run in {folder}; leave out --resume to start one")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(identity, indent=1) + "\n")
+        return
+    if not resume:
+        raise UsageError(f"{folder} holds an unfinished run; go on with it by --resume, or take another --name")
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in identity.items():
+        if stored.get(name) != value:
+            raise UsageError(
+                f"the run in {folder} was started with {name.replace('_', '-')} {stored.get(name)}, not {value}; resume"
+                " with its own settings, or take another --name"
+            )
+
+
+def execute(
+    run: Run,
+    backbone: Backbone,
+    *,
+    name: str,
+    folder: Path,
+    precision: str = "no",
+    report: Callable[[int, float], None] = lambda step, loss: None,
+    look: Callable[[Look], None] = lambda look: None,
+) -> Result:
+    """Train, and score the result beside the untrained encoder.
+
+    Args:
+        run: What is to be done.
+        backbone: Float32; changed where the method tunes it.
+        name: Of the entry.
+        folder: Of the run, prepared.
+        precision: Of the products: ``no`` (float32) or ``bf16``.
+        report: Told each step's number and loss.
+        look: Told each look at the development set.
+
+    Raises:
+        UsageError: Too few examples, or parts that do not fit together.
+        PromptcliError: The loss is not a number.
+    """
+    family = backbone.provenance.family
+    tasks = [run.development, *run.tests]
+    plain = build_encoder(run.method.baseline(backbone.name, family), backbone=backbone)
+    untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
+    learner = Learner(run.method, run.settings, backbone)
+    trained = train(
+        learner, run.examples, run.development, folder=folder, precision=precision, report=report, look=look
+    )
+    learner.load(trained.tensors)
+    learner.eval()
+    scores = evaluate([learner.encoder()], tasks, labels=[Label(name, run.method.name)])
+    provenance = {
+        **backbone.provenance.to_dict(),
+        "width": learner.encoder().width,
+        "trained": {
+            **run.identity(backbone),
+            "source": run.source,
+            "examples": len(run.examples),
+            "chosen_by": run.development.label,
+            "steps": trained.steps,
+            "best_step": trained.best.step,
+            "seconds": round(trained.seconds, 1),
+            "precision": precision,
+            "curve": [dataclasses.asdict(look) for look in trained.looks],
+            "untrained": [score.to_dict() for score in untrained],
+            "versions": {"promptcli": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        },
+    }
+    recipe = portable(run.method.recipe(backbone.name, family, run.settings))
+    entry = Entry(name, recipe, trained.tensors, provenance, [score.to_dict() for score in scores])
+    return Result(entry, trained, untrained, scores)

@@ -1,0 +1,284 @@
+"""``ditto-search``: one pass for all heads equals the recipes one by one, and what it prints, saves and refuses."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from promptcli.batching import plan_batches
+from promptcli.commands import heat_map
+from promptcli.data.sts import Pairs, STSTask
+from promptcli.encoder import build_encoder
+from promptcli.errors import UsageError
+from promptcli.evaluation import distinct_sentences, evaluate
+from promptcli.recipe import Recipe
+from promptcli.searching import head_pass
+from promptcli.searching.head_luck import cross_validate
+from promptcli.searching.head_pass import head_cosines
+from promptcli.searching.head_tfidf import correlate, tfidf_weights
+from promptcli.searching.heads import SEARCHED, search_heads
+from tests.tiny import SENTENCES
+
+
+def make_task(pairs, gold=None):
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    gold = np.random.default_rng(0).permutation(len(pairs)) / 10 if gold is None else np.array(gold, dtype=float)
+    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, gold)})
+
+
+#: Every pair of sentences, a sentence with itself, and one pair twice.
+TASK = make_task([*itertools.combinations(SENTENCES, 2), (SENTENCES[0], SENTENCES[0]), (SENTENCES[1], SENTENCES[0])])
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "modernbert"])
+def test_every_head_equals_its_recipe(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    found = search_heads(backbone, TASK, SENTENCES, top=3)
+    pairs = TASK.pairs()
+    cosines = head_cosines(build_encoder(Recipe(), backbone=backbone), pairs.first, pairs.second, SEARCHED)
+    names = [f"{layer}-{head}" for layer in (1, 2) for head in (1, 2, 3, 4)]
+    specs = [f"{states}/{weights}" for states in SEARCHED for weights in ("avg", *(f"ditto:{name}" for name in names))]
+    scores = iter(evaluate([build_encoder(Recipe(pooling=spec), backbone=backbone) for spec in specs], [TASK]))
+    by_value = {}
+    for number, states in enumerate(SEARCHED):
+        plain = next(scores)
+        assert plain.value == pytest.approx(found.baseline[states][0], abs=1e-4)  # 1e-6 in Spearman
+        assert plain.ci95 == pytest.approx(found.baseline[states][1], abs=1e-4)
+        assert np.abs(plain.cosines - cosines.plain[number]).max() < 1e-6
+        for place, name in enumerate(names):
+            score = next(scores)
+            layer, head = (int(part) - 1 for part in name.split("-"))
+            assert score.value == pytest.approx(found.values[states][layer, head], abs=1e-4), (states, name)
+            assert np.abs(score.cosines - cosines.heads[number, place]).max() < 1e-6, (states, name)
+            by_value[f"{states}/ditto:{name}"] = (score, plain)
+    for head in found.heads:
+        score, plain = by_value[head.pooling]
+        assert head.ci95 == pytest.approx(score.ci95, abs=1e-4)
+        assert head.gain == pytest.approx(score.value - plain.value, abs=1e-3)
+    ranked = sorted((score.value for score, _ in by_value.values()), reverse=True)
+    assert [head.value for head in found.heads] == pytest.approx(ranked[:3], abs=1e-4)
+
+
+def test_products_of_tokens_equal_the_vectors_product():
+    generator = torch.Generator().manual_seed(0)
+
+    def side(tokens):
+        sizes = (3, 5, 4)  # 3 weights per token, states 5 and 4 wide
+        return [torch.rand(2, tokens, size, generator=generator, dtype=torch.float64) - 0.5 for size in sizes]
+
+    one, other = side(6), side(4)
+    found = head_pass._products(one, other)
+    assert found.shape == (2, 2, 3)
+    for n, s, r in itertools.product(range(2), range(2), range(3)):
+        u = sum(one[0][n, t, r] * one[1 + s][n, t] for t in range(6))
+        v = sum(other[0][n, t, r] * other[1 + s][n, t] for t in range(4))
+        assert found[n, s, r].item() == pytest.approx(float(u @ v), abs=1e-12)
+
+
+def test_batches_do_not_matter_and_every_sentence_is_encoded_once(tiny_backbone, monkeypatch):
+    encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
+    pairs = TASK.pairs()
+    whole = head_cosines(encoder, pairs.first, pairs.second, SEARCHED)
+    sizes, made, work = [], head_pass.make_batch, []
+
+    class Watched(head_pass._Pass):
+        def __init__(self, *given):
+            super().__init__(*given)
+            work.append(self)
+
+    monkeypatch.setattr(head_pass, "plan_batches", lambda lengths: plan_batches(lengths, 32))
+    monkeypatch.setattr(head_pass, "_PAIRS_AT_ONCE", 5)
+    monkeypatch.setattr(head_pass, "_Pass", Watched)
+    monkeypatch.setattr(head_pass, "make_batch", lambda rows, *rest: sizes.append(len(rows)) or made(rows, *rest))
+    done = []
+    small = head_cosines(encoder, pairs.first, pairs.second, SEARCHED, progress=done.append)
+    assert len(sizes) > 3 and sum(sizes) == sum(done) == len(distinct_sentences([TASK]))
+    assert np.abs(small.heads - whole.heads).max() < 1e-6
+    assert not work[0]._held  # no sentence is kept beyond its last pair
+
+
+def test_equal_inputs_tie_at_one(tiny_backbone):
+    encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
+    first = ["the dog barks", "The  Dog barks", "I", ""]
+    second = ["the dog barks", "the dog barks", "I", ""]
+    found = head_cosines(encoder, first, second, SEARCHED)
+    assert (found.heads == 1).all() and (found.plain == 1).all()
+
+
+def test_search_on_some_states_and_a_bare_corpus(tiny_backbone):
+    found = search_heads(tiny_backbone("bert"), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99)
+    assert list(found.values) == ["static", "first-last"] and len(found.heads) == 16
+    assert {head.states for head in found.heads} == {"static", "first-last"}
+    assert found.heads[0].pooling == f"{found.heads[0].states}/ditto:{found.heads[0].head}"
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        (make_task([("a", "b")] * 5, [2.0] * 5), {}, "all gold scores of development set demo:dev are 2"),
+        (make_task([("a", "b")] * 3), {}, "has 3 pairs; ranking takes at least 4"),
+        (STSTask("demo", "dev", "senteval", "", {}), {}, "has 0 pairs"),
+        (TASK, {"states": ["first"]}, "unknown states 'first'; valid: static, last, first-last"),
+        (TASK, {"corpus": [" "]}, "no sentence to count idf on"),
+    ],
+)
+def test_what_cannot_be_searched(task, options, message, tiny_backbone):
+    with pytest.raises(UsageError, match=message):
+        search_heads(tiny_backbone("bert"), task, **{"corpus": SENTENCES, **options})
+
+
+def test_a_closed_family_is_refused_by_name(tiny_backbone):
+    with pytest.raises(UsageError, match="family 'mpnet'"):
+        search_heads(tiny_backbone("mpnet"), TASK, SENTENCES)
+
+
+def test_cross_validation_equals_a_plain_loop():
+    generator = np.random.default_rng(1)
+    gold = generator.integers(0, 6, 41).astype(float)
+    heads = generator.normal(size=(2, 5, 41)) + gold * 0.2
+    plain = generator.normal(size=(2, 41)) + gold * 0.1
+    found = cross_validate(heads, plain, gold, halvings=7, seed=3)
+    flat, drawn = heads.reshape(10, 41), np.random.default_rng(3)
+    halves = [drawn.permutation(41)[:20] for _ in range(7)]
+    chosen, held_out, gain, picks = [], [], [], []
+    for half in halves:
+        rest = np.setdiff1d(np.arange(41), half)
+        for here, there in ((half, rest), (rest, half)):
+            values = [stats.spearmanr(row[here], gold[here]).statistic for row in flat]
+            best = int(np.argmax(values))
+            picks.append(best)
+            chosen.append(values[best])
+            held_out.append(stats.spearmanr(flat[best][there], gold[there]).statistic)
+            gain.append(held_out[-1] - stats.spearmanr(plain[best // 5][there], gold[there]).statistic)
+    overall = int(np.argmax([stats.spearmanr(row, gold).statistic for row in flat]))
+    expected = [100 * np.mean(figures) for figures in (chosen, held_out, gain)]
+    assert [found.chosen, found.held_out, found.gain] == pytest.approx(expected)
+    assert found.gap == pytest.approx(expected[0] - expected[1])
+    assert (found.choices, found.agreement) == (14, np.mean([pick == overall for pick in picks]))
+
+
+def test_cross_validation_tells_luck_from_a_find():
+    generator = np.random.default_rng(0)
+    gold = np.arange(200) / 40
+    noise = generator.normal(size=(1, 300, 200))
+    lucky = cross_validate(noise, noise[:, 0], gold)
+    assert lucky.gap > 15 and abs(lucky.held_out) < 10
+    noise[0, 7] = gold
+    real = cross_validate(noise, noise[:, 0], gold)
+    assert (real.gap, real.agreement) == (pytest.approx(0.0), 1.0)
+
+
+def test_tfidf_weights_equal_a_plain_loop():
+    idf = np.array([0.0, 1.5, 0.25, 3.0, 0.0])
+    row = [0, 1, 3, 1, 2, 4]
+    raw = [row.count(token) * idf[token] for token in row]
+    length = sum((row.count(token) * idf[token]) ** 2 for token in set(row)) ** 0.5
+    assert tfidf_weights(row, idf) == pytest.approx([weight / length for weight in raw])
+    assert (tfidf_weights([0, 4, 4], idf) == 0).all()
+
+
+def test_correlations_with_tfidf():
+    generator = np.random.default_rng(0)
+    weights = generator.integers(0, 4, 50).astype(float)  # with ties
+    diagonals = np.stack([weights + generator.normal(size=50), np.full(50, 0.3)], 1).astype(np.float32)
+    one, constant = correlate(diagonals, weights)
+    assert one.pearson == pytest.approx(stats.pearsonr(diagonals[:, 0], weights).statistic)
+    assert one.spearman == pytest.approx(stats.spearmanr(diagonals[:, 0], weights).statistic)
+    assert constant.spearman == 0.0
+
+
+def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    head = search_heads(backbone, TASK, SENTENCES, states=["last"], top=1).heads[0]
+    layer, number = (int(part) - 1 for part in head.head.split("-"))
+    encoder = build_encoder(Recipe(), backbone=backbone)
+    rows = encoder.inputs(SENTENCES).rows
+    documents = [set(row) for row in rows]
+    diagonals = head_cosines(encoder, SENTENCES, SENTENCES, ["last"]).diagonals
+    words, weights = [], []
+    for row, diagonal in zip(rows, diagonals, strict=True):
+        values = {t: row.count(t) * np.log2(len(rows) / sum(t in document for document in documents)) for t in row}
+        length = sum(value**2 for value in values.values()) ** 0.5
+        weights += [values[token] / length for token in row[1:-1]]
+        words += diagonal[1:-1, 4 * layer + number].tolist()
+    assert head.tfidf.pearson == pytest.approx(stats.pearsonr(words, weights).statistic, abs=1e-5)
+
+
+def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
+    options = ("--backbone", tiny_folder("bert"), "--top", 2, "--offline", "--name", "best")
+    ran = run("ditto-search", *options, "--json")
+    assert ran.code == 0, ran.err
+    assert "ranking by demo:dev; the paper's setting: --backbone bert-base-uncased" in ran.err
+    document = json.loads(ran.out)
+    assert set(document["heads"][0]) == {"head", "states", "value", "ci95", "gain", "tfidf"}
+    assert len(document["heads"]) == 2 and document["seconds"] > 0 and document["task"] == "demo:dev"
+    assert set(document["baseline"]) == set(document["maps"]) == set(SEARCHED)
+    best = document["heads"][0]
+    assert best["value"] == max(value for rows in document["maps"].values() for row in rows for value in row)
+    assert document["recipe"]["pooling"] == f"{best['states']}/ditto:{best['head']}"
+    scored = json.loads(run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").out)["results"][0]
+    assert scored["value"] == pytest.approx(best["value"], abs=0.01)  # one swap of a near tie in 402 pairs
+    again = run("ditto-search", *options)
+    assert again.code == 2 and "'best' is there already" in again.err
+    shown = run("ditto-search", *options, "--force", "-q", "--states", "last", "--on", "demo:dev")
+    assert (shown.code, shown.err) == (0, "")
+    assert "best 2 of 8" in shown.out and "last Ditto, every head" in shown.out and "luck:" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--plot", "map.gif"), 2, "give a name that ends in .png or .svg"),
+        (("--plot", "nowhere/map.png"), 3, "no folder 'nowhere'"),
+        (("--on", "STS9"), 2, "unknown task 'STS9'"),
+        (("--corpus", "nowhere.txt"), 3, "nowhere.txt"),
+        (("--name", "mini"), 2, "shipped with promptcli"),
+    ],
+)
+def test_what_the_command_refuses_before_the_work(options, code, message, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = run("ditto-search", "--offline", "-q", *options)
+    assert ran.code == code and message in ran.err and ran.err.count("\n") == 1 and ran.out == ""
+
+
+def test_a_picture_needs_matplotlib(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(heat_map.importlib.util, "find_spec", lambda name: None)
+    ran = run("ditto-search", "--plot", tmp_path / "map.png")
+    assert ran.code == 2 and "pip install 'promptcli[plot]'" in ran.err
+
+
+def test_pictures(tmp_path):
+    pytest.importorskip("matplotlib")
+    for name, start in (("map.png", b"\x89PNG"), ("map.svg", b"<?xml")):
+        path = tmp_path / name
+        heat_map.check_picture(path, force=False)
+        heat_map.save_picture(path, {"static": [[1.0, 2.0]], "last": [[-3.0, 2.0]]}, "title")
+        assert path.read_bytes().startswith(start)
+        with pytest.raises(UsageError, match="--force"):
+            heat_map.check_picture(path, force=False)
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["map.png", "map.svg"]
+
+
+def test_the_heat_map_reads_without_colour():
+    values = [[10.0, 20.0, 31.4], [0.0, -12.3, 47.8]]
+    lines = [line.plain for line in heat_map.heat_map(values)]
+    assert lines[0].split() == ["layer", "1", "2", "3"]
+    assert lines[1].split()[0] == "1" and lines[2].split()[0] == "2"
+    assert lines[2].endswith("█ 48*") and "▓ 31" in lines[1] and "-12" in lines[2]
+    assert sum(line.count("*") for line in lines[:-1]) == 1
+    shades = [shade for shade, _, _ in heat_map._STEPS]
+    assert lines[3].index(shades[1]) < lines[3].index(shades[4])
+    assert "1*" in heat_map.heat_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero
+
+
+@pytest.mark.data
+def test_the_best_head_beats_the_plain_average_on_real_pairs(data_folder, run):
+    folder = data_folder / "senteval"
+    ran = run("ditto-search", "--data-dir", folder, "--states", "first-last", "--json", "--offline")
+    document = json.loads(ran.out)
+    assert document["task"] == "STS-B:dev" and document["heads"][0]["gain"] > 0
+    scored = run("eval", "--model", "ditto", "--task", "STS-B:dev", "--data-dir", folder, "--offline", "--json")
+    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(document["heads"][0]["value"], abs=0.01)

@@ -1,0 +1,296 @@
+"""Generated templates: a shared beam over T5 and over the backbone's own head, proved against plain loops."""
+
+import itertools
+import json
+
+import pytest
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForMaskedLM,
+    ElectraForPreTraining,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.t5 import load_t5
+from promptcli.encoder import build_encoder
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.prompts.template import Template
+from promptcli.recipe import MASK, SLOT, Recipe
+from promptcli.searching import generate_mlm, generate_t5
+from promptcli.searching.generate_t5 import DEMO, FORMS, Definition, choose_definitions, read_definitions
+from tests.tiny import SENTENCES, save_tiny
+
+PAIRS = [
+    Definition("river", "a stream of water"),
+    Definition("bread", "food made of flour and water that is baked"),
+    Definition("king", "a man"),
+]
+WORDS = ["▁", "▁a", "▁of", "▁water", "▁means", ".", "....", ":", "▁river", "▁bread", "▁king", "▁A", "▁called", "▁."]
+
+
+def save_t5(folder, *, sentinels=3, words=WORDS):
+    """Save a tiny random T5 with a vocabulary of whole words."""
+    specials = ["<pad>", "</s>", "<unk>"]
+    marks = [f"<extra_id_{number}>" for number in range(sentinels)]
+    vocabulary = {item: number for number, item in enumerate([*specials, *words, *marks])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>",
+        additional_special_tokens=[AddedToken(mark, special=True) for mark in marks],
+    )  # fmt: skip
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(vocabulary) + 5, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=4,
+        decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, initializer_factor=1.0,
+    )  # fmt: skip
+    model = T5ForConditionalGeneration(config)
+    model.shared.weight.data.mul_(0.2)  # the head is tied to it: a random T5 is all too sure of repeating itself
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def t5_folder(tmp_path_factory):
+    return save_t5(tmp_path_factory.mktemp("t5"))
+
+
+@pytest.fixture(scope="module")
+def t5(t5_folder):
+    return load_t5(str(t5_folder), offline=True)
+
+
+def test_logits_are_the_model_s_own_one_example_at_a_time(t5, t5_folder):
+    model = T5ForConditionalGeneration.from_pretrained(t5_folder).eval()
+    inputs = [[4, 5, 6, 1], [7, 1], [4, 4, 4, 4, 8, 1]]
+    written = [t5.sentinels[0], 5, 9]
+    found = t5.next_logits(t5.read(inputs), written)
+    for row, ids in zip(found, inputs, strict=True):
+        with torch.no_grad():
+            plain = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[0, *written]])).logits
+        torch.testing.assert_close(row, plain[0, -1])
+
+
+def test_inputs_of_both_forms(t5):
+    first, second = (generate_t5._input(t5, form, PAIRS[0]) for form in FORMS)
+    zero, one, _ = t5.sentinels
+    sentence, word = t5.encode("A stream of water"), t5.encode(" river")
+    assert t5.text(sentence).startswith(" A")  # the first letter is a capital
+    assert first == [*sentence, zero, *word, one, t5.end]
+    assert second == [*t5.encode("."), zero, *word, one, *sentence]
+
+
+def test_a_long_input_keeps_the_side_with_the_blanks(t5):
+    pair = Definition("river", "water " * 400)
+    for form in FORMS:
+        ids = generate_t5._input(t5, form, pair)
+        assert len(ids) == 256 and {*t5.sentinels[:2]} <= {*ids}
+
+
+class TableT5:
+    """Stands for a T5: logits are a fixed function of the example and of what is written."""
+
+    sentinels = (5, 6, 7)
+    end = 8
+    TEXTS = (" a", " b", ".", "...", " ")
+
+    def words(self):
+        return dict(enumerate(self.TEXTS))
+
+    def encode(self, text):
+        return [0] * len(text.split())
+
+    def text(self, ids):
+        return "".join(self.TEXTS[number] for number in ids)
+
+    def read(self, inputs):
+        return list(range(len(inputs)))
+
+    def next_logits(self, examples, written):
+        rows = []
+        for example in examples:
+            generator = torch.Generator().manual_seed(hash((example, tuple(written))) % (1 << 31))
+            rows.append(torch.randn(9, generator=generator) * 3)
+        return torch.stack(rows)
+
+
+def enumerated(t5, examples, average, longest):
+    """Every allowed sequence with its score, by plain loops."""
+    found = {}
+    for length in range(2, longest):
+        for tokens in itertools.product((0, 1, 2, 6, 7, 8), repeat=length):
+            written, score, ends = [5], 0.0, 0
+            for token in tokens:
+                ends_part = token in (6 + ends, 8)
+                bad = (token in (6, 7) and not ends_part) or ends == 2 or (token == 2 and written[-1] == 2)
+                if bad:
+                    break
+                score += float(average(t5.next_logits(examples, written))[token])
+                written.append(token)
+                ends += ends_part
+            else:
+                if ends == 2:
+                    found[tuple(written)] = score
+    return sorted(found.items(), key=lambda item: -item[1])
+
+
+@pytest.mark.parametrize("average", generate_t5.AVERAGES)
+def test_a_wide_beam_finds_what_enumeration_finds(average, monkeypatch):
+    monkeypatch.setattr(generate_t5, "_LONGEST", 6)  # start, first sentinel, and four tokens
+    table, score = TableT5(), generate_t5.AVERAGES[average]
+    found = generate_t5._search(table, [0, 1], 100_000, score, lambda done: None)
+    expected = enumerated(table, [0, 1], score, 5)
+    assert [item.written for item in found] == [written for written, _ in expected]
+    assert [item.score for item in found] == pytest.approx([value for _, value in expected], abs=1e-4)
+
+
+def test_the_averages_are_their_formulas():
+    logits = torch.randn(3, 5, dtype=torch.float64)
+    mean = logits.mean(0)
+    assert torch.allclose(generate_t5.AVERAGES["logits"](logits), mean - mean.exp().sum().log())
+    rows = [row - row.exp().sum().log() for row in logits]
+    assert torch.allclose(generate_t5.AVERAGES["likelihoods"](logits), sum(rows) / 3)
+
+
+def test_t5_templates(t5, monkeypatch):
+    monkeypatch.setattr(generate_t5, "_LONGEST", 5)
+    done = []
+    found = generate_t5.generate_templates(t5, PAIRS, beam=500, progress=done.append)
+    assert 2 <= len(found) <= 500 and len(set(found)) == len(found)
+    assert sum(done) == generate_t5.steps()
+    for text in found:
+        assert text.count(SLOT) == text.count(MASK) == 1 and "extra_id" not in text and ".." not in text
+        assert text.startswith(SLOT) or text.endswith(SLOT)
+    assert {text.startswith(SLOT) for text in found} == {True, False}  # both forms
+
+
+def test_t5_refuses_what_makes_no_beam(t5):
+    for call, message in [
+        (lambda: generate_t5.generate_templates(t5, PAIRS, average="nosuch"), "valid: logits, likelihoods"),
+        (lambda: generate_t5.generate_templates(t5, PAIRS, beam=1), "at least 2"),
+        (lambda: generate_t5.generate_templates(t5, []), "no (word, definition) pairs"),
+    ]:
+        with pytest.raises(UsageError) as error:
+            call()
+        assert message in str(error.value)
+
+
+def test_a_t5_that_finishes_nothing_says_so(t5, monkeypatch):
+    monkeypatch.setattr(generate_t5, "_LONGEST", 3)  # room for one token
+    with pytest.raises(UsageError, match="finished no template within 3 tokens"):
+        generate_t5.generate_templates(t5, PAIRS)
+
+
+def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
+    with pytest.raises(NotFoundError, match=r"no T5 folder.*--generate mlm"):
+        load_t5(str(tmp_path / "nosuch"))
+    with pytest.raises(NotFoundError, match=r"--offline forbids.*--generate mlm"):
+        load_t5("nobody/no-such-t5", offline=True)
+    with pytest.raises(UsageError, match="is no T5 but of family 'bert'"):
+        load_t5(str(tiny_folder("bert")))
+    with pytest.raises(UsageError, match="no token <extra_id_2>"):
+        load_t5(str(save_t5(tmp_path / "few", sentinels=2)))
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    (pickled / "config.json").write_text((t5_folder / "config.json").read_text())
+    (pickled / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(UsageError, match="safetensors only"):
+        load_t5(str(pickled))
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text(json.dumps({"model_type": None}))
+    with pytest.raises(UsageError, match="is no T5"):
+        load_t5(str(broken))
+
+
+def test_definitions(tmp_path, tiny_backbone):
+    shipped = read_definitions(DEMO)
+    assert len(shipped) >= 50 and len({pair.word for pair in shipped}) == len(shipped)
+    path = tmp_path / "pairs.tsv"
+    path.write_text("dog\tan animal\n\ncat\t an animal too \n", encoding="utf-8")
+    assert read_definitions(path) == [("dog", "an animal"), ("cat", "an animal too")]
+    for text, message in [("dog an animal\n", "line 1"), ("dog\ta\tb\n", "line 1"), ("\n", "has no lines")]:
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(UsageError, match=message):
+            read_definitions(path)
+    with pytest.raises(NotFoundError):
+        read_definitions(tmp_path / "nosuch")
+    tokens = tiny_backbone("bert").tokens
+    pairs = [Definition(word, "x") for word in ("un", "i", "zebra", "the", "a")]
+    assert [pair.word for pair in choose_definitions(pairs, tokens)] == ["un", "i", "the", "a"]
+    assert [pair.word for pair in choose_definitions(pairs, tokens, limit=2)] == ["un", "the"]
+    with pytest.raises(UsageError, match="single token"):
+        choose_definitions(pairs[2:3], tokens)
+
+
+def test_shipped_words_are_tokens_of_mini():
+    tokens = load_backbone("mini").tokens
+    pairs = read_definitions(DEMO)
+    assert len(choose_definitions(pairs, tokens)) > len(pairs) * 0.8
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "modernbert", "deberta-v2"])
+def test_mlm_templates_fit_the_backbone(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    layouts = ["_ [X] _ [MASK] .", "[MASK] _ [X]"]
+    done = []
+    found = generate_mlm.generate_templates(backbone, SENTENCES[:3], count=6, layouts=layouts, progress=done.append)
+    assert len(found) == 6 and sum(done) == generate_mlm.steps(layouts) == 3
+    kept = [Template(text, backbone.tokens) for text in found]
+    assert len({(tuple(template.left), tuple(template.right)) for template in kept}) == 6
+    assert {text.index(SLOT) < text.index(MASK) for text in found} == {True, False}  # the layouts take turns
+    encoder = build_encoder(Recipe(prompt=found[0], pooling="last/mask"), backbone=backbone)
+    assert encoder.encode(["one"]).shape == (1, 16)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("filled", [0, 1])
+def test_mlm_scores_are_the_mean_log_probability(family, filled, tiny_backbone, tiny_folder):
+    """One blank before the sentence and one behind it, against one plain call per sentence."""
+    backbone = tiny_backbone(family)
+    tokens, cut = backbone.tokens, backbone.tokens.encode
+    model = AutoModelForMaskedLM.from_pretrained(tiny_folder(family)).eval()
+    layout = generate_mlm._Layout("the _ [X] _ [MASK] .", backbone, ["A man is here.", "I"])
+    word = cut([" cat"])[0][0]
+    with torch.inference_mode():
+        found = layout.log_probabilities([word][:filled])
+    expected = torch.zeros_like(found)
+    for sentence in ["A man is here.", "I."]:  # the period rule
+        left = [tokens.cls, *cut(["the"])[0], word if filled else tokens.mask]
+        middle = cut([f" {sentence}"])[0]
+        ids = [*left, *middle, tokens.mask, tokens.mask, *cut([" ."])[0], tokens.sep]
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids])).logits
+        place = len(left) + len(middle) if filled else len(left) - 1
+        expected += logits[0, place].log_softmax(-1) / 2
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_one_blank_is_filled_with_the_best_words(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    found = generate_mlm.generate_templates(backbone, SENTENCES, count=5, layouts=["[X] _ [MASK] ."])
+    with torch.inference_mode():
+        scores = generate_mlm._Layout("[X] _ [MASK] .", backbone, SENTENCES).log_probabilities(())
+    words = generate_mlm._Words(backbone).texts(True, first=False)
+    best = sorted(words, key=lambda number: -float(scores[number]))[:5]
+    assert found == [f"[X]{words[number]} [MASK] ." for number in best]
+    assert all("#" not in text and "[UNK]" not in text for text in words.values())
+    shuffled = generate_mlm.generate_templates(backbone, SENTENCES[::-1], count=5, layouts=["[X] _ [MASK] ."])
+    assert shuffled == found
+
+
+def test_mlm_refuses(tiny_backbone, tmp_path):
+    backbone = tiny_backbone("bert")
+    with pytest.raises(UsageError, match="no sentences"):
+        generate_mlm.generate_templates(backbone, ["", " "])
+    with pytest.raises(UsageError, match="at least 1"):
+        generate_mlm.generate_templates(backbone, SENTENCES, count=0)
+    electra = load_backbone(str(save_tiny("electra", tmp_path / "electra", model_class=ElectraForPreTraining)))
+    with pytest.raises(UsageError, match="no masked-LM head"):
+        generate_mlm.generate_templates(electra, SENTENCES)

@@ -1,0 +1,507 @@
+"""``search-templates``: greedy and free search, scoring as ``eval`` scores, the cache after a kill, the command."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+
+import numpy as np
+import pytest
+
+from promptcli import statistics
+from promptcli.data.sts import Pairs, STSTask
+from promptcli.encoder import build_encoder
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.evaluation import evaluate
+from promptcli.prompts.named import NamedTemplate
+from promptcli.recipe import Recipe
+from promptcli.searching import candidates, racing, scoring
+from promptcli.searching.cache import ScoreCache
+from promptcli.searching.greedy import search_greedily
+from promptcli.searching.scoring import PROTOCOL, Scored, TemplateScorer, score_templates
+from tests.tiny import SENTENCES
+
+TEXTS = [
+    "[X] [MASK] .",
+    '"[X]" means [MASK] .',
+    "[MASK] : ' [X] '",
+    "this([X]) is[MASK]!",
+    "I say [X] , that is [MASK]",
+]
+
+
+@pytest.fixture(scope="module")
+def task():
+    """Each sentence with two others, in two subsets."""
+    rows = [(one, SENTENCES[(n * 5 + k) % 12], (n * 7 + k * 3) % 6) for k in (1, 2) for n, one in enumerate(SENTENCES)]
+
+    def pairs(part):
+        return Pairs([row[0] for row in part], [row[1] for row in part], np.array([float(row[2]) for row in part]))
+
+    return STSTask("demo", "dev", "senteval", "made up", {"one": pairs(rows[:14]), "two": pairs(rows[14:])})
+
+
+# --- scoring ---
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_a_template_has_the_figure_that_eval_prints(family, tiny_backbone, task):
+    backbone = tiny_backbone(family)
+    scorer = TemplateScorer(backbone, task)
+    scored = scorer.score(TEXTS)
+    for text, item in zip(TEXTS, scored, strict=True):
+        encoder = build_encoder(Recipe(prompt=text, pooling="last/mask"), backbone=backbone)
+        assert scorer.encoder(text).inputs(SENTENCES) == encoder.inputs(SENTENCES)
+        (expected,) = evaluate([encoder], [task])
+        assert (item.template, item.value, item.ci95) == (text, expected.value, expected.ci95)
+        full = scorer.full_score(item, expected.label.model)
+        assert full.to_dict() == {**expected.to_dict(), "recipe": full.label.recipe}
+
+
+@pytest.mark.parametrize("changes", [{"period": False}, {"denoise": "hidden"}, {"max_length": 20}])
+def test_the_protocol_reaches_every_template(changes, tiny_backbone, task):
+    recipe = PROTOCOL.replace(**{"period": True, **changes})
+    (item,) = TemplateScorer(tiny_backbone("bert"), task, recipe=recipe).score(TEXTS[1:2])
+    encoder = build_encoder(recipe.replace(prompt=TEXTS[1], period=recipe.period), backbone=tiny_backbone("bert"))
+    assert item.value == evaluate([encoder], [task])[0].value
+
+
+def test_each_sentence_is_tokenised_once(tiny_backbone, task, monkeypatch):
+    backbone = tiny_backbone("bert")
+    given = []
+    encode = type(backbone.tokens).encode
+    monkeypatch.setattr(
+        type(backbone.tokens), "encode", lambda self, pieces: given.extend(pieces) or encode(self, pieces)
+    )
+    scorer = TemplateScorer(backbone, task)
+    scorer.score(TEXTS)
+    sentences = [piece for piece in given if "guitar" in piece]
+    assert len(sentences) == 1
+
+
+def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeypatch):
+    monkeypatch.setattr(scoring, "_TOGETHER", 2)
+    scorer = TemplateScorer(tiny_backbone("roberta"), task)
+    whole = scorer.cosines(TEXTS[1])
+    before = scorer.tokens
+    some = np.array([20, 3, 3, 7])
+    assert np.abs(scorer.cosines(TEXTS[1], some) - whole[some]).max() < 1e-5
+    assert 0 < scorer.tokens - before < before
+
+
+def test_twins_are_those_with_the_same_input(tiny_backbone, task):
+    def twins(family, one, other):
+        scorer = TemplateScorer(tiny_backbone(family), task)
+        return scorer.identity(one) == scorer.identity(other)
+
+    assert twins("bert", 'This "[X]" is [MASK] .', 'this " [X] " is[MASK].')
+    assert not twins("bert", "the [X] dog [MASK] .", "the [X] barks [MASK] .")
+    assert not twins("roberta", '"[X]" is [MASK].', '" [X] " is [MASK].')
+    assert not twins("roberta", '"[X] is [MASK].', '[X]" is [MASK].')
+
+
+def test_score_templates_puts_the_best_first(tiny_backbone, task):
+    done = []
+    ranked = score_templates(tiny_backbone("bert"), TEXTS, task, progress=done.append)
+    assert [item.value for item in ranked] == sorted((item.value for item in ranked), reverse=True)
+    assert {item.template for item in ranked} == set(TEXTS) and sum(done) == len(TEXTS)
+    assert score_templates(tiny_backbone("bert"), [], task) == []
+
+
+def test_development_sets_that_cannot_choose(tiny_backbone, task):
+    flat = Pairs(["a", "b"], ["c", "d"], np.array([3.0, 3.0]))
+    for subsets, message in (({}, "holds no pairs"), ({"one": flat}, "same gold score for all 2 pairs")):
+        with pytest.raises(UsageError, match=message):
+            TemplateScorer(tiny_backbone("bert"), STSTask("demo", "dev", "senteval", "", subsets))
+
+
+# --- cache ---
+
+
+def test_the_cache_gives_back_what_it_was_given(tiny_backbone, task, tmp_path):
+    cache = ScoreCache(tmp_path / "new" / "cache")
+    first = TemplateScorer(tiny_backbone("bert"), task, cache=cache)
+    plain, some = first.cosines(TEXTS[0]), first.cosines(TEXTS[0], np.array([4, 2]))
+    again = TemplateScorer(tiny_backbone("bert"), task, cache=cache)
+    assert (again.cosines(TEXTS[0]) == plain).all() and (again.cosines(TEXTS[0], np.array([4, 2])) == some).all()
+    assert again.tokens == 0
+    again.cosines(TEXTS[0], np.array([2, 4]))
+    assert again.tokens > 0  # other pairs
+    for other in (
+        TemplateScorer(tiny_backbone("roberta"), task, cache=cache),
+        TemplateScorer(tiny_backbone("bert"), task, recipe=PROTOCOL.replace(denoise="hidden"), cache=cache),
+        TemplateScorer(tiny_backbone("bert"), STSTask("demo", "dev", "", "", {"x": task.subsets["one"]}), cache=cache),
+    ):
+        other.cosines(TEXTS[0])
+        assert other.tokens > 0
+
+
+def test_a_line_cut_short_costs_only_itself(tmp_path):
+    table, pairs = ScoreCache(tmp_path).table({"data": "x"}), np.arange(3)
+    table.put("a", pairs, np.array([0.1, 0.2, 0.3]))
+    table.put("b", pairs, np.array([0.4, 0.5, 0.6]))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-9])
+    table = ScoreCache(tmp_path).table({"data": "x"})
+    assert table.get("a", pairs).tolist() == [0.1, 0.2, 0.3] and table.get("b", pairs) is None
+    table.put("c", pairs, np.array([0.7, 0.8, 0.9]))
+    table = ScoreCache(tmp_path).table({"data": "x"})
+    assert table.get("a", pairs) is not None and table.get("c", pairs).tolist() == [0.7, 0.8, 0.9]
+    assert len(ScoreCache(tmp_path).table({"data": "y"})) == 0
+
+
+_SLOW = """
+import sys, time
+import numpy as np
+from pathlib import Path
+from promptcli.searching.cache import ScoreCache
+from tests.test_search_templates import Table
+
+table = Table(40, 200, cache=ScoreCache(Path(sys.argv[1])).table({}), delay=0.02)
+table.run()
+"""
+
+
+def test_a_killed_race_goes_on_where_it_stood(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", _SLOW, str(tmp_path)])
+    deadline = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(path.stat().st_size > 20_000 for path in tmp_path.iterdir()):
+            process.send_signal(signal.SIGKILL)
+        time.sleep(0.005)
+    assert process.wait() == -signal.SIGKILL
+    kept = len(ScoreCache(tmp_path).table({}))
+    resumed = Table(40, 200, cache=ScoreCache(tmp_path).table({}))
+    found = resumed.run()
+    fresh = Table(40, 200)
+    assert found == fresh.run()
+    assert 0 < kept == fresh.asked - resumed.computed < fresh.asked
+
+
+# --- racing ---
+
+
+class Table:
+    """A stub scorer on made-up cosines: candidate k correlates with gold the better, the larger its quality."""
+
+    def __init__(self, number, size, *, seed=0, cache=None, delay=0.0):
+        generator = np.random.default_rng(seed)
+        self.gold = generator.integers(0, 26, size) / 5
+        self.size = size
+        self.templates = [f"word{k} [X] [MASK] ." for k in range(number)]
+        shared = generator.normal(size=size)  # templates err alike
+        quality = generator.beta(2, 3, size=number)
+        signal_part = (self.gold - self.gold.mean()) / self.gold.std()
+        noise = 0.7 * shared + 0.5 * generator.normal(size=(number, size))
+        self.rows = quality[:, None] * signal_part + noise
+        self.pairs = self.asked = self.computed = 0
+        self._cache, self._delay = cache, delay
+
+    def identity(self, template):
+        return template
+
+    def value(self, template):
+        return 100 * statistics.spearman(self.rows[self.templates.index(template)], self.gold)
+
+    def cosines(self, template, pairs=None):
+        wanted = np.arange(self.size) if pairs is None else pairs
+        self.asked += 1
+        cached = None if self._cache is None else self._cache.get(template, wanted)
+        if cached is not None:
+            return cached
+        time.sleep(self._delay)
+        self.pairs += len(wanted)
+        self.computed += 1
+        cosines = self.rows[self.templates.index(template)][wanted]
+        if self._cache is not None:
+            self._cache.put(template, wanted, cosines)
+        return cosines
+
+    def score(self, templates, *, stage="all", progress=lambda pairs: None):
+        scored = []
+        for template in templates:
+            value = 100 * statistics.spearman(self.cosines(template), self.gold)
+            scored.append(Scored(template, value, (value - 1, value + 1), stage))
+            progress(self.size)
+        return scored
+
+    def run(self, templates=None, **options):
+        return racing.race(templates or self.templates, self, **options)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_race_finds_the_winner_in_every_order_at_a_bounded_cost(seed):
+    table = Table(500, 1500, seed=seed)
+    best = max(table.value(template) for template in table.templates)
+    found = []
+    for order in range(5):
+        table.pairs = 0
+        moved = [table.templates[k] for k in np.random.default_rng(order).permutation(500)]
+        result = table.run(moved, seed=order)
+        found.append(result.finalists[0])
+        assert best - result.finalists[0].value <= 0.2
+        assert table.pairs <= 0.15 * 500 * 1500
+        assert result == table.run(table.templates, seed=order)
+    assert all(item.stage == racing.FINAL and item.value == table.value(item.template) for item in found)
+
+
+def test_a_race_accounts_for_every_candidate_and_pair():
+    table, done = Table(60, 300), []
+    result = table.run([*table.templates, table.templates[3]], progress=done.append)
+    names = [item.template for item in (*result.finalists, *result.dropped)]
+    assert sorted(names) == sorted(table.templates)
+    assert sum(done) == table.pairs == racing.planned_pairs(result.rungs, 60, 300, 10)
+    sizes = [rung.pairs for rung in result.rungs]
+    assert sizes == sorted(set(sizes)) and result.rungs[0].candidates == 60
+    for item in result.dropped[:3] + result.dropped[-3:]:
+        seen = racing.spread_order(table.gold, 42)[: item.pairs]
+        row = table.rows[table.templates.index(item.template)]
+        assert item.value == pytest.approx(100 * statistics.spearman(row[seen], table.gold[seen]))
+
+
+@pytest.mark.parametrize(("number", "size"), [(1, 2), (10, 400), (11, 40), (12, 49), (3000, 50)])
+def test_small_races_end_on_all_pairs(number, size):
+    table = Table(number, size)
+    result = table.run()
+    assert len(result.finalists) == (min(number, 10) if result.rungs else number)
+    assert all(item.stage == racing.FINAL for item in result.finalists)
+    assert table.pairs == racing.planned_pairs(result.rungs, number, size, 10)
+
+
+def test_every_beginning_of_the_order_spreads_over_the_gold_scores():
+    gold = np.random.default_rng(1).integers(0, 26, 1500) / 5
+    order = racing.spread_order(gold, 7)
+    assert sorted(order) == list(range(1500)) and (order == racing.spread_order(gold, 7)).all()
+    assert (order != racing.spread_order(gold, 8)).any()
+    for size in (64, 128, 333):
+        counts = np.histogram(np.argsort(np.argsort(gold, kind="stable"))[order[:size]], bins=8, range=(0, 1500))[0]
+        drawn = np.sort(gold[order[:size]])
+        expected = np.quantile(gold, (np.arange(size) + 0.5) / size)
+        assert counts.sum() == size and np.abs(drawn - expected).mean() < 0.1
+    for small in (2, 3, 5):
+        assert sorted(racing.spread_order(gold[:small], 0)) == list(range(small))
+
+
+# --- greedy ---
+
+
+def test_greedy_builds_on_the_relation_that_won():
+    liked = {"[X] is [MASK] .": 9.0, "The text [X] is [MASK] .": 11.0, "This [X] is [MASK] .": 10.0}
+    asked = []
+
+    def score(templates, stage):
+        asked.append(list(templates))
+        return [Scored(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
+
+    space = candidates.greedy_space().extended(["implies"], ["The text [X]"])
+    found = search_greedily(score, space)
+    assert asked[0] == [
+        "[X] [MASK] .",
+        "[X] is [MASK] .",
+        "[X] mean [MASK] .",
+        "[X] means [MASK] .",
+        "[X] implies [MASK] .",
+    ]
+    assert asked[1] == [
+        "This [X] is [MASK] .",
+        "This sentence of [X] is [MASK] .",
+        'This sentence of "[X]" is [MASK] .',
+        'This sentence : "[X]" is [MASK] .',
+        "The text [X] is [MASK] .",
+    ]
+    assert [item.template for item in found.ranked[:3]] == [
+        "The text [X] is [MASK] .", "This [X] is [MASK] .", "[X] is [MASK] .",
+    ]  # fmt: skip
+    assert {item.stage for item in found.relations} == {"relation"} and found.prefixes[0].stage == "prefix"
+
+
+def test_greedy_tries_the_papers_templates_in_its_order():
+    space = candidates.greedy_space()
+    first = [space.template(space.start, relation) for relation in space.relations]
+    second = [space.template(prefix, "means") for prefix in space.prefixes]
+    published = candidates.published_scores("google-bert/bert-base-uncased", "STS-B:dev")
+    assert [*first, *second] == list(published) == candidates.published_templates()
+    assert (published["[X] [MASK] ."], published['This sentence : "[X]" means [MASK] .']) == (39.34, 73.44)
+    assert (
+        candidates.published_scores("mini", "STS-B:dev")
+        == candidates.published_scores("bert-base-uncased", "demo")
+        == {}
+    )
+    for relation, prefix in ((["so [MASK]"], []), ([], ["This"])):
+        with pytest.raises(UsageError, match="is not allowed; write"):
+            space.extended(relation, prefix)
+
+
+# --- candidates ---
+
+
+def test_the_grammar_holds_thousands_of_templates_and_each_is_one():
+    everything = candidates.grammar_templates()
+    assert len(everything) == len(set(everything)) > 3000
+    assert candidates.check_candidates(everything, "grammar") == everything
+    assert all("  " not in text and "<" not in text for text in everything)
+    drawn = candidates.draw(everything, 100, 1, candidates.published_templates())
+    assert len(set(drawn)) == 100 and drawn[:8] == candidates.published_templates()
+    assert drawn == candidates.draw(everything, 100, 1, candidates.published_templates())
+    assert candidates.draw(["a", "b"], 5, 1) == ["a", "b"]
+
+
+def test_candidate_files(tmp_path):
+    text = tmp_path / "list.txt"
+    text.write_text('[X] [MASK] .\n\n "[X]" is [MASK] \n[X] [MASK] .\n')
+    assert candidates.read_candidates(text) == ["[X] [MASK] .", '"[X]" is [MASK]']
+    found = {
+        "template": NamedTemplate('a "[X]" \\ [MASK] é', "here", 1.234),
+        "other.name": NamedTemplate("[X] [MASK]", ""),
+    }
+    table = tmp_path / "found.toml"
+    table.write_text(candidates.template_file(found), encoding="utf-8")
+    assert candidates.read_candidates(table) == ['a "[X]" \\ [MASK] é', "[X] [MASK]"]
+    assert tomllib.loads(table.read_text())["template"] == {
+        "text": 'a "[X]" \\ [MASK] é',
+        "source": "here",
+        "score": 1.23,
+    }
+    grammar = tmp_path / "grammar.toml"
+    grammar.write_text(
+        '[grammar]\npatterns = ["<a> [X] <b> [MASK]"]\n[grammar.slots]\na = ["", "The"]\nb = [":", "is"]\n'
+    )
+    assert candidates.read_candidates(grammar) == [
+        "[X] : [MASK]", "[X] is [MASK]", "The [X] : [MASK]", "The [X] is [MASK]",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "", "holds no candidate"),
+        ("a.txt", "[X] [MASK]\n[X] is\n", "candidate 2: template '[X] is' has no [MASK]"),
+        ("a.txt", "[X] [MASK] [MASK]\n", "candidate 1: template '[X] [MASK] [MASK]' has 2 times [MASK]"),
+        ("a.txt", "[MASK]\n", "has 0 times [X]"),
+        ("a.txt", b"\xff\xfe", "cannot be read"),
+        ("a.toml", "text", "cannot be read"),
+        ("a.toml", "[one]\nsource = 'x'\n", "[one] has no text"),
+        ("a.toml", "[grammar]\npatterns = ['<a> [X]']\n[grammar.slots]\n", "lacks 'a'"),
+    ],
+)
+def test_candidate_files_that_are_refused(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError) as error:
+        candidates.read_candidates(tmp_path / name)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(NotFoundError, match="no file"):
+        candidates.read_candidates(tmp_path / "nowhere.txt")
+
+
+# --- the command ---
+
+
+@pytest.fixture(name="search")
+def search_command(monkeypatch, tiny_folder, run):
+    """Return a function that runs the command on tiny backbones."""
+    from promptcli import cli
+    from promptcli.commands.search_templates import search_templates
+    from promptcli.options import expand
+
+    if "search-templates" not in {command.name for command in cli.app.registered_commands}:
+        cli.app.command("search-templates")(expand(search_templates))
+
+    def call(*arguments, families=("bert",)):
+        backbones = [part for family in families for part in ("--backbone", tiny_folder(family))]
+        return run("search-templates", *backbones, "--offline", *arguments)
+
+    return call
+
+
+def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, tiny_folder):
+    ran = search("--json")
+    assert ran.code == 0, ran.err
+    assert "assumed: --on demo:dev, 402 pairs; the papers' setting" in ran.err
+    document = json.loads(ran.out)
+    rows = document["templates"]
+    assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
+    best = rows[0]
+    assert best["value"] == max(row["value"] for row in rows) and best["ci95"][0] <= best["value"] <= best["ci95"][1]
+    assert document["seconds"] > 0 and (document["task"], document["period"]) == ("demo:dev", True)
+    (scored,) = json.loads(run("eval", "--model", "template", "--task", "demo:dev", "--json").out)["results"]
+    assert (scored["value"], scored["ci95"]) == (best["value"], best["ci95"])
+    card = json.loads(run("models", "show", "template", "--json").out)
+    assert card["recipe"]["prompt"] == best["template"] and card["scores"][0]["value"] == best["value"]
+    saved = tomllib.loads((home / "templates" / "template.toml").read_text())
+    assert saved["template"]["text"] == best["template"] and len(saved) == 8
+    ran = search()
+    assert ran.code == 2 and "'template' is there already" in ran.err and ran.err.count("\n") == 1
+    before = sorted((home / "cache" / "search").iterdir())
+    ran = search("--force", "-q")
+    assert ran.code == 0 and ran.err == "" and sorted((home / "cache" / "search").iterdir()) == before
+    lines = ran.out.splitlines()
+    assert (
+        lines[0].endswith("bert0 on demo:dev (402 pairs, our own demo pairs, no benchmark)") or "demo:dev" in lines[0]
+    )
+    assert "period rule on" in lines[1] and "Searching for relationship tokens" in lines
+    assert any(f" *  {best['value']:5.2f} ±" in line or f" * {best['value']:6.2f} ±" in line for line in lines)
+    assert "published" not in ran.out
+
+
+def test_free_command_with_several_backbones(search, home, tmp_path):
+    file = tmp_path / "candidates.txt"
+    file.write_text(
+        "\n".join(f"{word} [X] {verb} [MASK] ." for word in ("", "the", "this", "a") for verb in ("is", "means", ":"))
+    )
+    target = tmp_path / "best.toml"
+    ran = search("--candidates", file, "--top", 3, "-o", target, "--name", "free", families=("bert", "roberta"))
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines.count("Free search") == 2 and "12 templates on 48 pairs, 10 on all" in lines
+    assert lines[-3].startswith("backbone") and "free-" in lines[-1]
+    assert len([line for line in lines if "[MASK]" in line]) == 2 * 3 + 2
+    assert len(tomllib.loads(target.read_text())) == 6
+    assert len([path for path in (home / "models").iterdir() if path.name.startswith("free-")]) == 2
+
+
+def test_published_figures_stand_beside_where_they_belong(tmp_path, tiny_folder, search, monkeypatch):
+    from types import SimpleNamespace
+
+    from promptcli.commands.search_templates_table import search_table
+
+    rows = [Scored("[X] [MASK] .", 39.0, (36.0, 42.0)), Scored("[X] says [MASK] .", 40.0, (36.0, 42.0))]
+    scorer = SimpleNamespace(
+        backbone=SimpleNamespace(name="google-bert/bert-base-uncased"),
+        task=SimpleNamespace(label="STS-B:dev", text="raw"),
+        recipe=PROTOCOL,
+        size=1500,
+    )
+    lines = search_table(scorer, [("Relations", rows)], "two", top=5)
+    assert lines[-3:] == [
+        "Relations",
+        "[X] [MASK] .         39.00 ± 3.00       39.34",
+        "[X] says [MASK] . *  40.00 ± 3.00           -",
+    ]
+    scorer.recipe = PROTOCOL.replace(denoise="hidden")
+    assert "39.34" not in "".join(search_table(scorer, [("Relations", rows)], "two", top=5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--mode", "wild"], 2, "unknown mode 'wild'; valid: greedy, free"),
+        (["--mode", "free", "--prefix", "a [X]"], 2, "--prefix belongs to --mode greedy"),
+        (["--mode", "greedy", "--limit", "5"], 2, "--limit belongs to --mode free"),
+        (["--candidates", "nowhere.txt"], 3, "no file 'nowhere.txt'"),
+        (["--on", "STS99"], 2, "unknown task"),
+        (["--denoise", "logits"], 2, "denoise 'logits' needs"),
+        (["--name", "mini"], 2, "shipped"),
+    ],
+)
+def test_what_the_command_refuses(arguments, code, message, search):
+    ran = search(*arguments, "-q")
+    assert (ran.code, ran.out) == (code, "") and message in ran.err and ran.err.count("\n") == 1
+
+
+@pytest.mark.data
+def test_the_command_on_real_pairs(run, data_folder, search):
+    ran = run("search-templates", "--data-dir", data_folder / "data" / "senteval", "--offline", "--json")
+    document = json.loads(ran.out)
+    assert (document["task"], document["pairs"]) == ("STS-B:dev", 1500)
