@@ -47,7 +47,7 @@ def assert_rows(encoder, expected, sentences=SENTENCES):
     assert largest > 1e-2  # nothing but zeros would agree with anything
 
 
-@pytest.mark.parametrize("states", ["static", "last", "first-last", "first-last:1", "layer-1"])
+@pytest.mark.parametrize("states", ["static", "mlm-head", "last", "first-last", "first-last:1", "layer-1"])
 def test_average(states, encoder, reference):
     expected = []
     for sentence in SENTENCES:
@@ -55,6 +55,7 @@ def test_average(states, encoder, reference):
         hidden, _ = reference.states(ids)
         rows = {
             "static": reference.rows()[ids],
+            "mlm-head": reference.decoder_rows()[ids],
             "last": hidden[-1],
             "first-last": torch.stack(plain.first_last(hidden)),
             "first-last:1": torch.stack(plain.first_last(hidden[1:])),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -58,3 +59,15 @@ def test_what_cannot_be_measured(tiny_backbone, run, tmp_path):
     ran = run("perplexity", file, "--json")
     assert json.loads(ran.out)["perplexity"] > 1
     assert run("perplexity", tmp_path / "none.txt").code == 3
+
+
+@pytest.mark.data
+def test_the_card_of_mini_tells_its_figures(data_folder, run):
+    from promptcli.backbones.loading import SHIPPED
+
+    card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"top-1 ([\d.]+)%, perplexity ([\d.]+)", card)
+    ran = run("perplexity", data_folder / "corpus" / "wikitext2_valid.txt", "--json")
+    figures = json.loads(ran.out)
+    assert figures["accuracy"] == pytest.approx(float(found[1]), abs=0.05)
+    assert figures["perplexity"] == pytest.approx(float(found[2]), abs=0.05)

@@ -501,7 +501,9 @@ def test_what_the_command_refuses(arguments, code, message, search):
 
 
 @pytest.mark.data
-def test_the_command_on_real_pairs(run, data_folder, search):
-    ran = run("search-templates", "--data-dir", data_folder / "data" / "senteval", "--offline", "--json")
+def test_the_command_on_real_pairs(run, data_folder, search, tmp_path):
+    (tmp_path / "few.txt").write_text('[X] means [MASK] .\n[X] [MASK] .\n"[X]" is [MASK] .\n')
+    few = ("--candidates", tmp_path / "few.txt")
+    ran = run("search-templates", *few, "--data-dir", data_folder / "senteval", "--offline", "--json")
     document = json.loads(ran.out)
     assert (document["task"], document["pairs"]) == ("STS-B:dev", 1500)

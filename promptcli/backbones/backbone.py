@@ -98,8 +98,9 @@ class Backbone:
             UsageError: Diagonals are needed and the attention seam does not reach this family.
         """
         static = self._embeddings(batch).float() if needs.static else None
+        decoder = self.head.rows[batch.ids].float() if needs.decoder else None
         if not needs.layers and not needs.diagonals:
-            return HiddenStates(static=static)
+            return HiddenStates(static=static, decoder=decoder)
         seam = SeamCall(prefix=batch.prefix, diagonal_layers=needs.diagonals)
         last_only = needs.layers == {self.n_layers} and not needs.diagonals
         slot = needs.slot if last_only and self.family.bert_plan else None
@@ -119,7 +120,7 @@ class Backbone:
             layer: (output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]).float()
             for layer in needs.layers
         }
-        return HiddenStates(layers, static, seam.diagonals, slot)
+        return HiddenStates(layers, static, decoder, seam.diagonals, slot)
 
     def _positions(self, batch: Batch) -> Tensor:
         positions = batch.positions

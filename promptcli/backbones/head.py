@@ -30,6 +30,11 @@ class MLMHead(nn.Module):
         return logits
 
     @property
+    def rows(self) -> Tensor:
+        """The decoder's matrix, (v, d): one output embedding a token."""
+        return self.decoder.get_parameter("weight")
+
+    @property
     def _dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
 

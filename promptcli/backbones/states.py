@@ -61,12 +61,14 @@ class Needs:
         layers: Hidden states wanted, 0 = embedding output, L = last layer; empty where no layer has to run.
         diagonals: Layers (0-based) whose attention diagonals are wanted.
         static: The raw word-embedding rows are wanted.
+        decoder: The masked-LM head's output rows are wanted.
         slot: ``cls`` or ``mask`` where the last layer is read at that one position only; else None.
     """
 
     layers: frozenset[int] = frozenset()
     diagonals: frozenset[int] = frozenset()
     static: bool = False
+    decoder: bool = False
     slot: str | None = None
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -74,6 +76,7 @@ class Needs:
             self.layers | other.layers,
             self.diagonals | other.diagonals,
             self.static or other.static,
+            self.decoder or other.decoder,
             self.slot if self.slot == other.slot else None,
         )
 
@@ -85,11 +88,13 @@ class HiddenStates:
     Attributes:
         layers: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L the last.
         static: (n, t, d) raw word-embedding rows: not ``layers[0]``.
+        decoder: (n, t, d) rows of the masked-LM head's output matrix; the static ones where the two are tied.
         diagonals: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
         slot: Where set, the last layer holds that one position only: (n, 1, d).
     """
 
     layers: dict[int, Tensor] = field(default_factory=dict)
     static: Tensor | None = None
+    decoder: Tensor | None = None
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     slot: str | None = None

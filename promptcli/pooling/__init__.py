@@ -1,7 +1,7 @@
 """Pooling = states x weights: hidden states to one vector per sentence. A new one is one file and one line here."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -45,7 +45,7 @@ class Pooling:
     def needs(self) -> Needs:
         """What the backbone has to compute."""
         own = self.weights.needs
-        return Needs(self.states.needs.layers, own.diagonals, self.states.needs.static, own.slot)
+        return replace(self.states.needs, diagonals=own.diagonals, slot=own.slot)
 
     def pool(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return one vector per sentence, (n, d) float32."""

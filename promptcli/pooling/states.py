@@ -33,6 +33,17 @@ def _static(argument: str | None, n_layers: int) -> States:
     return States(Needs(static=True), read)
 
 
+def _mlm_head(argument: str | None, n_layers: int) -> States:
+    """Rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)."""
+    _no_argument("mlm-head", argument)
+
+    def read(hidden: HiddenStates) -> Tensor:
+        assert hidden.decoder is not None
+        return hidden.decoder
+
+    return States(Needs(decoder=True), read)
+
+
 def _last(argument: str | None, n_layers: int) -> States:
     _no_argument("last", argument)
     return States(Needs(frozenset({n_layers})), lambda hidden: hidden.layers[n_layers])
@@ -66,6 +77,7 @@ def _no_argument(name: str, argument: str | None) -> None:
 
 STATES: dict[str, Callable[[str | None, int], States]] = {
     "static": _static,
+    "mlm-head": _mlm_head,
     "last": _last,
     "first-last": _first_last,
     "layer": _layer,

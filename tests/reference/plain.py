@@ -42,6 +42,9 @@ class Plain:
     def rows(self):
         return self.model.get_input_embeddings().weight.detach()
 
+    def decoder_rows(self):
+        return self.model.get_output_embeddings().weight.detach()
+
     @torch.no_grad()
     def logits(self, vector):
         """The masked-LM head on one hidden state, through the model's own forward pass."""

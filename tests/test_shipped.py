@@ -1,0 +1,34 @@
+"""What comes inside the package: the backbone, small, half precision, with a card; nothing of anyone else's."""
+
+import json
+
+import torch
+from safetensors import safe_open
+
+from promptcli.backbones.loading import SHIPPED
+
+MINI = SHIPPED["mini"]
+
+
+def test_mini_is_small_and_half_precision():
+    assert sum(path.stat().st_size for path in MINI.iterdir()) <= 40 * 2**20
+    with safe_open(MINI / "model.safetensors", framework="pt") as file:
+        assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}
+    config = json.loads((MINI / "config.json").read_text())
+    assert (config["max_position_embeddings"], config["hidden_dropout_prob"]) == (512, 0.1)
+    assert config["attention_probs_dropout_prob"] == 0.1
+
+
+def test_the_card_says_how_it_was_made():
+    card = (MINI / "README.md").read_text(encoding="utf-8")
+    for said in ("`promptcli pretrain ", "Tokens seen", "seed", "SHA-256", "wikitext2_valid.txt", "STS-B"):
+        assert said in card, said
+
+
+def test_long_inputs_are_trained_positions(tiny_backbone):
+    """Positions of the last phase have moved away from their random start: none is like fresh noise of N(0, 0.02)."""
+    with safe_open(MINI / "model.safetensors", framework="pt") as file:
+        rows = file.get_tensor("bert.embeddings.position_embeddings.weight").float()
+    assert rows.shape[0] == 512
+    neighbours = torch.nn.functional.cosine_similarity(rows[:-1], rows[1:])
+    assert neighbours[64:].mean() > 0.1  # trained neighbours are alike; fresh ones are not (0 +- 0.06)
