@@ -53,7 +53,7 @@ def resolve(
         entry = registry.load(model)
     elif recipe is not None:
         entry = _read_recipe(recipe)
-    elif _METHOD & changes.keys():
+    elif _METHOD & changes.keys() or backbone != BARE.backbone:  # the default entry's head is of its own backbone
         entry = Entry("recipe", Recipe())
     else:
         entry = registry.load(DEFAULT)

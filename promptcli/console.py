@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -37,6 +37,15 @@ def result(line: str) -> None:
 def result_json(value: Any) -> None:
     """Write one JSON document on one line to stdout."""
     result(json.dumps(value, ensure_ascii=False))
+
+
+def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write rows in columns to stdout, as wide as they are: a table that is cut says the wrong thing."""
+    shown = [heads, *rows] if heads else rows
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        result("  ".join(cells).rstrip())
 
 
 class _Rate(ProgressColumn):

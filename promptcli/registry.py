@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["SHIPPED", "Card", "Entry", "Registry", "home", "load_encoder", "portable", "resolve"]
 
 #: Entries that come with promptcli; read-only.
-#: ``mini`` reads [CLS], the best contextual recipe on the STS-B development set (docs/log.md).
-SHIPPED: dict[str, Recipe] = {"mini": Recipe(backbone="mini", pooling="last/cls")}
+#: ``mini`` is pooled by Ditto, the best recipe on the STS-B development set (docs/log.md).
+SHIPPED: dict[str, Recipe] = {"mini": Recipe(backbone="mini", pooling="first-last/ditto:1-3")}
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 

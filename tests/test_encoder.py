@@ -16,6 +16,8 @@ from promptcli.pooling import WEIGHTS
 from promptcli.pooling.tfidf import TENSOR, fit_idf
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.transforms import TRANSFORMS
+from promptcli.transforms.projection import start_projection
+from promptcli.transforms.transform import Making
 from promptcli.transforms.whitening import MATRIX, MEAN
 from tests.tiny import SENTENCES
 
@@ -206,7 +208,10 @@ def test_any_text_encodes_to_finite_rows(sentences, bert):
         ({"prompt": "nosuchname"}, "unknown template 'nosuchname'; valid: manual"),
         ({"pooling": "last/mask"}, r"has no \[MASK\]"),
         ({"pooling": "last"}, "not STATES/WEIGHTS"),
-        ({"pooling": "first/avg"}, "unknown states of pooling 'first'; valid: static, last, first-last, layer-K"),
+        (
+            {"pooling": "first/avg"},
+            "unknown states of pooling 'first'; valid: static, mlm-head, last, first-last, layer-K",
+        ),
         ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, cls, mask"),
         ({"pooling": "layer-9/avg"}, "valid: layer-0 to layer-2"),
         ({"pooling": "last/avg:3"}, "take no argument"),
@@ -247,6 +252,7 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
     """A new pooling or transform is tested by being listed: its tensors bring the same vectors back."""
     specs = [Recipe(prompt=_TEMPLATE, pooling=f"first-last/{name}") for name in WEIGHTS if name != "ditto"]
     specs += [Recipe(prompt=_TEMPLATE, pooling="last/mask", transforms=(name,)) for name in TRANSFORMS]
+    tensors = {**tensors, **start_projection("tanh", Making("tanh", bert, {}), torch.Generator())}
     for recipe in specs:
         recipe = recipe.replace(transforms=tuple(s.replace("topk-tokens", "topk-tokens:5") for s in recipe.transforms))
         try:

@@ -3,7 +3,6 @@
 import itertools
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,8 @@ def test_the_readme_has_commands():
 
 def test_every_command_of_the_readme_runs(run, senteval, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copy(SENTENCES, tmp_path / "sentences.txt")
+    few = SENTENCES.read_text(encoding="utf-8").splitlines()[:400]
+    (tmp_path / "sentences.txt").write_text("\n".join(few) + "\n", encoding="utf-8")
     (tmp_path / "more.csv").write_text('id,text\na1,"One more sentence, from a table."\na2,And another one.\n')
     for command in COMMANDS:
         ran = run(*shlex.split(command))

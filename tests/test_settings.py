@@ -55,7 +55,7 @@ def test_another_default_backbone_holds_where_none_is_named(run, monkeypatch, ti
 
     tiny = vectors()
     assert tiny.shape[1] < 100
-    assert np.array_equal(tiny, vectors("--backbone", tiny_folder("bert"), "--pooling", "last/cls"))
+    assert np.array_equal(tiny, vectors("--backbone", tiny_folder("bert")))
     assert vectors("--recipe", "static-avg").shape == tiny.shape
     assert vectors("--model", "mini").shape[1] > 100  # an entry is what it is
     assert vectors("--backbone", "mini").shape[1] > 100  # a flag comes before all

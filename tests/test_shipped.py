@@ -31,4 +31,5 @@ def test_long_inputs_are_trained_positions(tiny_backbone):
         rows = file.get_tensor("bert.embeddings.position_embeddings.weight").float()
     assert rows.shape[0] == 512
     neighbours = torch.nn.functional.cosine_similarity(rows[:-1], rows[1:])
-    assert neighbours[64:].mean() > 0.1  # trained neighbours are alike; fresh ones are not (0 +- 0.06)
+    assert neighbours[:62].mean() > 0.4
+    assert neighbours[64:].mean() > 0.05  # seen in the last phase only; fresh ones have 0 +- 0.003

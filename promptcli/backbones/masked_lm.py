@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM
+from transformers.utils import logging as transformers_logging
 
 #: What computes attention fastest in training, per kind of device: on processors plain products beat the fused kernel's
 #: backward pass.
@@ -153,5 +154,6 @@ class MaskedLM:
         """Write ``config.json`` and ``model.safetensors``; ``half`` in float16, else float32."""
         config = self._model.config
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._model.eval()
         (self._model.half() if half else self._model).save_pretrained(folder)

@@ -5,8 +5,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from promptcli import console
 from promptcli.commands.common import prepare
@@ -67,10 +65,10 @@ def mask_tokens(
         f"{backbone}, {recipe.prompt}; a period is put behind a sentence without an end mark; bias taken: {denoise}",
         quiet=runtime.quiet,
     )
-    table = Table("sentence", "at the mask", "denoised", box=None, pad_edge=False)
-    for row in found:
-        table.add_row(Text(row.sentence), Text(_line(row.plain)), Text(_line(row.denoised)))
-    console.out.print(table)
+    console.result_table(
+        ("sentence", "at the mask", "denoised"),
+        [(row.sentence, _line(row.plain), _line(row.denoised)) for row in found],
+    )
 
 
 def _document(row: "MaskTokens") -> dict[str, Any]:

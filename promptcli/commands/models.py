@@ -1,6 +1,5 @@
 """The commands ``models list``, ``show``, ``remove``, ``alias``, and ``recipes``: what there is to encode with."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +38,7 @@ def list_models(as_json: Json = False) -> None:
         console.result_json(found)
         return
     heads = ("name", "origin", "width", "backbone", "method", "aliases", "created")
-    _print_table(heads, [[_cell(row[head]) for head in heads] for row in found])
+    console.result_table(heads, [[_cell(row[head]) for head in heads] for row in found])
 
 
 def show(name: Name, as_json: Json = False) -> None:
@@ -93,7 +92,7 @@ def recipes(as_json: Json = False) -> None:
         return
     heads = ("name", "prompt", "pooling", "transforms", "denoise")
     rows = [[name, *(_cell(recipe.to_dict()[head]) for head in heads[1:])] for name, recipe in RECIPES.items()]
-    _print_table(heads, rows)
+    console.result_table(heads, rows)
 
 
 app = typer.Typer(help="List, show, remove and alias models.", no_args_is_help=True)
@@ -112,13 +111,6 @@ def _row(card: "Card", aliases: list[str]) -> dict[str, Any]:
         "width": card.provenance.get("width"),
         "created": card.created,
     }
-
-
-def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        console.result("  ".join(cells).rstrip())
 
 
 def _print_fields(heading: str, fields: dict[str, Any]) -> None:

@@ -4,11 +4,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from promptcli.commands.common import prepare
-from promptcli.console import note, out, result_json
+from promptcli.console import note, result, result_json, result_table
 from promptcli.options import Runtime
 
 if TYPE_CHECKING:
@@ -32,10 +30,10 @@ def list_templates(json: Json = False) -> None:
         ]
         result_json({"templates": rows})
         return
-    table = Table("name", "template", "STS-B dev, BERT-base", "source", box=None, pad_edge=False)
-    for name, row in named.items():
-        table.add_row(name, Text(row.text), "" if row.score is None else f"{row.score:.2f}", row.source)
-    out.print(table)
+    result_table(
+        ("name", "template", "STS-B dev, BERT-base", "source"),
+        [(name, row.text, "" if row.score is None else f"{row.score:.2f}", row.source) for name, row in named.items()],
+    )
 
 
 def show_template(
@@ -52,13 +50,10 @@ def show_template(
     if json:
         result_json({"name": name, "text": row.text, "source": row.source, "score": row.score})
         return
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row("name", name)
-    table.add_row("template", Text(row.text))
-    table.add_row("source", row.source)
+    rows = [("name", name), ("template", row.text), ("source", row.source)]
     if row.score is not None:
-        table.add_row("published", f"{row.score:.2f} (STS-B dev, bert-base-uncased without training)")
-    out.print(table)
+        rows.append(("published", f"{row.score:.2f} (STS-B dev, bert-base-uncased without training)"))
+    result_table((), rows)
 
 
 def check_template(
@@ -109,10 +104,10 @@ def _remarks(backbone: "Backbone") -> list[str]:
 
 
 def _print(checked: "Checked") -> None:
-    table = Table("position", "id", "token", "part", box=None, pad_edge=False)
-    for token in checked.tokens:
-        table.add_row(str(token.position), str(token.id), Text(token.text), token.part)
-    out.print(table)
+    result_table(
+        ("position", "id", "token", "part"),
+        [(str(token.position), str(token.id), token.text, token.part) for token in checked.tokens],
+    )
     cut = checked.truncation
     lines = [
         f"template: {checked.template_tokens} tokens, special tokens included; room for a sentence of {checked.room}"
@@ -125,4 +120,5 @@ def _print(checked: "Checked") -> None:
         f"a longer sentence is cut, never the template: of {cut.sentence_tokens} tokens the first {cut.kept} stay"
         f" (the last is {cut.last_kept}), the mask is at {cut.mask_position} of 0 to {cut.input_tokens - 1}"
     )
-    out.print(Text("\n".join(lines)))
+    for line in lines:
+        result(line)

@@ -10,7 +10,7 @@ from promptcli.pooling.weights import Making, PlainWeights, weighted_sum
 
 #: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for ``mini``.
 KNOWN_HEADS: dict[str, str] = {
-    "mini": "1-8",
+    "mini": "1-3",
     "bert-base-uncased": "1-10",
     "google-bert/bert-base-uncased": "1-10",
     "roberta-base": "1-5",

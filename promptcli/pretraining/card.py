@@ -70,6 +70,6 @@ def plot_loss(log: Path, picture: Path) -> None:
     )
     left.set(xlabel="tokens seen (millions)", ylabel="masked-LM loss (nats)")
     right.set(ylabel="masked tokens guessed right (%)", ylim=(0, None))
-    left.legend([loss, accuracy], ["loss", "accuracy"], loc="center right")
+    left.legend([loss, accuracy], ["loss", "accuracy"], loc="center")
     with atomic_path(picture) as temporary:
         figure.savefig(temporary, format="png", dpi=120)

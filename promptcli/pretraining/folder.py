@@ -78,7 +78,7 @@ def finish(
     }
     figures |= _speed(trainer, output / "log.jsonl")
     if held_out is not None:
-        backbone = load_backbone(str(output), device=trainer.device)
+        backbone = load_backbone(str(output.resolve()), device=trainer.device)  # a bare `mini` is the shipped one
         found = masked_accuracy(backbone, list(CorpusFile(held_out).lines()), progress=progress)
         figures["held_out"] = {
             "file": held_out.name,
