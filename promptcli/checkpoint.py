@@ -26,7 +26,7 @@ class Position:
 
     Attributes:
         step: Steps done.
-        seen: Tokens seen.
+        seen: Tokens seen in pre-training, examples in contrastive training.
         seconds: Time spent in steps, over all sittings.
     """
 

@@ -72,12 +72,8 @@ def _encode_group(encoders: "Sequence[Encoder]", sentences: list[str], progress:
     template = first.template
     with torch.inference_mode():
         for chosen in plan_batches(lengths):
-            slots = (
-                [template.mask_slot(int(lengths[row]) - template.length) for row in chosen]
-                if template.has_mask
-                else None
-            )
             rows = [inputs.rows[row] for row in chosen]
+            slots = template.mask_slots(rows)
             batch = make_batch(rows, slots, first.backbone.tokens.pad, first.backbone.device, first.max_length)
             hidden = first.run(batch, needs)
             for number, encoder in enumerate(encoders):

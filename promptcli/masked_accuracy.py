@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 #: What WikiText and its kin write for joined marks and for rare words.
 _WRITTEN = {" @-@ ": "-", " @,@ ": ",", " @.@ ": "."}
 _RARE = "<unk>"
-#: What vocabularies call the unknown token.
-_UNKNOWN = ("[UNK]", "<unk>")
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def masked_accuracy(
     tokens = backbone.tokens
     if tokens.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so nothing can be masked")
-    unknown = next((found for text in _UNKNOWN if (found := tokens.id(text)) is not None), tokens.pad)
+    unknown = tokens.pad if tokens.unk is None else tokens.unk
     rng = np.random.default_rng(seed)
     rows: list[list[int]] = []
     places: list[np.ndarray] = []

@@ -67,17 +67,17 @@ def load_backbone(
         NotFoundError: No such folder or hub id, or it cannot be reached.
         UsageError: Not a supported family, no safetensors weights, or broken files.
     """
-    folder, revision = _locate(name, offline, announce)
+    folder, revision = locate(name, offline, announce)
     family = _family(name, folder)
-    weights = _weights(name, folder)
-    names = _tensor_names(name, weights)
+    weights = weight_files(name, folder)
+    names = tensor_names(name, weights)
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         model, missing = _load_body(folder, family, names)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise UsageError(f"backbone {name!r} cannot be loaded: {_first_line(error)}") from None
+        raise UsageError(f"backbone {name!r} cannot be loaded: {first_line(error)}") from None
     if missing:
         raise UsageError(
             f"backbone {name!r} lacks {len(missing)} of its tensors (e.g. {missing[0]}): not a whole {family}"
@@ -97,7 +97,7 @@ def load_backbone(
     )
 
 
-def _locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[Path, str | None]:
+def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None where it is no hub model)."""
     if name in SHIPPED:
         return SHIPPED[name], None
@@ -127,7 +127,7 @@ def _locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[
         return _snapshot(repository, wanted or None, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise NotFoundError(
-            f"backbone {name!r} could not be fetched from the hub: {_first_line(error)}; shipped: {', '.join(SHIPPED)}"
+            f"backbone {name!r} could not be fetched from the hub: {first_line(error)}; shipped: {', '.join(SHIPPED)}"
         ) from None
 
 
@@ -149,7 +149,7 @@ def _family(name: str, folder: Path) -> str:
     return str(family)
 
 
-def _weights(name: str, folder: Path) -> list[Path]:
+def weight_files(name: str, folder: Path) -> list[Path]:
     """Return the safetensors files, in order; pickles are refused with the reason."""
     files = sorted(folder.glob("*.safetensors"))
     if files:
@@ -163,14 +163,15 @@ def _weights(name: str, folder: Path) -> list[Path]:
     raise UsageError(f"backbone {name!r} has no *.safetensors weights")
 
 
-def _tensor_names(name: str, weights: list[Path]) -> frozenset[str]:
+def tensor_names(name: str, weights: list[Path]) -> frozenset[str]:
+    """Return the names of all tensors in the files; broken files are refused by name."""
     names: set[str] = set()
     for path in weights:
         try:
             with safe_open(path, framework="pt") as file:
                 names.update(file.keys())
         except (SafetensorError, OSError) as error:
-            raise UsageError(f"weights {path.name} of backbone {name!r} are broken: {_first_line(error)}") from None
+            raise UsageError(f"weights {path.name} of backbone {name!r} are broken: {first_line(error)}") from None
     return frozenset(names)
 
 
@@ -189,6 +190,7 @@ def _load_body(folder: Path, family: str, names: frozenset[str]) -> tuple[Any, l
     return model, sorted(info["missing_keys"])
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of a library's message."""
     text = str(error).strip().splitlines()
     return text[0] if text else type(error).__name__

@@ -23,6 +23,7 @@ class Tokens:
         cls: Id before every input.
         sep: Id after every input.
         pad: Id of padding.
+        unk: Id of the unknown token, or None where the tokenizer has none (byte-level ones need none).
         mask: Id of the mask token, or None where the tokenizer has none.
         mask_text: The mask token as text, or None.
         mask_takes_blank: The mask token swallows the blank before it (byte-level and SentencePiece families).
@@ -45,6 +46,7 @@ class Tokens:
         self.cls: int = tokenizer.cls_token_id
         self.sep: int = tokenizer.sep_token_id
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
+        self.unk: int | None = tokenizer.unk_token_id
         self.mask: int | None = tokenizer.mask_token_id
         self.mask_text: str | None = tokenizer.mask_token
         definition = json.loads(backend.to_str())

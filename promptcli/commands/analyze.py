@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli import console
-from promptcli.commands.common import prepare
+from promptcli.commands.common import default_backbone, open_backbone, prepare
 from promptcli.options import Runtime, expand
 from promptcli.recipe import RECIPES
 
@@ -22,30 +22,25 @@ def mask_tokens(
         str, typer.Option("--prompt", "--template", help="Template with [X] and [MASK], or the name of one.")
     ] = "manual",
     backbone: Annotated[
-        str, typer.Option(help="`mini` (shipped), a local folder, or a hub id; it needs its masked-LM head.")
-    ] = "mini",
+        str | None,
+        typer.Option(
+            help="A local folder or a hub id; with its masked-LM head. Default: mini.", show_default=False
+        ),
+    ] = None,
     denoise: Annotated[str, typer.Option(help="Where the template's bias is taken: hidden, head, logits.")] = "hidden",
     top: Annotated[int, typer.Option(min=1, help="Tokens of each list.")] = 5,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Print the most probable tokens at the mask, with and without template denoising (PromptBERT, table 7)."""
     prepare(runtime)
-    from promptcli.backbones.devices import choose_device, choose_dtype
-    from promptcli.backbones.loading import load_backbone
     from promptcli.mask_tokens import predict_mask_tokens
     from promptcli.prompts.checking import check_masked
     from promptcli.prompts.named import template_text
 
+    backbone = backbone or default_backbone(paper=False)
     recipe = RECIPES["prompt-denoised"].replace(backbone=backbone, prompt=template_text(prompt), denoise=denoise)
     check_masked(recipe.prompt)  # before anything is loaded
-    device = choose_device(runtime.device)
-    loaded = load_backbone(
-        backbone,
-        device=device,
-        dtype=choose_dtype("float32" if runtime.dtype == "auto" else runtime.dtype, device),
-        offline=runtime.offline,
-        announce=lambda message: console.note(message, quiet=runtime.quiet),
-    )
+    loaded = open_backbone(backbone, runtime)
     found = predict_mask_tokens(loaded, recipe, sentence, count=top)
     for row in found:
         if row.truncated:

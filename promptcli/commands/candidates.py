@@ -64,7 +64,7 @@ def find_candidates(registry: "Registry", choice: EvalChoice) -> "list[Candidate
     """Return what the options name, each once; nothing named means every recipe of the table."""
     given: list[tuple[str | None, str | None]] = [(name, None) for name in choice.model or []]
     given += [(None, name) for name in (RECIPES if is_bare(choice) else choice.recipe or [])]
-    backbone = default_backbone(choice)
+    backbone = default_backbone(paper=choice.paper)
     found = [_resolve(registry, model, recipe, choice.changes(), backbone) for model, recipe in given or [(None, None)]]
     return list({candidate.label: candidate for candidate in found}.values())
 
@@ -83,7 +83,7 @@ def _resolve(
 
 def find_baseline(registry: "Registry", name: str, choice: EvalChoice) -> Candidate:
     """Return the encoder to compare with; of the changes only the neutral ones apply to it."""
-    backbone = default_backbone(choice)
+    backbone = default_backbone(paper=choice.paper)
     neutral = {key: value for key, value in choice.changes().items() if key in _NEUTRAL_CHANGES}
     if name in registry.names() or name in registry.aliases():
         return _resolve(registry, name, None, neutral, backbone)

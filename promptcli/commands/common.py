@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from promptcli.console import note
 from promptcli.errors import UsageError
-from promptcli.options import ModelChoice, RecipeChanges, Runtime
-from promptcli.settings import PAPER, read_settings
+from promptcli.options import ModelChoice, Runtime
+from promptcli.settings import BARE, PAPER, read_settings
 
 if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
+    from promptcli.data.sts import STSTask
     from promptcli.encoder import Encoder
     from promptcli.registry import Entry, Registry
 
@@ -64,13 +66,59 @@ def chosen_entry(choice: ModelChoice) -> "Entry":
     if choice.paper and choice.model is None and recipe is None and not (choice.prompt or choice.pooling):
         recipe = PAPER.recipe
     return resolve(
-        open_registry(), model=choice.model, recipe=recipe, changes=choice.changes(), backbone=default_backbone(choice)
+        open_registry(),
+        model=choice.model,
+        recipe=recipe,
+        changes=choice.changes(),
+        backbone=default_backbone(paper=choice.paper),
     )
 
 
-def default_backbone(choice: RecipeChanges) -> str:
-    """Return the backbone of a recipe that names none: the papers', or what the user's settings say."""
-    return PAPER.backbone if choice.paper else str(read_settings(os.environ)["backbone"].value)
+def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None) -> "Backbone":
+    """Load a backbone without any recipe.
+
+    Args:
+        name: A shipped name, a folder or a hub id.
+        runtime: Device, precision, network.
+        dtype: Of the weights whatever the runtime says; else its own, ``auto`` meaning float32.
+    """
+    from promptcli.backbones.devices import choose_device, choose_dtype
+    from promptcli.backbones.loading import load_backbone
+
+    device = choose_device(runtime.device)
+    wanted = dtype or ("float32" if runtime.dtype == "auto" else runtime.dtype)
+    return load_backbone(
+        name,
+        device=device,
+        dtype=choose_dtype(wanted, device),
+        offline=runtime.offline,
+        announce=lambda message: note(message, quiet=runtime.quiet),
+    )
+
+
+def default_backbone(*, paper: bool) -> str:
+    """Return the backbone where none is named: the papers', or what the user's settings say."""
+    return PAPER.backbone if paper else str(read_settings(os.environ)["backbone"].value)
+
+
+def default_development(data_dir: Path | None, *, paper: bool = False) -> str:
+    """Return the development task where none is named: the papers' where their data can be, else our own pairs."""
+    return PAPER.development if paper or data_dir is not None else BARE.development
+
+
+def open_development(on: str | None, data_dir: Path | None, runtime: Runtime, *, paper: bool = False) -> "STSTask":
+    """Return the pairs that a search ranks by, and say what was assumed."""
+    from promptcli.sources import development_task
+
+    folder = data_folder(data_dir)
+    task = development_task(on or default_development(folder, paper=paper), folder, offline=runtime.offline)
+    if on is None and not paper:
+        note(
+            f"assumed: --on {task.label}, {len(task.pairs()):,} pairs; the papers' setting:"
+            f" --backbone {PAPER.backbone} --data-dir FOLDER --on {PAPER.development}",
+            quiet=runtime.quiet,
+        )
+    return task
 
 
 def data_folder(given: Path | None) -> Path | None:

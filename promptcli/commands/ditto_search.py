@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from promptcli.commands.common import open_entries, open_registry, prepare
+from promptcli.commands.common import (
+    data_folder,
+    default_backbone,
+    open_development,
+    open_entries,
+    open_registry,
+    prepare,
+)
 from promptcli.commands.heat_map import check_picture, heat_map, save_picture
 from promptcli.console import note, out, progress, result_json
 from promptcli.options import Runtime
@@ -19,13 +26,14 @@ if TYPE_CHECKING:
     from promptcli.registry import Registry
     from promptcli.searching.heads import HeadSearch
 
-_PAPER = "--backbone bert-base-uncased --data-dir FOLDER --on STS-B:dev --states first-last"
-
 
 def ditto_search(
     backbone: Annotated[
-        str, typer.Option("--backbone", help="Whose heads: `mini` (shipped), a local folder, or a hub id.")
-    ] = "mini",
+        str | None,
+        typer.Option(
+            "--backbone", help="Whose heads: a local folder or a hub id. Default: mini (shipped).", show_default=False
+        ),
+    ] = None,
     on: Annotated[
         str | None,
         typer.Option(
@@ -63,14 +71,15 @@ def ditto_search(
     from promptcli.evaluation import distinct_sentences
     from promptcli.registry import Entry
     from promptcli.searching.heads import SEARCHED, search_heads
-    from promptcli.sources import development_task, fitting_sentences
+    from promptcli.sources import fitting_sentences
 
     registry = open_registry()
     registry.check_free(name, force=force)
     if plot is not None:
         check_picture(plot, force=force)
-    task = development_task(_development_set(on, data_dir, runtime), data_dir, offline=runtime.offline)
-    sentences = fitting_sentences(corpus, data_dir, offline=runtime.offline)
+    task = open_development(on, data_dir, runtime)
+    sentences = fitting_sentences(corpus, data_folder(data_dir), offline=runtime.offline)
+    backbone = backbone or default_backbone(paper=False)
     encoder = open_entries([Entry(name, Recipe(backbone=backbone))], runtime)[0]
     start = time.perf_counter()
     with progress("ditto-search", len(distinct_sentences([task])), quiet=runtime.quiet) as advance:
@@ -88,15 +97,6 @@ def ditto_search(
         result_json({**_figures(found, maps), "seconds": round(seconds, 3), **about, "idf": idf, **best})
         return
     _print_search(found, task, maps, f"{len(sentences):,} sentences of {corpus}")
-
-
-def _development_set(on: str | None, data_dir: Path | None, runtime: Runtime) -> str:
-    """Return the task to rank by, and say what was assumed."""
-    if on is not None:
-        return on
-    assumed = "demo:dev" if data_dir is None else "STS-B:dev"
-    note(f"ranking by {assumed}; the paper's setting: {_PAPER}", quiet=runtime.quiet)
-    return assumed
 
 
 def _save(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from promptcli.commands.common import prepare
+from promptcli.commands.common import default_backbone, open_backbone, prepare
 from promptcli.console import note, progress, result, result_json
 from promptcli.errors import UsageError
 from promptcli.options import Runtime
@@ -148,7 +148,9 @@ def pretrain(
 
 def perplexity(
     file: Annotated[Path, typer.Argument(help="Held-out text, one sentence a line.")],
-    backbone: Annotated[str, typer.Option(help="Shipped name, folder or hub id.")] = "mini",
+    backbone: Annotated[
+        str | None, typer.Option(help="A local folder or a hub id. Default: mini (shipped).", show_default=False)
+    ] = None,
     share: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the tokens masked.")] = 0.15,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of tokens.")] = 0,
     json_output: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
@@ -157,20 +159,12 @@ def perplexity(
 ) -> None:
     """How well a backbone predicts masked tokens of held-out text: top-1 accuracy and perplexity."""
     prepare(runtime)
-    from promptcli.backbones.devices import choose_device, choose_dtype
-    from promptcli.backbones.loading import load_backbone
     from promptcli.masked_accuracy import masked_accuracy
     from promptcli.pretraining.corpus import CorpusFile
 
     sentences = list(CorpusFile(file).lines())
-    device = choose_device(runtime.device)
-    loaded = load_backbone(
-        backbone,
-        device=device,
-        dtype=choose_dtype("float32" if runtime.dtype == "auto" else runtime.dtype, device),
-        offline=runtime.offline,
-        announce=lambda message: note(message, quiet=runtime.quiet),
-    )
+    backbone = backbone or default_backbone(paper=False)
+    loaded = open_backbone(backbone, runtime)
     with progress("perplexity", len(sentences), quiet=runtime.quiet) as advance:
         found = masked_accuracy(loaded, sentences, share=share, seed=seed, progress=advance)
     about = {"backbone": backbone, "file": str(file), "share": share, "seed": seed}

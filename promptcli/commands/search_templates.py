@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.commands.common import data_folder, open_entries, open_registry, prepare
+from promptcli.commands.common import (
+    default_backbone,
+    open_development,
+    open_entries,
+    open_registry,
+    prepare,
+)
 from promptcli.commands.generate_candidates import generate
 from promptcli.commands.search_templates_options import DRAWN, FINALISTS, Saving, Scoring, Space
 from promptcli.commands.search_templates_table import search_table, summary_table
 from promptcli.console import note, progress, result, result_json
 from promptcli.errors import UsageError
 from promptcli.options import Runtime
-from promptcli.settings import BARE, PAPER, read_settings
 
 if TYPE_CHECKING:
     from promptcli.data.sts import STSTask
@@ -61,7 +66,7 @@ def search_templates(
     names = _entry_names(saving.name, backbones)
     for name in names:
         registry.check_free(name, force=saving.force)
-    task = _development_set(scoring, runtime)
+    task = open_development(scoring.on, scoring.data_dir, runtime, paper=scoring.paper)
     start = time.perf_counter()
     scorers = [_scorer(scoring, task, backbone, runtime) for backbone in backbones]
     searches = []
@@ -148,8 +153,7 @@ def _free_candidates(space: Space, scorer: "TemplateScorer", runtime: Runtime) -
 
 def _backbones(scoring: Scoring) -> list[str]:
     """Return the backbones to search for, each once."""
-    default = PAPER.backbone if scoring.paper else str(read_settings(os.environ)["backbone"].value)
-    return list(dict.fromkeys(scoring.backbone or [default]))
+    return list(dict.fromkeys(scoring.backbone or [default_backbone(paper=scoring.paper)]))
 
 
 def _entry_names(name: str, backbones: list[str]) -> list[str]:
@@ -163,21 +167,6 @@ def _entry_names(name: str, backbones: list[str]) -> list[str]:
             " with a --name"
         )
     return [f"{name}-{part}" for part in parts]
-
-
-def _development_set(scoring: Scoring, runtime: Runtime) -> "STSTask":
-    from promptcli.sources import development_task
-
-    folder = data_folder(scoring.data_dir)
-    assumed = PAPER.development if folder or scoring.paper else BARE.development
-    task = development_task(scoring.on or assumed, folder, offline=runtime.offline)
-    if scoring.on is None and not scoring.paper:
-        note(
-            f"assumed: --on {task.label}, {len(task.pairs()):,} pairs; the papers' setting: --paper"
-            f" ({PAPER.backbone}, {PAPER.development})",
-            quiet=runtime.quiet,
-        )
-    return task
 
 
 def _scorer(scoring: Scoring, task: "STSTask", backbone: str, runtime: Runtime) -> "TemplateScorer":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.commands.common import prepare
+from promptcli.commands.common import default_backbone, open_backbone, prepare
 from promptcli.console import note, result, result_json, result_table
 from promptcli.options import Runtime
 
@@ -59,25 +59,21 @@ def show_template(
 def check_template(
     text: Annotated[str, typer.Argument(help="Template with [X] and [MASK], or a name.", show_default=False)],
     runtime: Runtime,
-    backbone: Annotated[str, typer.Option(help="`mini` (shipped), a local folder, or a hub id.")] = "mini",
+    backbone: Annotated[
+        str | None, typer.Option(help="A local folder or a hub id. Default: mini (shipped).", show_default=False)
+    ] = None,
     sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
     json: Json = False,
 ) -> None:
     """Show what a template becomes for a backbone: token ids, mask position, and what is cut of a long sentence."""
     prepare(runtime)
-    from promptcli.backbones.devices import choose_device
-    from promptcli.backbones.loading import load_backbone
     from promptcli.prompts.checking import check, check_masked
     from promptcli.prompts.named import template_text
 
     template = template_text(text)
     check_masked(template)  # before anything is loaded
-    loaded = load_backbone(
-        backbone,
-        device=choose_device(runtime.device),
-        offline=runtime.offline,
-        announce=lambda message: note(message, quiet=runtime.quiet),
-    )
+    backbone = backbone or default_backbone(paper=False)
+    loaded = open_backbone(backbone, runtime, dtype="float32")
     checked = check(template, loaded.tokens, loaded.max_tokens, sentence)
     remarks = _remarks(loaded)
     if json:

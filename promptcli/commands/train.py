@@ -1,18 +1,24 @@
 """``promptcli train`` and ``promptcli optiprompt``: a method on a backbone, into a model of your own."""
 
 import dataclasses
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.commands.common import data_folder, open_registry, prepare
+from promptcli.commands.common import (
+    data_folder,
+    default_backbone,
+    default_development,
+    open_backbone,
+    open_registry,
+    prepare,
+)
 from promptcli.console import note, progress, result, result_json
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.options import Runtime
-from promptcli.settings import BARE, PAPER, read_settings
+from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
     from promptcli.methods.method import Method, Settings
@@ -96,9 +102,8 @@ def _train(name: str, training: Training, changes: SettingsOptions, runtime: Run
     method = find_method(name, supervised=False)
     data = training.data or (PAPER.corpus if training.paper else BARE.corpus)
     data_dir = data_folder(training.data_dir)
-    on = training.on or (PAPER.development if training.paper or data_dir else BARE.development)
-    own = str(read_settings(os.environ)["backbone"].value)
-    backbone = training.backbone or (PAPER.backbone if training.paper else own)
+    on = training.on or default_development(data_dir, paper=training.paper)
+    backbone = training.backbone or default_backbone(paper=training.paper)
     if training.dry_run:
         _dry_run(name, method, backbone, data, on, training, changes)
         return
@@ -110,7 +115,6 @@ def _train(name: str, training: Training, changes: SettingsOptions, runtime: Run
         )
     prepare(runtime)
     from promptcli.backbones.devices import choose_device, choose_dtype
-    from promptcli.backbones.loading import load_backbone
     from promptcli.data.demo import SENTENCES
     from promptcli.data.examples import read_examples
     from promptcli.data.sts import DEMO
@@ -134,9 +138,7 @@ def _train(name: str, training: Training, changes: SettingsOptions, runtime: Run
             quiet=runtime.quiet,
         )
     device = choose_device(runtime.device)
-    loaded = load_backbone(
-        backbone, device=device, offline=runtime.offline, announce=lambda text: note(text, quiet=runtime.quiet)
-    )
+    loaded = open_backbone(backbone, runtime, dtype="float32")
     run = Run(method, settings, examples, data, development, tests)
     steps = steps_of(settings, len(examples))
     folder = registry.run_folder(entry_name)

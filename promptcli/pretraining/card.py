@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from promptcli import __version__
-from promptcli.files import atomic_path, sha256
+from promptcli.files import atomic_path
 from promptcli.pretraining.corpus import CorpusFile
 from promptcli.pretraining.plan import Plan
 
@@ -45,9 +45,9 @@ def card(plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], comma
             f" top-1 {held_out['accuracy']}%, perplexity {held_out['perplexity']}"
         )
     lines += ["", "| corpus file | SHA-256 | lines |", "|---|---|---|"]
-    for file in files:
+    for file, identity in zip(files, plan.files, strict=True):
         order = "unrelated" if file.unrelated else "in order"
-        lines.append(f"| {file.path.name} | {sha256(file.path)} | {order} |")
+        lines.append(f"| {file.path.name} | {identity.split()[0]} | {order} |")
     return "\n".join([*lines, "", "Settings:", "", "```json", json.dumps(plan.to_dict(), indent=1), "```", ""])
 
 

@@ -5,7 +5,7 @@ prefix adds learned keys and values to every layer (DCPCSE). Knows nothing of po
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -49,7 +49,7 @@ class Prompt:
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the learned numbers in it."""
-        return self.learned.attach(batch) if self.learned else replace(batch)
+        return self.learned.attach(batch) if self.learned else batch
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the learned numbers by name; none for a template of words."""

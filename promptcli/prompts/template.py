@@ -87,6 +87,10 @@ class Template:
         assert self._tokens.mask is not None
         return self.length + sentence_length - len(self.suffix) + self.suffix.index(self._tokens.mask)
 
+    def mask_slots(self, rows: Sequence[Sequence[int]]) -> list[int] | None:
+        """Return the mask's position in each spliced row, or None where the template has no mask."""
+        return [self.mask_slot(len(row) - self.length) for row in rows] if self.has_mask else None
+
     def pieces(self, sentences: Sequence[str], period: bool) -> list[str]:
         """Return the sentences as the pieces to tokenise.
 

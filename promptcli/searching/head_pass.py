@@ -120,8 +120,7 @@ class _Pass:
         """Encode one batch and score every pair whose two sentences are there now."""
         encoder = self._encoder
         backbone, template = encoder.backbone, encoder.template
-        slots = [template.mask_slot(len(row) - template.length) for row in ids] if template.has_mask else None
-        batch = make_batch(ids, slots, backbone.tokens.pad, backbone.device, encoder.max_length)
+        batch = make_batch(ids, template.mask_slots(ids), backbone.tokens.pad, backbone.device, encoder.max_length)
         parts = self._parts(batch, backbone.run(batch, self._needs))
         if backbone.device.type != "cuda":  # the products are taken in float64, which not every device has
             parts = [part.cpu() for part in parts]

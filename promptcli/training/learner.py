@@ -68,9 +68,13 @@ class Learner(nn.Module):
         first, second = (spec.format(p=self.settings.prefix_length) for spec in self._variant.views)
         return first, second
 
+    def _numbers(self) -> dict[str, nn.Parameter]:
+        """Return the prompt's numbers by name; a ParameterDict takes no dots in its names."""
+        return {name.replace("/", "."): parameter for name, parameter in self.learned.items()}
+
     def prompts(self) -> tuple[Prompt, Prompt]:
         """Return the prompts of the two views, the numbers being learned in them."""
-        numbers = {name.replace("/", "."): parameter for name, parameter in self.learned.items()}
+        numbers = self._numbers()
         first, second = self._specs
         made = build_prompt(first, self.backbone, numbers)
         if isinstance(made.learned, deep_prefix.DeepPrefix) and self.training:
@@ -105,14 +109,9 @@ class Learner(nn.Module):
         states: list[Tensor] = []
         places: list[np.ndarray] = []
         for chosen in _groups(rows):
-            slots = (
-                [prompt.template.mask_slot(len(rows[row]) - prompt.template.length) for row in chosen]
-                if prompt.template.has_mask
-                else None
-            )
-            batch = make_batch(
-                [rows[row] for row in chosen], slots, self.backbone.tokens.pad, self.backbone.device, self._longest
-            )
+            part = [rows[row] for row in chosen]
+            slots = prompt.template.mask_slots(part)
+            batch = make_batch(part, slots, self.backbone.tokens.pad, self.backbone.device, self.backbone.max_tokens)
             states.append(self._pool(prompt, batch))
             places.append(chosen)
         order = torch.from_numpy(np.argsort(np.concatenate(places))).to(self.backbone.device)
@@ -131,10 +130,6 @@ class Learner(nn.Module):
         pieces = self.backbone.tokens.encode(prompt.template.pieces(texts, period=False))
         return prompt.template.splice(pieces, min(limit, self.backbone.max_tokens - prompt.length)).rows
 
-    @property
-    def _longest(self) -> int:
-        return self.backbone.max_tokens
-
     def _pool(self, prompt: Prompt, batch: Batch) -> Tensor:
         return self.pooling.pool(batch, self.backbone.run(prompt.attach(batch), self.pooling.needs))
 
@@ -152,7 +147,7 @@ class Learner(nn.Module):
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the tensors that learn, by the names they are stored under."""
-        found = {name.replace("/", "."): parameter for name, parameter in self.learned.items()}
+        found = self._numbers()
         found |= {f"projection.{name}": parameter for name, parameter in self.head.named_parameters()}
         if self.tunes:
             found |= {f"{TUNED}{name}": parameter for name, parameter in self._model.named_parameters()}

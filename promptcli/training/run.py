@@ -138,10 +138,11 @@ def execute(
     )
     learner.load(trained.tensors)
     learner.eval()
-    scores = evaluate([learner.encoder()], tasks, labels=[Label(name, run.method.name)])
+    encoder = learner.encoder()
+    scores = evaluate([encoder], tasks, labels=[Label(name, run.method.name)])
     provenance = {
         **backbone.provenance.to_dict(),
-        "width": learner.encoder().width,
+        "width": encoder.width,
         "trained": {
             **run.identity(backbone),
             "source": run.source,
