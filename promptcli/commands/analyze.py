@@ -23,9 +23,7 @@ def mask_tokens(
     ] = "manual",
     backbone: Annotated[
         str | None,
-        typer.Option(
-            help="A local folder or a hub id; with its masked-LM head. Default: mini.", show_default=False
-        ),
+        typer.Option(help="A local folder or a hub id; with its masked-LM head. Default: mini.", show_default=False),
     ] = None,
     denoise: Annotated[str, typer.Option(help="Where the template's bias is taken: hidden, head, logits.")] = "hidden",
     top: Annotated[int, typer.Option(min=1, help="Tokens of each list.")] = 5,
