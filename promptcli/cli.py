@@ -28,6 +28,7 @@ from promptcli.commands import (
     templates,
     train,
 )
+from promptcli.commands.train_options import settings_in_force
 from promptcli.console import note
 from promptcli.errors import PromptcliError
 from promptcli.options import expand
@@ -45,7 +46,7 @@ app.command("eval")(expand(evaluate.evaluate_command))
 app.command("fit")(expand(fit.fit))
 app.command("ditto-search")(expand(ditto_search.ditto_search))
 app.command("search-templates")(expand(search_templates.search_templates))
-app.command("train")(expand(train.train))
+app.command("train", epilog=settings_in_force())(expand(train.train))
 app.command("optiprompt")(expand(train.optiprompt))
 app.command("pretrain")(expand(pretrain.pretrain))
 app.command("perplexity")(expand(pretrain.perplexity))

@@ -69,6 +69,15 @@ def evaluate(
     ]
 
 
+def spearman_on(encoder: Encoder, task: STSTask) -> float:
+    """Return Spearman x 100 on a task and no more: for the many looks of a training run."""
+    pairs, sentences = task.pairs(), distinct_sentences([task])
+    row_of = {sentence: row for row, sentence in enumerate(sentences)}
+    vectors = encoder.encode(sentences)
+    first, second = (vectors[[row_of[sentence] for sentence in side]] for side in (pairs.first, pairs.second))
+    return 100 * statistics.spearman(statistics.cosine(first, second), pairs.gold)
+
+
 def _score_task(task: STSTask, vectors: Sequence[NDArray[Any]], row_of: dict[str, int]) -> list[dict[str, Any]]:
     """Return the fields of ``Score`` that depend on the task, for each array of vectors (distinct sentences, d)."""
     pairs = task.pairs()

@@ -22,7 +22,8 @@ def contrastive_loss(
         second: (m, d), z2, m >= n; row i belongs to row i of ``first``, further rows are negatives only.
         hard: (k, d), z3, or None.
         temperature: tau.
-        same: (n, m) bool, True where second[j] is no negative of first[i] although j is not i: equal sentences.
+        same: (n, m) or (n, m + k) bool, True where row j of ``second``, or of ``hard`` behind it, is no negative of
+            first[i] although j is not i: equal sentences.
     """
     others = second if hard is None else torch.cat([second, hard])
     cosines = functional.normalize(first.float(), dim=1) @ functional.normalize(others.float(), dim=1).T

@@ -1,10 +1,15 @@
 """Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sts import DEMO, STSTask, task_names
 from promptcli.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from promptcli.data.examples import Examples
 
 
 def fitting_sentences(
@@ -39,6 +44,30 @@ def fitting_sentences(
     path = SENTENCES if on == DEMO else Path(on)
     with open_source(path, Fields(text=text_field) if text_field else Fields()) as source:
         return [record.text for record in source]
+
+
+def training_examples(
+    data: str, *, offline: bool = False, announce: Callable[[str], None] = lambda message: None
+) -> "Examples":
+    """Return the examples that ``data`` names.
+
+    Args:
+        data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``, ``nli_for_simcse``).
+        offline: Never use the network.
+        announce: Told in one line before the network is used.
+
+    Raises:
+        NotFoundError: It is not there.
+        UsageError: The file is not readable as examples.
+    """
+    from promptcli.data.examples import read_examples
+    from promptcli.data.hub_files import FILES, hub_file
+
+    if data == DEMO:
+        return read_examples(SENTENCES)
+    if data in FILES and not Path(data).exists():
+        return read_examples(hub_file(data, offline=offline, announce=announce))
+    return read_examples(Path(data))
 
 
 def development_task(name: str, data_dir: Path | None, *, offline: bool = False) -> STSTask:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from promptcli.backbones.dropout import quicken
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_head
 from promptcli.backbones.last_layer import compute_last_layer_at_slots
@@ -84,6 +85,7 @@ class Backbone:
 
     def set_dropout(self, probability: float) -> None:
         """Set every dropout of the model, whatever its configuration says (ALBERT's and ModernBERT's say none)."""
+        quicken(self.model)
         for module in self.model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = probability
@@ -174,6 +176,14 @@ class Backbone:
         return load_head(self._folder, self.name, self.provenance.family, self._tensor_names).to(
             self.device, self.dtype
         )
+
+    def new_head(self) -> MLMHead:
+        """Return a copy of the pre-trained MLM head, float32, to be trained.
+
+        Raises:
+            UsageError: The checkpoint has no head.
+        """
+        return copy.deepcopy(self.head).float()
 
     def new_transform(self) -> nn.Module:
         """Return a copy of the pre-trained MLM transform T, float32, to be trained.

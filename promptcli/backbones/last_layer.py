@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from promptcli.backbones.seam import SeamCall, with_prefix
+from promptcli.backbones.seam import SeamCall, attend, with_prefix
 
 
 def compute_last_layer_at_slots(model: Any) -> None:
@@ -41,14 +40,8 @@ def _at_slots(layer: Any, hidden: Tensor, mask: Tensor | None, slots: Tensor, se
     keys, values = by_heads(attention.key(hidden)), by_heads(attention.value(hidden))
     if seam is not None and seam.prefix is not None:
         keys, values, mask = with_prefix(seam.prefix[-1], keys, values, mask)
-    context = functional.scaled_dot_product_attention(
-        by_heads(attention.query(at_slot)),
-        keys,
-        values,
-        attn_mask=mask,
-        dropout_p=attention.dropout.p if layer.training else 0.0,
-        scale=attention.scaling,
-    )
+    probability = attention.dropout.p if layer.training else 0.0
+    context = attend(by_heads(attention.query(at_slot)), keys, values, mask, probability, attention.scaling)
     attended = layer.attention.output(context.transpose(1, 2).flatten(2), at_slot)
     output: Tensor = layer.output(layer.intermediate(attended), attended)
     return output

@@ -15,6 +15,8 @@ from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
+from promptcli.backbones import dropout as quick
+
 NAME = "promptcli"
 
 
@@ -73,14 +75,25 @@ def attention(
     if seam is not None and seam.prefix is not None:
         key, value, attention_mask = with_prefix(seam.prefix[layer], key, value, attention_mask)
     if seam is None or own is None:
-        output = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scale
-        )
+        output = attend(query, key, value, attention_mask, dropout, scale)
     else:
         output, logsumexp = _attend_with_logsumexp(query, key, value, attention_mask, scale)
         # a_ii = exp(q_i . k_i * scale) / sum_j exp(q_i . k_j * scale)
         seam.diagonals[layer] = (own - logsumexp).exp()
     return output.transpose(1, 2).contiguous(), None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, probability: float, scale: float) -> Tensor:
+    """Return the attention's output (n, h, t, d/h), with dropout of that probability."""
+    if not (probability and query.device.type == "cpu"):
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=probability, scale=scale
+        )
+    # with dropout the library falls back to these products, and draws its numbers one after the other
+    scores = (query * scale) @ key.transpose(-1, -2)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    return quick.dropout(scores.float().softmax(-1).to(value.dtype), probability) @ value
 
 
 def with_prefix(

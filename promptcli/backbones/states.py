@@ -10,7 +10,7 @@ class SoftTokens:
     """Learned vectors in place of some tokens' word embeddings.
 
     Attributes:
-        vectors: (m, d), or (m, e) where embeddings are narrower than the width.
+        vectors: (m, d) for all inputs, or (n, m, d) one set each; (…, e) where embeddings are narrower than the width.
         slots: (n, m) their positions.
     """
 

@@ -1,9 +1,11 @@
-"""``promptcli train`` and ``promptcli optiprompt``: a method on a backbone, into a model of your own."""
+"""`promptcli train` and `promptcli optiprompt`: a method on a backbone, into a model of your own; the entrance."""
 
 import dataclasses
+import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,218 +17,180 @@ from promptcli.commands.common import (
     open_registry,
     prepare,
 )
-from promptcli.console import note, progress, result, result_json
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.commands.heat_map import check_picture
+from promptcli.commands.train_options import SettingsOptions, Several, Training
+from promptcli.commands.train_progress import TrialProgress
+from promptcli.commands.train_report import draw, print_rows, print_settings
+from promptcli.console import note
+from promptcli.errors import UsageError
+from promptcli.methods import METHODS, find_method
 from promptcli.options import Runtime
 from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
+    from promptcli.data.examples import Examples
     from promptcli.methods.method import Method, Settings
-    from promptcli.training.loop import Look
-    from promptcli.training.run import Result
 
-_PANEL = "Settings (defaults: the method's own, see --dry-run)"
-
-
-@dataclasses.dataclass(frozen=True)
-class SettingsOptions:
-    """Changes of a method's settings."""
-
-    batch_size: Annotated[int | None, typer.Option(min=2, help="Examples a step.", rich_help_panel=_PANEL)] = None
-    learning_rate: Annotated[
-        float | None, typer.Option(min=0, help="Start of the linear decay.", rich_help_panel=_PANEL)
-    ] = None
-    epochs: Annotated[float | None, typer.Option(min=0, help="Passes over the data.", rich_help_panel=_PANEL)] = None
-    eval_steps: Annotated[int | None, typer.Option(min=1, help="Steps between two looks.", rich_help_panel=_PANEL)] = (
-        None
-    )
-    temperature: Annotated[
-        float | None, typer.Option(min=1e-4, help="Of the contrastive loss.", rich_help_panel=_PANEL)
-    ] = None
-    max_length: Annotated[
-        int | None, typer.Option(min=3, help="Longest sentence in tokens.", rich_help_panel=_PANEL)
-    ] = None
-    prefix_length: Annotated[
-        int | None, typer.Option(min=1, help="Length of a deep prefix.", rich_help_panel=_PANEL)
-    ] = None
-    dropout: Annotated[
-        float | None,
-        typer.Option(min=0, max=0.9, help="Of the backbone.", rich_help_panel=_PANEL),
-    ] = None
-    weight_decay: Annotated[float | None, typer.Option(min=0, help="AdamW's.", rich_help_panel=_PANEL)] = None
-    seed: Annotated[int | None, typer.Option(min=0, help="Of everything random.", rich_help_panel=_PANEL)] = None
-
-    def changes(self) -> dict[str, Any]:
-        """Return what was given."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """What is trained on what, and where it goes."""
-
-    data: Annotated[
-        str | None,
-        typer.Option(help="Sentences, pairs or triplets (sent0, sent1, hard_neg): a file, or demo. Default: demo."),
-    ] = None
-    on: Annotated[str | None, typer.Option("--on", help="Development task. Default: demo:dev, or STS-B:dev.")] = None
-    data_dir: Annotated[Path | None, typer.Option(help="SentEval folder of the development task.")] = None
-    backbone: Annotated[str | None, typer.Option(help="Pre-trained model. Default: mini.")] = None
-    name: Annotated[str | None, typer.Option(help="Name of the registry entry. Default: the method's.")] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace an entry of that name.")] = False
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run of that name.")] = False
-    paper: Annotated[bool, typer.Option("--paper", help="The published settings, backbone and data.")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False
-    json_output: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False
+_TRIPLETS = "nli_for_simcse"
 
 
 def train(
-    method: Annotated[str, typer.Option("--method", help="promptbert, dcpcse, optiprompt, scpcse, simcse.")],
+    method: Annotated[str, typer.Option("--method", help=f"{', '.join(METHODS)}.")],
     *,
     training: Training,
     settings: SettingsOptions,
+    several: Several,
     runtime: Runtime,
 ) -> None:
     """Train a sentence encoder; the numbers that are best on the development pairs become a model of your own."""
-    _train(method, training, settings, runtime)
+    _train(method, training, settings, several, runtime)
 
 
-def optiprompt(*, training: Training, settings: SettingsOptions, runtime: Runtime) -> None:
+def optiprompt(*, training: Training, settings: SettingsOptions, several: Several, runtime: Runtime) -> None:
     """Learn a template's words as vectors, backbone frozen (PromptBERT 4.2): `train --method optiprompt`."""
-    _train("optiprompt", training, settings, runtime)
+    _train("optiprompt", training, settings, several, runtime)
 
 
-def _train(name: str, training: Training, changes: SettingsOptions, runtime: Runtime) -> None:
-    from promptcli.methods import find_method
+@dataclass(frozen=True)
+class _Chosen:
+    """What a call means, before anything is read.
 
-    method = find_method(name, supervised=False)
-    data = training.data or (PAPER.corpus if training.paper else BARE.corpus)
+    Attributes:
+        name: Of the method.
+        data: File or name of the examples.
+        on: Development task.
+        data_dir: SentEval folder.
+        backbone: Name.
+        entry: Of the registry.
+    """
+
+    name: str
+    data: str
+    on: str
+    data_dir: Path | None
+    backbone: str
+    entry: str
+
+
+def _train(name: str, training: Training, changes: SettingsOptions, several: Several, runtime: Runtime) -> None:
+    find_method(name, supervised=training.supervised)
+    paper_data = _TRIPLETS if training.supervised else PAPER.corpus
     data_dir = data_folder(training.data_dir)
-    on = training.on or default_development(data_dir, paper=training.paper)
-    backbone = training.backbone or default_backbone(paper=training.paper)
+    chosen = _Chosen(
+        name,
+        training.data or (paper_data if training.paper else BARE.corpus),
+        training.on or default_development(data_dir, paper=training.paper),
+        data_dir,
+        training.backbone or default_backbone(paper=training.paper),
+        training.name or name,
+    )
     if training.dry_run:
-        _dry_run(name, method, backbone, data, on, training, changes)
+        method = find_method(name, supervised=training.supervised)
+        loaded = None if chosen.backbone in method.paper else open_backbone(chosen.backbone, runtime, dtype="float32")
+        settings = _settings(method, chosen.backbone, loaded, training, changes)
+        family = loaded.provenance.family if loaded else ("roberta" if "roberta" in chosen.backbone else "bert")
+        print_settings(method, settings, chosen.backbone, family, chosen.data, chosen.on, as_json=training.json_output)
         return
-    _settings(method, backbone, training, changes)  # what is not published is said before anything is read
-    if data == PAPER.corpus and not Path(data).exists():
-        raise NotFoundError(
-            f"the papers' text {data} is not here; take {data}.txt of the hub's princeton-nlp/datasets-for-simcse and"
-            " give it by --data FILE"
-        )
+    _check(find_method(name, supervised=training.supervised), chosen.backbone, training)
+    if training.plot is not None:
+        check_picture(training.plot, force=training.force)
+    _run(chosen, training, changes, several, runtime)
+
+
+def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several: Several, runtime: Runtime) -> None:
     prepare(runtime)
     from promptcli.backbones.devices import choose_device, choose_dtype
-    from promptcli.data.demo import SENTENCES
-    from promptcli.data.examples import read_examples
-    from promptcli.data.sts import DEMO
-    from promptcli.sources import development_task
-    from promptcli.training.loop import steps_of
-    from promptcli.training.run import Run, execute, prepare_folder
+    from promptcli.registry import home
+    from promptcli.sources import development_task, training_examples
+    from promptcli.training.processes import start_processes
+    from promptcli.training.run import Run
+    from promptcli.training.trials import plan_trials, run_trials
 
-    examples = read_examples(SENTENCES if data == DEMO else Path(data))
-    method = find_method(name, supervised=examples.supervised)
-    settings = _settings(method, backbone, training, changes)
-    development = development_task(on, data_dir, offline=runtime.offline)
-    tests = tuple(
-        development_task(task, data_dir, offline=runtime.offline) for task in [on.removesuffix(":dev")] if task != on
-    )
     registry = open_registry()
-    entry_name = training.name or name
-    registry.check_free(entry_name, force=training.force)
-    if not training.data and not training.paper:
-        note(
-            f"assumed: {backbone}, {len(examples):,} demo sentences, chosen by {on}; the papers' setting: --paper",
-            quiet=runtime.quiet,
+    registry.check_free(chosen.entry, force=training.force or training.resume)
+
+    def announce(message: str) -> None:
+        note(message, quiet=runtime.quiet)
+
+    examples = training_examples(chosen.data, offline=runtime.offline, announce=announce)
+    if training.supervised and not examples.supervised:
+        raise UsageError(
+            f"--supervised needs pairs or triplets, columns sent0, sent1 and perhaps hard_neg; {chosen.data} has"
+            " sentences only"
         )
+    method = find_method(chosen.name, supervised=examples.supervised)
+    _check(method, chosen.backbone, training)
+    development = development_task(chosen.on, chosen.data_dir, offline=runtime.offline)
+    tests = tuple(
+        development_task(task, chosen.data_dir, offline=runtime.offline)
+        for task in training.test or [chosen.on.removesuffix(":dev")]
+        if task != chosen.on
+    )
     device = choose_device(runtime.device)
-    loaded = open_backbone(backbone, runtime, dtype="float32")
-    run = Run(method, settings, examples, data, development, tests)
-    steps = steps_of(settings, len(examples))
-    folder = registry.run_folder(entry_name)
-    prepare_folder(folder, run.identity(loaded), resume=training.resume)
     halves = "bfloat16" in str(choose_dtype(runtime.dtype, device))
-    with progress(f"train {name}", steps, quiet=runtime.quiet) as advance:
+    processes = start_processes(device, halves=halves, trackers=training.report_to or [], folder=home(os.environ))
+    runtime = dataclasses.replace(runtime, quiet=runtime.quiet or not processes.is_main, device=processes.device)
 
-        def told(look: "Look") -> None:
-            loss = "" if look.loss is None else f"  loss {look.loss:.4f}"
-            mark = " *" if look.best else ""
-            note(f"step {look.step}/{steps}{loss}  {on} {look.value:.2f}{mark}", quiet=runtime.quiet)
+    def load() -> "Backbone":
+        return open_backbone(chosen.backbone, runtime, dtype="float32")
 
-        def report(step: int, loss: float) -> None:
-            advance(1)
-            advance.describe(f"loss {loss:.4f}")
-
-        made = execute(
+    settings = _settings(method, chosen.backbone, load(), training, changes)
+    if training.report_to:
+        processes.accelerator.init_trackers(chosen.entry, config=dataclasses.asdict(settings))
+    trials = plan_trials(several.swept(method), range(several.seeds) if several.seeds else [settings.seed])
+    _say(chosen, training, examples, runtime)
+    folder = registry.run_folder(chosen.entry)
+    run = Run(method, settings, examples, chosen.data, development, tests)
+    with TrialProgress(run, len(trials), quiet=runtime.quiet) as telling:
+        rows = run_trials(
             run,
-            loaded,
-            name=entry_name,
+            trials,
+            load,
+            name=chosen.entry,
             folder=folder,
-            precision="bf16" if halves else "no",
-            report=report,
-            look=told,
+            resume=training.resume,
+            processes=processes,
+            save=lambda entry: registry.save(entry, force=True),
+            begin=telling.begin,
         )
-    registry.save(made.entry, force=training.force)
+    processes.accelerator.end_training()
+    if not processes.is_main:
+        return
+    card = registry.card(chosen.entry)
     shutil.rmtree(folder)
-    _print(made, entry_name, as_json=training.json_output, quiet=runtime.quiet)
+    print_rows(rows, chosen.entry, as_json=training.json_output, quiet=runtime.quiet)
+    if training.plot is not None:
+        draw(training.plot, rows, card.provenance["trained"]["curve"], f"{chosen.name} on {chosen.backbone}", chosen.on)
+        note(f"drawn to {training.plot}", quiet=runtime.quiet)
 
 
-def _settings(method: "Method", backbone: str, training: Training, changes: SettingsOptions) -> "Settings":
+def _check(method: "Method", backbone: str, training: Training) -> None:
     if training.paper and backbone not in method.paper:
         raise UsageError(
             f"--paper: no settings of {method.name} are published for backbone {backbone!r}; there are for:"
             f" {', '.join(method.paper)}"
         )
-    base = method.paper[backbone] if training.paper else method.settings
-    return base.replace(**changes.changes())
 
 
-def _dry_run(
-    name: str, method: "Method", backbone: str, data: str, on: str, training: Training, changes: SettingsOptions
-) -> None:
-    settings = _settings(method, backbone, training, changes)
-    variant = method.variant("roberta" if "roberta" in backbone else "bert")
-    shown = {
-        "method": name,
-        "source": method.source,
-        "backbone": backbone,
-        "data": data,
-        "chosen_by": on,
-        "views": [view.format(p=settings.prefix_length) for view in variant.views],
-        "pooling": method.pooling,
-        "learns": [*method.learns, "head"],
-        "head": variant.head,
-        "denoised": method.denoised,
-        **dataclasses.asdict(settings),
-    }
-    if training.json_output:
-        result_json(shown)
-        return
-    for key, value in shown.items():
-        result(f"{key.replace('_', '-')} = {' | '.join(value) if isinstance(value, list) else value}")
+def _settings(
+    method: "Method", backbone: str, loaded: "Backbone | None", training: Training, changes: SettingsOptions
+) -> "Settings":
+    """Return the settings in force; ``loaded`` may be None where the backbone's are published."""
+    _check(method, backbone, training)
+    base = method.published(backbone) if training.paper else method.settings(backbone, loaded.width if loaded else 0)
+    return base.replace(**changes.changes(method))
 
 
-def _print(made: "Result", name: str, *, as_json: bool, quiet: bool) -> None:
-    rows = [
-        {"task": after.column, "untrained": round(before.value, 2), "trained": round(after.value, 2)}
-        for before, after in zip(made.untrained, made.scores, strict=True)
-    ]
-    if as_json:
-        trained = made.trained
-        result_json(
-            {
-                "model": name,
-                "steps": trained.steps,
-                "best_step": trained.best.step,
-                "seconds": round(trained.seconds, 1),
-                "better": made.better,
-                "scores": rows,
-            }
-        )
-    else:
-        for row in rows:
-            result(f"{row['task']}\tuntrained {row['untrained']:.2f}\ttrained {row['trained']:.2f}")
-    if not made.better:
+def _say(chosen: _Chosen, training: Training, examples: "Examples", runtime: Runtime) -> None:
+    """Say what was assumed and what was found in the data."""
+    if not training.data and not training.paper:
         note(
-            "training made it no better than the untrained encoder on the development pairs; try other settings",
-            quiet=quiet,
+            f"assumed: {chosen.backbone}, {len(examples):,} demo sentences, chosen by {chosen.on}; the papers' setting:"
+            " --paper",
+            quiet=runtime.quiet,
         )
-    note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}", quiet=quiet)
+    if examples.blank:
+        note(f"{chosen.data}: {examples.blank:,} rows with a blank sentence left out", quiet=runtime.quiet)
+    if examples.repeated:
+        note(f"{chosen.data}: {examples.repeated:,} rows repeat one before them; they stay", quiet=runtime.quiet)

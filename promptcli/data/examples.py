@@ -18,10 +18,12 @@ class Examples:
     Attributes:
         columns: One list of n texts per column: 1 (sentences), 2 (pairs) or 3 (pairs and hard negatives).
         sha256: Of the file.
+        blank: Rows that were left out, a sentence of theirs being blank.
     """
 
     columns: tuple[list[str], ...]
     sha256: str
+    blank: int = 0
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -30,6 +32,11 @@ class Examples:
     def supervised(self) -> bool:
         """Whether an example is more than a sentence."""
         return len(self.columns) > 1
+
+    @property
+    def repeated(self) -> int:
+        """Rows that say the same as one before them."""
+        return len(self) - len(set(zip(*self.columns, strict=True)))
 
 
 def read_examples(path: Path) -> Examples:
@@ -58,4 +65,4 @@ def read_examples(path: Path) -> Examples:
     rows = [row for row in zip(*columns, strict=True) if all(text.strip() for text in row)]
     if not rows:
         raise UsageError(f"{path} has no sentence to train on")
-    return Examples(tuple(list(column) for column in zip(*rows, strict=True)), digest)
+    return Examples(tuple(list(column) for column in zip(*rows, strict=True)), digest, len(columns[0]) - len(rows))

@@ -10,12 +10,14 @@ UNSUPERVISED = Method(
     pooling="last/cls",
     learns=("prompt",),
     variants=_PREFIX,
-    settings=Settings(batch_size=128, learning_rate=3e-3, eval_steps=25),
+    reads=("prefix_length", "mlm_weight", "mlm_head"),
+    mlm_decay=0.95,
+    small=Settings(batch_size=128, learning_rate=3e-2, epochs=3, eval_steps=25, prefix_length=4),
     paper={
         "bert-base-uncased": Settings(batch_size=256, learning_rate=3e-2, prefix_length=16),
         "bert-large-uncased": Settings(batch_size=256, learning_rate=3e-2, prefix_length=10),
-        "roberta-base": Settings(batch_size=64, learning_rate=3e-2, prefix_length=14),
-        "roberta-large": Settings(batch_size=64, learning_rate=1e-2, prefix_length=10),
+        "roberta-base": Settings(batch_size=64, learning_rate=3e-2, prefix_length=14, mlm_weight=0.1),
+        "roberta-large": Settings(batch_size=64, learning_rate=1e-2, prefix_length=10, mlm_weight=0.1),
     },
 )
 
@@ -26,7 +28,9 @@ SUPERVISED = Method(
     learns=("prompt",),
     variants=_PREFIX,
     keeps_head=True,
-    settings=Settings(batch_size=128, learning_rate=3e-3, eval_steps=25, prefix_length=12),
+    reads=("prefix_length", "mlm_weight", "mlm_head"),
+    mlm_decay=0.95,
+    small=Settings(batch_size=128, learning_rate=3e-3, eval_steps=25, prefix_length=12),
     paper={
         "bert-base-uncased": Settings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
         "bert-large-uncased": Settings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),

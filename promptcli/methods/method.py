@@ -2,10 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from promptcli.recipe import SLOT, Recipe
+
+#: The backbone whose published settings hold for all that have none of their own.
+_BASE = "bert-base-uncased"
+#: Below this width the published learning rates, found on 768 and 1024, are too low or too high (docs/log.md).
+_SMALL = 512
 
 
 @dataclass(frozen=True)
@@ -19,26 +24,60 @@ class Settings:
         eval_steps: Steps between two looks at the development set.
         temperature: tau of the contrastive loss.
         max_length: Longest sentence in tokens; whether [CLS] and [SEP] count is the method's.
-        prefix_length: p of a deep prefix.
         dropout: Of the backbone while training: it makes the second view.
         weight_decay: AdamW's.
         seed: Of everything random.
+        mask_duplicates: Equal sentences of a batch are no negatives of one another (the papers: they are).
+        chunk_tokens: Padded tokens of one forward pass; a step's rows go through in groups of like length.
+        gradient_caching: Only one group's activations are held at a time; the others are computed again.
+        prefix_length: p of a deep prefix.
+        mlm_weight: lambda at the start, the weight of a masked-LM loss beside the contrastive one; 0 for none.
+        mlm_head: ``trained`` along, as DCPCSE's code does, or ``frozen``, as its paper says.
+        two_templates: The second view has a template of its own (PromptBERT, table 8).
+        denoising: Template denoising while training (PromptBERT, table 8).
+        bias_positions: ``paper``: as in the input; ``code``: counted from 0, off by 2 for RoBERTa.
+        slots: Where learned vectors stand: by ``position``, or, as OptiPrompt's code does, by ``lookup`` of the
+            template's words in the whole input, the last occurrence.
+        selection: Development score: ``test``: as at test; ``code``: denoised and without the period rule.
     """
 
-    batch_size: int = field(default=64, metadata={"help": "Examples a step."})
-    learning_rate: float = field(default=3e-5, metadata={"help": "Learning rate, decaying linearly to 0."})
-    epochs: float = field(default=1.0, metadata={"help": "Passes over the data."})
-    eval_steps: int = field(default=125, metadata={"help": "Steps between two looks at the development set."})
-    temperature: float = field(default=0.05, metadata={"help": "Temperature of the contrastive loss."})
-    max_length: int = field(default=32, metadata={"help": "Longest sentence in tokens."})
-    prefix_length: int = field(default=16, metadata={"help": "Length of a deep prefix."})
-    dropout: float = field(default=0.1, metadata={"help": "Dropout of the backbone: it makes the second view."})
-    weight_decay: float = field(default=0.0, metadata={"help": "Weight decay of AdamW."})
-    seed: int = field(default=42, metadata={"help": "Of everything random."})
+    batch_size: int = 64
+    learning_rate: float = 3e-5
+    epochs: float = 1.0
+    eval_steps: int = 125
+    temperature: float = 0.05
+    max_length: int = 32
+    dropout: float = 0.1
+    weight_decay: float = 0.0
+    seed: int = 42
+    mask_duplicates: bool = True
+    chunk_tokens: int = 8192
+    gradient_caching: bool = False
+    prefix_length: int = 16
+    mlm_weight: float = 0.0
+    mlm_head: str = "trained"
+    two_templates: bool = True
+    denoising: bool = True
+    bias_positions: str = "paper"
+    slots: str = "position"
+    selection: str = "test"
 
     def replace(self, **changes: Any) -> "Settings":
         """Return a copy with ``changes``."""
         return dataclasses.replace(self, **changes)
+
+
+#: Settings with a closed list of values.
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "mlm_head": ("trained", "frozen"),
+    "bias_positions": ("paper", "code"),
+    "slots": ("position", "lookup"),
+    "selection": ("test", "code"),
+}
+#: Settings that some methods do not read.
+OWN = ("prefix_length", "mlm_weight", "mlm_head", "two_templates", "denoising", *list(VALUES)[1:])
+#: What the published figures were made with, where the papers and their code, or we, would do otherwise.
+_PUBLISHED = {"mask_duplicates": False, "bias_positions": "code", "slots": "lookup", "selection": "code"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +85,8 @@ class Variant:
     """What a method does for one kind of backbones.
 
     Attributes:
-        views: Prompts of the two views; the first is also the test's. ``{p}`` is the prefix length.
+        views: Prompts of the two views; the first is also the test's. ``{p}`` is the prefix length, ``{lookup}`` how
+            learned vectors find their places.
         head: Projection while training (``tanh``, ``mlm``).
         denoise_at_test: Where the kept head's encoder takes h - h_hat; ``none`` where it does not.
     """
@@ -54,6 +94,12 @@ class Variant:
     views: tuple[str, str] = (SLOT, SLOT)
     head: str = "tanh"
     denoise_at_test: str = "none"
+
+    def prompts(self, settings: Settings) -> tuple[str, str]:
+        """Return the two views' prompts as a recipe writes them."""
+        values = {"p": settings.prefix_length, "lookup": "-lookup" if settings.slots == "lookup" else ""}
+        first, second = (view.format(**values) for view in self.views)
+        return first, second if settings.two_templates else first
 
 
 @dataclass(frozen=True)
@@ -66,11 +112,12 @@ class Method:
         pooling: Of the sentence vector.
         learns: ``backbone``, ``prompt``; the head always learns.
         variants: By family of backbones; ``*`` for those not named.
+        small: Settings for narrow backbones such as ``mini``, found on development pairs.
+        paper: By backbone, the published settings.
+        reads: Which of ``OWN`` it reads.
         keeps_head: The head stays at test time (supervised runs).
-        denoised: Template denoising while training.
         counts_specials: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only.
-        settings: In force where the backbone is not a published one.
-        paper: By backbone, the published settings that differ from METHODS' shared ones.
+        mlm_decay: lambda's factor every 100 steps.
     """
 
     name: str
@@ -78,11 +125,31 @@ class Method:
     pooling: str
     learns: tuple[str, ...]
     variants: Mapping[str, Variant]
-    settings: Settings
+    small: Settings
     paper: Mapping[str, Settings]
+    reads: tuple[str, ...] = ()
     keeps_head: bool = False
-    denoised: bool = False
     counts_specials: bool = True
+    mlm_decay: float = 1.0
+
+    def settings(self, backbone: str, width: int) -> Settings:
+        """Return the settings in force for a backbone of that width: its published ones, a small one's, or the base's.
+
+        Where a paper and its code differ they follow the intention (METHODS of the two papers: template positions).
+        """
+        if backbone in self.paper:
+            return self.paper[backbone]
+        return self.small if width < _SMALL else self.paper[_BASE]
+
+    def published(self, backbone: str) -> Settings:
+        """Return the published settings of a backbone, with the choices that made the printed figures."""
+        choices = {name: value for name, value in _PUBLISHED.items() if name not in OWN or name in self.reads}
+        return self.paper[backbone].replace(**choices)
+
+    @property
+    def denoised(self) -> bool:
+        """Whether template denoising belongs to the method."""
+        return "denoising" in self.reads
 
     def variant(self, family: str) -> Variant:
         """Return what holds for a family of backbones."""
@@ -91,16 +158,26 @@ class Method:
     def recipe(self, backbone: str, family: str, settings: Settings) -> Recipe:
         """Return the recipe that the trained encoder is used by."""
         variant = self.variant(family)
+        denoise = variant.denoise_at_test if self.keeps_head and settings.denoising else "none"
+        if denoise != "none" and settings.bias_positions == "code":
+            denoise += ":code"
         return Recipe(
             backbone=backbone,
-            prompt=variant.views[0].format(p=settings.prefix_length),
+            prompt=variant.prompts(settings)[0],
             pooling=self.pooling,
             transforms=(f"projection:{variant.head}",) if self.keeps_head else (),
-            denoise=variant.denoise_at_test if self.keeps_head else "none",
+            denoise=denoise,
         )
+
+    def selecting(self, recipe: Recipe, settings: Settings) -> Recipe:
+        """Return the recipe that the development score is taken by (``selection``)."""
+        if settings.selection == "test":
+            return recipe
+        denoise = "hidden" if self.denoised and recipe.denoise == "none" else recipe.denoise
+        return recipe.replace(denoise=denoise, period=False)
 
     def baseline(self, backbone: str, family: str) -> Recipe:
         """Return the untrained encoder that a run is measured against: the same without anything learned."""
-        prompt = self.variant(family).views[0].removeprefix("soft-template:")
+        prompt = self.variant(family).prompts(Settings())[0].removeprefix("soft-template:")
         words = SLOT if prompt.startswith("deep-prefix:") else prompt
         return Recipe(backbone=backbone, prompt=words, pooling=self.pooling)

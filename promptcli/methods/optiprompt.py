@@ -2,10 +2,10 @@
 
 from promptcli.methods.method import Method, Settings, Variant
 
-_TEMPLATE = 'soft-template:This sentence : "[X]" means [MASK] .'
+_TEMPLATE = 'soft-template{lookup}:This sentence : "[X]" means [MASK] .'
 
 
-def _soft(name: str, source: str, head: str, paper: Settings) -> Method:
+def _soft(name: str, source: str, head: str, paper: Settings, reads: tuple[str, ...]) -> Method:
     return Method(
         name=name,
         source=source,
@@ -13,7 +13,8 @@ def _soft(name: str, source: str, head: str, paper: Settings) -> Method:
         learns=("prompt",),
         variants={"*": Variant((_TEMPLATE, _TEMPLATE), head=head)},
         counts_specials=False,
-        settings=Settings(batch_size=128, learning_rate=3e-3, eval_steps=25),
+        reads=reads,
+        small=Settings(batch_size=128, learning_rate=1e-3, eval_steps=25),
         paper={"bert-base-uncased": paper},
     )
 
@@ -23,10 +24,12 @@ OPTIPROMPT = _soft(
     "PromptBERT 4.2: soft template and MLM transform, backbone frozen",
     "mlm",
     Settings(batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000),
+    ("slots", "selection"),
 )
 SCPCSE = _soft(
     "scpcse",
     "DCPCSE's ablation: input vectors only, backbone frozen",
     "tanh",
     Settings(batch_size=256, learning_rate=1e-3, epochs=5),
+    (),
 )

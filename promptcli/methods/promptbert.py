@@ -13,9 +13,9 @@ UNSUPERVISED = Method(
     pooling="last/mask",
     learns=("backbone",),
     variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
-    denoised=True,
     counts_specials=False,
-    settings=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    reads=("two_templates", "denoising", "bias_positions", "selection"),
+    small=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper={
         "bert-base-uncased": Settings(batch_size=256, learning_rate=1e-5),
         "roberta-base": Settings(batch_size=256, learning_rate=1e-5),
@@ -32,9 +32,9 @@ SUPERVISED = Method(
         **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoise_at_test="hidden")),
     },
     keeps_head=True,
-    denoised=True,
     counts_specials=False,
-    settings=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    reads=("denoising", "bias_positions", "selection"),
+    small=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper={
         "bert-base-uncased": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
         "roberta-base": Settings(batch_size=512, learning_rate=5e-5, epochs=3),

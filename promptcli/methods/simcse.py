@@ -10,7 +10,8 @@ UNSUPERVISED = Method(
     pooling="last/cls",
     learns=("backbone",),
     variants=_ANY,
-    settings=Settings(batch_size=128, learning_rate=2e-5, eval_steps=25),
+    reads=("mlm_weight", "mlm_head"),
+    small=Settings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={
         "bert-base-uncased": Settings(batch_size=64, learning_rate=3e-5),
         "bert-large-uncased": Settings(batch_size=64, learning_rate=1e-5),
@@ -26,7 +27,8 @@ SUPERVISED = Method(
     learns=("backbone",),
     variants=_ANY,
     keeps_head=True,
-    settings=Settings(batch_size=128, learning_rate=5e-5, epochs=1, eval_steps=25),
+    reads=("mlm_weight", "mlm_head"),
+    small=Settings(batch_size=128, learning_rate=5e-5, epochs=1, eval_steps=25),
     paper={
         "bert-base-uncased": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
         "roberta-base": Settings(batch_size=512, learning_rate=5e-5, epochs=3),

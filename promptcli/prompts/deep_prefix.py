@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.dropout import dropout
 from promptcli.backbones.states import Batch
 from promptcli.errors import UsageError
 
@@ -62,7 +62,7 @@ class DeepPrefix:
         if not self.dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.numbers))
         rows = self.numbers.unsqueeze(1).expand(-1, batch.ids.size(0), -1, -1, -1, -1)  # (L, n, 2, h, p, d/h)
-        dropped = functional.dropout(rows, self.dropout)
+        dropped = dropout(rows, self.dropout)
         return replace(batch, prefix=tuple((layer[:, 0], layer[:, 1]) for layer in dropped))
 
     def tensors(self) -> dict[str, Tensor]:

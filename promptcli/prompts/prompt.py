@@ -66,10 +66,17 @@ def _soft_template(argument: str, backbone: Backbone, tensors: Mapping[str, Tens
     return Prompt(f"soft-template:{template.text}", template, SoftTemplate.of(template, backbone, tensors))
 
 
+def _looked_up(argument: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
+    template = Template(template_text(argument), backbone.tokens)
+    learned = SoftTemplate.of(template, backbone, tensors, lookup=True)
+    return Prompt(f"soft-template-lookup:{template.text}", template, learned)
+
+
 #: Prompts that are learned, by the name before the colon; anything else is a template of words.
 PROMPTS: dict[str, Callable[[str, Backbone, Mapping[str, Tensor]], Prompt]] = {
     "deep-prefix": _deep_prefix,
     "soft-template": _soft_template,
+    "soft-template-lookup": _looked_up,
 }
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import platform
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,18 @@ from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask
-from promptcli.encoder import build_encoder
+from promptcli.encoder import Encoder, build_encoder
 from promptcli.entries import Entry
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluate
 from promptcli.files import write_text
 from promptcli.methods.method import Method, Settings
+from promptcli.prompts.soft_template import SoftTemplate, nearest_words, soft_words
 from promptcli.registry import portable
 from promptcli.scores import Label, Score
 from promptcli.training.learner import Learner
-from promptcli.training.loop import Look, Trained, train
+from promptcli.training.loop import Told, Trained, train
+from promptcli.training.processes import Processes
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,14 @@ class Result:
         trained: The run.
         untrained: Scores of the same recipe without anything learned, development set first.
         scores: Of the trained encoder, on the same tasks.
+        nearest_words: Of a soft template: each word and the five tokens nearest to its learned vector.
     """
 
     entry: Entry
     trained: Trained
     untrained: list[Score]
     scores: list[Score]
-
-    @property
-    def better(self) -> bool:
-        """Whether training helped on the development set."""
-        return self.scores[0].value > self.untrained[0].value
+    nearest_words: list[dict[str, Any]]
 
 
 def prepare_folder(folder: Path, identity: dict[str, Any], *, resume: bool) -> None:
@@ -109,9 +107,8 @@ def execute(
     *,
     name: str,
     folder: Path,
-    precision: str = "no",
-    report: Callable[[int, float], None] = lambda step, loss: None,
-    look: Callable[[Look], None] = lambda look: None,
+    processes: Processes,
+    told: Told = Told(),  # noqa: B008
 ) -> Result:
     """Train, and score the result beside the untrained encoder.
 
@@ -120,9 +117,8 @@ def execute(
         backbone: Float32; changed where the method tunes it.
         name: Of the entry.
         folder: Of the run, prepared.
-        precision: Of the products: ``no`` (float32) or ``bf16``.
-        report: Told each step's number and loss.
-        look: Told each look at the development set.
+        processes: Who takes part, and in which precision.
+        told: Listens.
 
     Raises:
         UsageError: Too few examples, or parts that do not fit together.
@@ -133,13 +129,12 @@ def execute(
     plain = build_encoder(run.method.baseline(backbone.name, family), backbone=backbone)
     untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
     learner = Learner(run.method, run.settings, backbone)
-    trained = train(
-        learner, run.examples, run.development, folder=folder, precision=precision, report=report, look=look
-    )
+    trained = train(learner, run.examples, run.development, folder=folder, processes=processes, told=told)
     learner.load(trained.tensors)
     learner.eval()
     encoder = learner.encoder()
     scores = evaluate([encoder], tasks, labels=[Label(name, run.method.name)])
+    words = _nearest_words(encoder)
     provenance = {
         **backbone.provenance.to_dict(),
         "width": encoder.width,
@@ -151,12 +146,24 @@ def execute(
             "steps": trained.steps,
             "best_step": trained.best.step,
             "seconds": round(trained.seconds, 1),
-            "precision": precision,
+            "precision": "bfloat16" if processes.halves else "float32",
+            "processes": processes.number,
             "curve": [dataclasses.asdict(look) for look in trained.looks],
             "untrained": [score.to_dict() for score in untrained],
+            "nearest_words": words,
             "versions": {"promptcli": __version__, "torch": torch.__version__, "python": platform.python_version()},
         },
     }
     recipe = portable(run.method.recipe(backbone.name, family, run.settings))
     entry = Entry(name, recipe, trained.tensors, provenance, [score.to_dict() for score in scores])
-    return Result(entry, trained, untrained, scores)
+    return Result(entry, trained, untrained, scores, words)
+
+
+def _nearest_words(encoder: Encoder) -> list[dict[str, Any]]:
+    """Return, for each learned vector of a soft template, its word and the five nearest ones; else nothing."""
+    if not isinstance(encoder.prompt.learned, SoftTemplate):
+        return []
+    backbone = encoder.backbone
+    starts = (backbone.tokens.text(token) for token in soft_words(encoder.template, backbone))
+    nearest = nearest_words(encoder.prompt.learned.numbers, backbone, 5)
+    return [{"word": word, "nearest": found} for word, found in zip(starts, nearest, strict=True)]

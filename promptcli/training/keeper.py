@@ -1,0 +1,126 @@
+"""Looks at the development set, and what is kept on the disk while a run lasts: state, best numbers, log."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn, optim
+
+from promptcli.checkpoint import Position, load_state, save_state, truncate_log
+from promptcli.data.sts import STSTask
+from promptcli.evaluation import spearman_on
+from promptcli.files import atomic_path
+from promptcli.training.learner import Learner
+from promptcli.training.processes import Processes
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at the development set.
+
+    Attributes:
+        step: Steps done.
+        loss: Mean training loss since the last look; None at the start.
+        value: Spearman x 100 on the development set.
+        best: Whether it is the best so far.
+        seconds: Time spent in steps.
+        rate: Examples per second since the last look.
+        noise: Whether the value is within two standard errors of 0: the vectors say nothing any more.
+    """
+
+    step: int
+    loss: float | None
+    value: float
+    best: bool
+    seconds: float
+    rate: float | None
+    noise: bool
+
+
+class Keeper:
+    """Looks, and keeps state, best numbers and log; only the main process writes.
+
+    Attributes:
+        looks: All looks of the run, in order; the first is the start.
+    """
+
+    def __init__(
+        self, folder: Path, learner: Learner, task: STSTask, processes: Processes, told: Callable[[Look], None]
+    ) -> None:
+        self._state, self._best, self._log = (
+            folder / name for name in ("state.safetensors", "best.safetensors", "log.jsonl")
+        )
+        self._learner, self._task, self._told = learner, task, told
+        self._processes = processes
+        self.looks: list[Look] = []
+        self._clear(0.0)
+
+    def _clear(self, seconds: float) -> None:
+        self._losses: list[float] = []
+        self._samples = 0
+        self._since = seconds
+
+    def resume(self, trainable: dict[str, nn.Parameter], optimizer: optim.Optimizer) -> Position:
+        """Return how far the run is; a fresh one begins with a look at the start."""
+        begun = self._state.is_file()
+        self._processes.wait()  # before the main process writes anything
+        if not begun:
+            if self._processes.is_main:
+                self._log.unlink(missing_ok=True)
+            self.look(Position())
+            return Position()
+        position = load_state(self._state, trainable, optimizer)
+        if self._processes.is_main:
+            truncate_log(self._log, position.step)
+        self._processes.wait()
+        self.looks = [Look(**json.loads(line)) for line in self._log.read_text(encoding="utf-8").splitlines()]
+        self._clear(position.seconds)
+        return position
+
+    def add(self, loss: float, samples: int) -> None:
+        """Count a step."""
+        self._losses.append(loss)
+        self._samples += samples
+
+    def look(self, position: Position) -> None:
+        """Score the learner; keep its numbers where they are the best so far (strictly: ties keep the earlier)."""
+        self._learner.eval()
+        value = spearman_on(self._learner.encoder(selecting=True), self._task)
+        if not math.isfinite(value):
+            value = 0.0  # equal vectors for all sentences rank nothing
+        best = all(value > look.value for look in self.looks)
+        if best and self._processes.is_main:
+            with atomic_path(self._best) as temporary:
+                tensors = self._learner.tensors()
+                save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+        elapsed = position.seconds - self._since
+        made = Look(
+            step=position.step,
+            loss=float(np.mean(self._losses)) if self._losses else None,
+            value=value,
+            best=best,
+            seconds=position.seconds,
+            rate=self._samples / elapsed if elapsed > 0 else None,
+            noise=abs(value) / 100 < 2 / math.sqrt(len(self._task.pairs())),
+        )
+        self.looks.append(made)
+        if self._processes.is_main:
+            with self._log.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(dataclasses.asdict(made)) + "\n")
+        self._clear(position.seconds)
+        self._told(made)
+
+    def save(self, trainable: dict[str, nn.Parameter], optimizer: optim.Optimizer, position: Position) -> None:
+        """Keep the whole state."""
+        if self._processes.is_main:
+            save_state(self._state, trainable, optimizer, position)
+
+    def best(self) -> dict[str, Tensor]:
+        """Return the best numbers."""
+        self._processes.wait()
+        return load_file(self._best)

@@ -1,0 +1,183 @@
+"""Several runs of one method: every combination of a sweep, every seed; the best by the development set is kept."""
+
+import dataclasses
+import itertools
+import json
+import shutil
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.entries import Entry
+from promptcli.files import write_text
+from promptcli.training.loop import Told
+from promptcli.training.processes import Processes
+from promptcli.training.run import Result, Run, execute, prepare_folder
+
+_FILE = "trials.jsonl"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run among several.
+
+    Attributes:
+        changes: What differs from the others, the seed apart.
+        seed: Of everything random.
+    """
+
+    changes: dict[str, Any]
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """A name for its folder."""
+        return "-".join([*(f"{name}={value}" for name, value in self.changes.items()), f"seed={self.seed}"])
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of a trial.
+
+    Attributes:
+        changes: As in the trial.
+        seed: As in the trial.
+        steps: Steps done.
+        best_step: Step whose numbers were kept.
+        seconds: Time spent in steps.
+        untrained: Spearman x 100 by task, the development set first, of the recipe without anything learned.
+        values: The same, trained.
+        nearest_words: Of a soft template, its words and the tokens nearest to the learned vectors.
+    """
+
+    changes: dict[str, Any]
+    seed: int
+    steps: int
+    best_step: int
+    seconds: float
+    untrained: dict[str, float]
+    values: dict[str, float]
+    nearest_words: list[dict[str, Any]]
+
+    @property
+    def chosen_by(self) -> float:
+        """The figure on the development set."""
+        return next(iter(self.values.values()))
+
+    @property
+    def better(self) -> bool:
+        """Whether training helped on the development set."""
+        return self.chosen_by > next(iter(self.untrained.values()))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One combination over its seeds, for one task: mean, standard deviation (n - 1; 0 for one), least, largest."""
+
+    changes: dict[str, Any]
+    task: str
+    seeds: int
+    mean: float
+    std: float
+    least: float
+    largest: float
+
+
+def plan_trials(sweep: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> list[Trial]:
+    """Return every combination of the swept settings with every seed."""
+    combinations = itertools.product(*sweep.values())
+    return [Trial(dict(zip(sweep, values, strict=True)), seed) for values in combinations for seed in seeds]
+
+
+def run_trials(
+    run: Run,
+    trials: Sequence[Trial],
+    load: Callable[[], Backbone],
+    *,
+    name: str,
+    folder: Path,
+    resume: bool,
+    processes: Processes,
+    save: Callable[[Entry], None],
+    begin: Callable[[int, Trial], Told] = lambda number, trial: Told(),
+) -> list[Row]:
+    """Run all trials that are not done yet; save the best by the development set whenever there is a new one.
+
+    Args:
+        run: With the settings that all share.
+        trials: What to run.
+        load: Gives a fresh backbone; a method may change it.
+        name: Of the entry.
+        folder: Of the whole; each trial has one inside while it lasts.
+        resume: Go on with what is in the folder.
+        processes: Who takes part.
+        save: Takes the best entry so far.
+        begin: Told each trial's number (from 1) and what it is; returns who listens to it.
+    """
+    backbone = load()
+    shared = {**run.identity(backbone), "trials": [trial.key for trial in trials]}
+    if processes.is_main:
+        prepare_folder(folder, shared, resume=resume)
+    processes.wait()
+    rows, fresh = _read(folder / _FILE), True
+    for number, trial in enumerate(trials, 1):
+        if any((row.changes, row.seed) == (trial.changes, trial.seed) for row in rows):
+            continue
+        mine = dataclasses.replace(run, settings=run.settings.replace(**trial.changes, seed=trial.seed))
+        inside = folder / trial.key
+        backbone = backbone if fresh else load()
+        fresh = False
+        if processes.is_main:
+            prepare_folder(inside, mine.identity(backbone), resume=(inside / "run.json").is_file())
+        processes.wait()
+        result = execute(mine, backbone, name=name, folder=inside, processes=processes, told=begin(number, trial))
+        row = _row(trial, result)
+        if processes.is_main:
+            if all(row.chosen_by > other.chosen_by for other in rows):
+                save(result.entry)
+            lines = [json.dumps(dataclasses.asdict(done)) + "\n" for done in [*rows, row]]
+            write_text(folder / _FILE, "".join(lines))
+            shutil.rmtree(inside)
+        rows.append(row)
+    return rows
+
+
+def summarise(rows: Sequence[Row]) -> list[Summary]:
+    """Return each combination's figures over its seeds, task after task."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(json.dumps(row.changes), []).append(row)
+    found = []
+    for members in groups.values():
+        for task in members[0].values:
+            values = [row.values[task] for row in members]
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            mean = statistics.fmean(values)
+            found.append(Summary(members[0].changes, task, len(values), mean, spread, min(values), max(values)))
+    return found
+
+
+def _row(trial: Trial, result: Result) -> Row:
+    trained = result.trained
+    untrained, values = (
+        {score.column: round(score.value, 4) for score in scores} for scores in (result.untrained, result.scores)
+    )
+    return Row(
+        trial.changes,
+        trial.seed,
+        trained.steps,
+        trained.best.step,
+        round(trained.seconds, 1),
+        untrained,
+        values,
+        result.nearest_words,
+    )
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
+    return [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]

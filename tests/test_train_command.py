@@ -1,0 +1,217 @@
+"""`promptcli train`: settings in force, sweeps and seeds, what it says and draws, launches of several processes."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from promptcli.errors import UsageError
+from promptcli.methods import METHODS, find_method
+from promptcli.methods.method import OWN, Settings
+from promptcli.registry import Registry
+from promptcli.training.trials import Row, Trial, plan_trials, summarise
+from tests.tiny import SENTENCES
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]))
+    return path
+
+
+@pytest.fixture
+def options(text, tiny_folder):
+    few = ["--data", text, "--batch-size", 8, "--eval-steps", 3, "--epochs", 0.5, "--learning-rate", 0.01]
+    return ["--backbone", tiny_folder("bert"), *few, "--offline"]
+
+
+def test_each_method_reads_what_it_says_and_starts_from_known_settings():
+    fields = set(Settings.__dataclass_fields__)
+    assert set(OWN) <= fields
+    for method in (form for pair in METHODS.values() for form in pair if form):
+        assert set(method.reads) <= set(OWN)
+        assert "bert-base-uncased" in method.paper
+        assert method.settings("somewhere/unknown", 768) == method.paper["bert-base-uncased"]
+        assert method.settings("mini", 256) is method.small
+        published = method.published("bert-base-uncased")
+        assert published.mask_duplicates is False
+        assert (published.bias_positions == "code") is ("bias_positions" in method.reads)
+        assert (published.slots == "lookup") is ("slots" in method.reads)
+
+
+def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
+    method = find_method("promptbert", supervised=False)
+    recipe = method.recipe("x", "bert", Settings())
+    assert (recipe.denoise, recipe.period) == ("none", True)
+    assert method.selecting(recipe, Settings()) == recipe
+    code = method.selecting(recipe, Settings(selection="code"))
+    assert (code.denoise, code.period) == ("hidden", False)
+    supervised = find_method("promptbert", supervised=True).recipe("x", "roberta", Settings(bias_positions="code"))
+    assert supervised.denoise == "hidden:code"
+    plain = find_method("promptbert", supervised=True).recipe("x", "bert", Settings(denoising=False))
+    assert plain.denoise == "none"
+    one = method.variant("bert").prompts(Settings(two_templates=False))
+    assert one[0] == one[1] != method.variant("bert").prompts(Settings())[1]
+
+
+def test_trials_are_every_combination_with_every_seed():
+    trials = plan_trials({"batch_size": [4, 8], "learning_rate": [0.1]}, range(2))
+    assert [(trial.changes, trial.seed) for trial in trials] == [
+        ({"batch_size": size, "learning_rate": 0.1}, seed) for size in (4, 8) for seed in (0, 1)
+    ]
+    assert len({trial.key for trial in trials}) == 4
+    assert plan_trials({}, [7]) == [Trial({}, 7)]
+
+
+def test_a_summary_is_the_seeds_mean_and_spread():
+    values = [60.0, 64.0, 62.5]
+    rows = [Row({"a": 1}, seed, 9, 3, 1.0, {"dev": 50.0}, {"dev": value}, []) for seed, value in enumerate(values)]
+    (summary,) = summarise(rows)
+    assert summary.mean == pytest.approx(sum(values) / 3)
+    assert summary.std == pytest.approx(statistics.stdev(values))
+    assert (summary.least, summary.largest, summary.seeds) == (60.0, 64.0, 3)
+    assert summarise(rows[:1])[0].std == 0.0
+
+
+def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_path):
+    picture = tmp_path / "sweep.png"
+    ran = run(
+        "train", "--method", "dcpcse", *options, "--seeds", 2, "--sweep", "prefix-length=2,3", "temperature=0.05",
+        "--plot", picture, "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert [(row["changes"]["prefix_length"], row["seed"]) for row in told["runs"]] == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    values = [row["values"]["demo"] for row in told["runs"][2:]]
+    (found,) = [one for one in told["summary"] if one["task"] == "demo" and one["changes"]["prefix_length"] == 3]
+    assert found["mean"] == pytest.approx(sum(values) / 2)
+    assert values[0] != values[1]
+    best = max(told["runs"], key=lambda row: row["values"]["demo:dev"])
+    entry = Registry(tmp_path / "home").load("dcpcse")
+    assert entry.recipe.prompt == f"deep-prefix:{best['changes']['prefix_length']}"
+    assert entry.provenance["trained"]["seed"] == best["seed"]
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert not (tmp_path / "home" / "runs" / "dcpcse").exists()
+    shown = run("train", "--method", "dcpcse", *options, "--seeds", 2, "--name", "other")
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["task", "demo:dev", "demo"]
+
+
+def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
+    from promptcli.training import trials
+
+    whole = trials.execute
+    arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--prefix-length", 2, "--json"]
+    expected = json.loads(run(*arguments, "--name", "whole").out)["summary"]
+
+    def stopping(mine, *others, **options):
+        if mine.settings.seed == 2:
+            raise UsageError("stopped")
+        return whole(mine, *others, **options)
+
+    monkeypatch.setattr(trials, "execute", stopping)
+    assert run(*arguments).code == 2
+    assert run("models", "show", "dcpcse").code == 0  # the best so far is there already
+    monkeypatch.setattr(trials, "execute", whole)
+    assert "holds an unfinished run" in run(*arguments, "--force").err
+    other = run(*[2 if argument == 3 else argument for argument in arguments], "--resume")
+    assert "was started with" in other.err
+    resumed = run(*arguments, "--resume")
+    assert resumed.code == 0, resumed.err
+    assert json.loads(resumed.out)["summary"] == expected
+
+
+def test_one_run_says_draws_and_keeps(run, options, tmp_path):
+    picture = tmp_path / "curve.svg"
+    ran = run("optiprompt", *options, "--name", "soft", "--plot", picture)
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0].split() == ["task", "untrained", "trained"]
+    words = lines[lines.index("") + 2 :]
+    assert [line.split()[0] for line in words] == ["this", "sentence", ":", '"', '"', "means", "."] or len(words) >= 5
+    assert "step 0/" in ran.err
+    assert "examples/s" in ran.err
+    assert "<svg" in picture.read_text()
+    card = json.loads(run("models", "show", "soft", "--json").out)["provenance"]["trained"]
+    assert {"curve", "data", "seed", "versions", "untrained", "nearest_words", "mask_duplicates"} <= card.keys()
+    assert "the file is there" in run("optiprompt", *options, "--name", "more", "--plot", picture).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--method", "simcse", "--prefix-length", "3"], 2, "method simcse has no setting prefix-length"),
+        (["--method", "dcpcse", "--mlm-head", "none"], 2, "unknown mlm-head 'none'"),
+        (["--method", "dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes SETTING=V,V"),
+        (["--method", "dcpcse", "--sweep", "length=3"], 2, "unknown setting 'length'"),
+        (["--method", "dcpcse", "--sweep", "batch-size=a"], 2, "'a' is no value; it takes a number such as 64"),
+        (["--method", "dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
+        (["--method", "dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
+        (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
+        (["--method", "dcpcse", "--report-to", "nobody"], 2, "--report-to 'nobody' is unknown or not installed"),
+        (["--method", "dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),
+        (["--method", "optiprompt", "--supervised"], 2, "has no supervised form"),
+        (
+            ["--method", "dcpcse", "--data", "wiki1m_for_simcse"],
+            3,
+            "give the file itself: --data wiki1m_for_simcse.txt",
+        ),
+        (["--method", "dcpcse", "--plot", "curve.pdf"], 2, "not a kind of picture"),
+    ],
+)
+def test_what_is_refused(arguments, code, message, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = run("train", *arguments, "--offline", "-q")
+    assert (ran.code, len(ran.err.strip().splitlines())) == (code, 1), ran.err
+    assert message in ran.err
+
+
+def test_blank_and_repeated_rows_and_divergence_are_said(run, options, text):
+    text.write_text(text.read_text() + "\n\n" + SENTENCES[0] + "\n" + SENTENCES[0] + "\n")
+    changed = [1000 if argument == 0.01 else argument for argument in options]
+    ran = run("train", "--method", "simcse", *changed)
+    assert ran.code == 0, ran.err
+    assert "1 rows with a blank sentence left out" in ran.err
+    assert "1 rows repeat one before them" in ran.err
+    assert "the development score is noise: the run has diverged" in ran.err
+    assert "made it no better than the untrained encoder" in ran.err
+
+
+def test_settings_of_unknown_small_backbones_are_minis(run, tiny_folder):
+    shown = json.loads(
+        run("train", "--method", "dcpcse", "--backbone", tiny_folder("bert"), "--dry-run", "--json", "--offline").out
+    )
+    assert shown["prefix_length"] == find_method("dcpcse", supervised=False).small.prefix_length
+    assert "denoising" not in shown
+    wide = run("train", "--method", "promptbert", "--backbone", "roberta-base", "--supervised", "--dry-run", "--json")
+    shown = json.loads(wide.out)
+    assert (shown["batch_size"], shown["head"], shown["recipe"]["denoise"]) == (512, "tanh, kept", "hidden")
+
+
+def test_the_help_tells_the_settings_in_force(run):
+    shown = " ".join(run("train", "--help").out.split())
+    small = find_method("dcpcse", supervised=False).small
+    assert f"mini {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
+
+
+def test_two_processes_make_one_entry(options, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "promptcli"]
+    arguments = ["train", "--method", "dcpcse", *map(str, options), "--dropout", "0", "--prefix-length", "2", "--json"]
+    entries = {}
+    for name, launch in (("two", command), ("one", [sys.executable, "-m", "promptcli"])):
+        environment = {**os.environ, "PROMPTCLI_HOME": str(tmp_path / name), "OMP_NUM_THREADS": "1"}
+        ran = subprocess.run(
+            [*launch, *arguments, "--dtype", "float32"],
+            capture_output=True, text=True, env=environment, timeout=200, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        assert len(ran.stdout.strip().splitlines()) == 1  # one process speaks
+        assert json.loads(ran.stdout)["steps"] == 3
+        entries[name] = Registry(tmp_path / name).load("dcpcse")
+    assert entries["two"].provenance["trained"]["processes"] == 2
+    for name, tensor in entries["one"].tensors.items():
+        assert torch.allclose(entries["two"].tensors[name], tensor, atol=1e-4)

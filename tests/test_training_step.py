@@ -1,0 +1,296 @@
+"""One step of training: gradients in any chunks, in any number of processes, within memory; the masked-LM term."""
+
+import itertools
+import math
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+
+from promptcli.backbones.dropout import QuickDropout, dropout, quicken
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.states import Batch
+from promptcli.encoder import Encoder
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.methods import find_method
+from promptcli.objectives import contrastive_loss
+from promptcli.prompts import soft_template
+from promptcli.recipe import Recipe
+from promptcli.training.learner import Learner
+from promptcli.training.mlm_term import mask_tokens
+from promptcli.training.processes import Processes
+from promptcli.training.step import Step, equal_sentences
+from tests.tiny import SENTENCES
+
+COLUMNS = [SENTENCES[:7]]
+
+
+def learner_of(name, folder, supervised=False, **changes):
+    method = find_method(name, supervised=supervised)
+    settings = method.small.replace(**{"prefix_length": 3, "max_length": 20, "seed": 1, **changes})
+    return Learner(method, settings, load_backbone(str(folder), offline=True))
+
+
+def step_of(learner, note=lambda message: None):
+    return Step(learner, Processes(Accelerator(cpu=True)), note)
+
+
+def gradients(learner, number=0, columns=COLUMNS, note=lambda message: None):
+    loss = step_of(learner, note).gradients(number, columns)
+    return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
+
+
+def equal(one, other, tolerance=1e-5):
+    assert one[0] == pytest.approx(other[0], rel=tolerance)
+    assert one[1].keys() == other[1].keys()
+    largest = max(grad.abs().max() for grad in one[1].values())
+    assert largest > 0
+    assert all((one[1][name] - other[1][name]).abs().max() <= tolerance * largest for name in one[1])
+
+
+@pytest.mark.parametrize("name", ["promptbert", "dcpcse", "optiprompt", "simcse"])
+def test_cached_gradients_equal_those_of_the_plain_step_dropout_included(name, tiny_folder):
+    plain = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64))
+    cached = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64, gradient_caching=True))
+    equal(plain, cached)
+    other = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64), number=1)
+    assert other[0] != plain[0]  # each step has dropout of its own
+
+
+def test_chunks_change_nothing_but_the_draw_of_dropout(tiny_folder):
+    whole = gradients(learner_of("promptbert", tiny_folder("bert"), dropout=0.0, chunk_tokens=10**6))
+    chunks = gradients(
+        learner_of("promptbert", tiny_folder("bert"), dropout=0.0, chunk_tokens=64, gradient_caching=True)
+    )
+    equal(whole, chunks)
+
+
+def test_where_memory_runs_out_the_step_is_begun_anew_with_caching(tiny_folder, monkeypatch):
+    expected = gradients(learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=128, gradient_caching=True))
+    learner, notes = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256), []
+    whole = learner.backbone.run
+
+    def run(batch, needs):
+        if batch.ids.numel() > 128:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return whole(batch, needs)
+
+    monkeypatch.setattr(learner.backbone, "run", run)
+    equal(expected, gradients(learner, note=notes.append))
+    assert (learner.chunking.tokens, learner.chunking.cached) == (128, True)
+    assert notes == [
+        "out of memory at step 1: gradient caching from now on, 128 tokens a pass; the batch and its negatives stay"
+    ]
+
+
+def test_memory_that_holds_nothing_is_said(tiny_folder, monkeypatch):
+    learner = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256)
+
+    def run(batch, needs):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    monkeypatch.setattr(learner.backbone, "run", run)
+    with pytest.raises(PromptcliError, match="out of memory at step 4 even with 64 tokens a pass"):
+        gradients(learner, number=3)
+
+
+def test_another_error_is_not_taken_for_memory(tiny_folder, monkeypatch):
+    learner = learner_of("dcpcse", tiny_folder("bert"))
+    monkeypatch.setattr(learner.backbone, "run", lambda batch, needs: [][1])
+    with pytest.raises(IndexError):
+        gradients(learner)
+
+
+def test_equal_sentences_are_those_a_loop_finds():
+    first, second, hard = ["a", "b", "a", "c"], ["x", "a", "y", "x"], ["b", "z", "x", "w"]
+    same = equal_sentences([first, second, hard])
+    for i, j in itertools.product(range(4), range(4)):
+        positive = j != i and (second[j] in (first[i], second[i]) or first[j] == first[i])
+        assert bool(same[i, j]) is positive
+        assert bool(same[i, 4 + j]) is (hard[j] in (first[i], second[i]))
+    assert equal_sentences([["a", "b", "a"]]).tolist() == [[False, False, True], [False] * 3, [True, False, False]]
+
+
+def test_duplicates_are_negatives_only_where_the_setting_says_so(tiny_folder):
+    columns = [[SENTENCES[0], SENTENCES[0], SENTENCES[1]]]
+    losses = {
+        masked: gradients(
+            learner_of("simcse", tiny_folder("bert"), dropout=0.0, mask_duplicates=masked), columns=columns
+        )[0]
+        for masked in (True, False)
+    }
+    learner = learner_of("simcse", tiny_folder("bert"), dropout=0.0)
+    first, second = learner(columns).vectors
+    assert losses[False] == pytest.approx(float(contrastive_loss(first, second).detach()), rel=1e-5)
+    assert losses[True] < losses[False] - 0.1  # the two equal ones no longer stand in each other's way
+
+
+def batch_of(rows, backbone):
+    ids = torch.full((len(rows), max(map(len, rows))), backbone.tokens.pad)
+    for line, row in zip(ids, rows, strict=True):
+        line[: len(row)] = torch.tensor(row)
+    return Batch(ids, torch.tensor([len(row) for row in rows]))
+
+
+def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
+    backbone = load_backbone(str(tiny_folder("bert")), offline=True)
+    tokens, vocabulary = backbone.tokens, len(backbone.token_rows)
+    word = max(tokens.mask, tokens.sep, tokens.cls) + 1
+    rows = [[tokens.cls, *[word] * 48, tokens.sep]] * 800 + [[tokens.cls, word, tokens.sep]]
+    torch.manual_seed(0)
+    batch = batch_of(rows, backbone)
+    ids, chosen = mask_tokens(batch, tokens, vocabulary)
+    words = batch.ids == word
+    assert not chosen[~words].any()
+    assert (ids == batch.ids)[~chosen].all()
+    count = int(chosen.sum())
+    assert count / int(words.sum()) == pytest.approx(0.15, abs=0.006)
+    assert int((ids[chosen] == tokens.mask).sum()) / count == pytest.approx(0.8 + 0.1 / vocabulary, abs=0.02)
+    assert int((ids[chosen] == word).sum()) / count == pytest.approx(0.1 + 0.1 / vocabulary, abs=0.02)
+
+
+def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
+    from transformers import AutoModelForMaskedLM
+
+    learner = learner_of("simcse", tiny_folder("bert"), mlm_weight=0.1, dropout=0.0).eval()
+    backbone = learner.backbone
+    rows = Encoder(Recipe(backbone.name, pooling="last/cls"), backbone, {}).inputs(SENTENCES[:6]).rows
+    batch = batch_of(rows, backbone)
+    torch.manual_seed(5)
+    total, count = learner.mlm.sums(batch).tolist()
+    torch.manual_seed(5)
+    ids, chosen = mask_tokens(batch, backbone.tokens, len(backbone.token_rows))
+    model = AutoModelForMaskedLM.from_pretrained(tiny_folder("bert"), attn_implementation="eager").eval()
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=batch.real().long()).logits.tolist()
+    expected = 0.0
+    for row, place in chosen.nonzero().tolist():
+        scores = logits[row][place]
+        expected += math.log(sum(map(math.exp, scores))) - scores[int(batch.ids[row, place])]
+    assert count == int(chosen.sum()) > 0
+    assert total == pytest.approx(expected, rel=1e-4)
+
+
+def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
+    plain = learner_of("dcpcse", tiny_folder("bert"), dropout=0.0)
+    base = gradients(plain)[0]
+    learner = learner_of("dcpcse", tiny_folder("bert"), dropout=0.0, mlm_weight=0.1)
+    shares = {}
+    for number in (0, 200):
+        step_loss, grads = gradients(learner, number)
+        torch.manual_seed(0)
+        from accelerate.utils import set_seed
+
+        set_seed(1 * 1_000_003 + number)
+        total, count = learner.train()(COLUMNS).mlm.tolist()
+        shares[number] = (step_loss - base) / (total / count)
+        assert any(name.startswith("mlm.") for name in grads)
+    assert shares[0] == pytest.approx(0.1, rel=1e-3)
+    assert shares[200] == pytest.approx(0.1 * 0.95**2, rel=1e-3)
+    frozen = learner_of("dcpcse", tiny_folder("bert"), mlm_weight=0.1, mlm_head="frozen")
+    assert not [name for name in frozen.trainable() if name.startswith("mlm.")]
+    assert not [name for name in learner.tensors() if name.startswith("mlm.")]
+
+
+WORKER = """
+    import sys
+    import torch
+    from accelerate import Accelerator
+    from promptcli.training.processes import Processes
+    from promptcli.training.step import Step
+    from tests.test_training_step import COLUMNS, learner_of
+
+    name, folder, out = sys.argv[1:]
+    torch.set_num_threads(1)
+    learner = learner_of(name, folder, dropout=0.0, mlm_weight=0.0)
+    accelerator = Accelerator(cpu=True)
+    loss = Step(learner, Processes(accelerator), print).gradients(0, COLUMNS)
+    found = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
+    made = {"loss": loss, "gradients": found, "processes": accelerator.num_processes}
+    torch.save(made, f"{out}.{accelerator.process_index}")
+"""
+
+
+@pytest.mark.parametrize("name", ["dcpcse", "promptbert"])
+def test_two_processes_have_the_loss_and_gradients_of_one(name, tiny_folder, tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text(textwrap.dedent(WORKER))
+    folder = tiny_folder("bert")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    ran = subprocess.run(
+        [*launch, name, str(folder), str(tmp_path / "out")], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    expected = gradients(learner_of(name, folder, dropout=0.0))
+    for rank in range(2):
+        got = torch.load(tmp_path / f"out.{rank}", weights_only=True)
+        assert got["processes"] == 2
+        equal(expected, (got["loss"], got["gradients"]))
+
+
+def test_batches_smaller_than_the_processes_are_refused():
+    processes = Processes(Accelerator(cpu=True))
+    processes.number = 4
+    with pytest.raises(UsageError, match="10 examples in batches of 8 leave a batch of 2 for 4 processes"):
+        processes.check(10, 8)
+    processes.check(12, 8)
+    assert [stop - start for start, stop in processes._bounds(7)] == [1, 2, 2, 2]
+
+
+def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
+    backbone = load_backbone(str(tiny_folder("bert")), offline=True)
+    text = 'This sentence : "[X]" means [MASK] .'
+    hard = Encoder(Recipe(backbone.name, prompt=text, pooling="last/mask", period=False), backbone, {})
+    words = soft_template.soft_words(hard.template, backbone)
+    numbers = torch.randn(len(words), backbone.width, generator=torch.Generator().manual_seed(0))
+    recipe = Recipe(backbone.name, prompt=f"soft-template-lookup:{text}", pooling="last/mask", period=False)
+    soft = Encoder(recipe, backbone, {soft_template.TENSOR: numbers})
+    sentences = [*SENTENCES[:3], "this sentence means this"]
+    rows = hard.inputs(sentences).rows
+    expected = []
+    for row in rows:
+        vectors = backbone.token_rows[torch.tensor(row)].clone()
+        for number, word in enumerate(words):
+            last = max(place for place, token in enumerate(row) if token == word)
+            vectors[last] = numbers[number]
+        expected.append(vectors)
+    for row, vectors in zip(rows, expected, strict=True):
+        attached = soft.prompt.attach(batch_of([row], backbone))
+        assert torch.equal(backbone._embeddings(attached)[0], vectors)
+    assert np.isfinite(soft.encode(sentences)).all()
+    assert (
+        np.abs(soft.encode(sentences)[:3] - np.concatenate([soft.encode([one]) for one in sentences[:3]])).max() < 1e-5
+    )
+
+
+def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
+    torch.manual_seed(0)
+    numbers = torch.ones(1000, 999, requires_grad=True)
+    dropped = dropout(numbers, 0.1)
+    dropped.sum().backward()
+    kept = dropped != 0
+    assert float(kept.float().mean()) == pytest.approx(0.9, abs=0.002)
+    assert torch.equal(dropped[kept], torch.full_like(dropped[kept], 1 / 0.9))
+    assert torch.equal(numbers.grad, dropped)  # the gradient passes where the number did
+    torch.manual_seed(0)
+    assert torch.equal(dropout(numbers, 0.1), dropped)
+    assert not torch.equal(dropout(numbers, 0.1), dropped)
+    for half in (0, 1):  # no lane of the random words is another's copy
+        lanes = kept.flatten()[:999_996].view(-1, 4).float()
+        assert float(((lanes[:, half] - 0.9) * (lanes[:, 3 - half] - 0.9)).mean()) == pytest.approx(0, abs=0.001)
+
+
+def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Dropout(0.3)))
+    quicken(model)
+    quicken(model)
+    (inner,) = model[1]
+    assert isinstance(inner, QuickDropout)
+    assert inner.p == 0.3
+    numbers = torch.randn(50, 4)
+    assert torch.equal(inner.eval()(numbers), numbers)
+    assert (inner.train()(numbers) == 0).any()
