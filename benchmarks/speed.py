@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
-from transformers import BertConfig, BertModel
+from shapes import random_backbone
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.loading import SHIPPED
@@ -32,24 +31,6 @@ from promptcli.encoder import build_encoder
 from promptcli.recipe import Recipe
 
 MAX_LENGTH = 128
-
-
-def random_backbone(name: str, folder: Path) -> Path:
-    """Save a random BERT called LAYERSxWIDTH with mini's vocabulary."""
-    layers, width = map(int, name.split("x"))
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=16384,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=12,
-        intermediate_size=4 * width,
-        max_position_embeddings=512,
-    )
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    for file in ("vocab.txt", "tokenizer_config.json"):
-        shutil.copy(SHIPPED["mini"] / file, folder)
-    return folder
 
 
 def contestants(folder: Path, backbone: str) -> dict[str, Callable[[list[str]], np.ndarray]]:

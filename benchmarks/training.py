@@ -1,0 +1,148 @@
+"""Training steps beside plain ones: sentences per second and peak memory, same weights, sentences, batch, machine, run.
+
+    python benchmarks/training.py CORPUS [--models mini,6x384] [--batch 128] [--steps 12] [--rounds 3] [--dtype float32]
+
+``dcpcse`` beside ``peft``: prefix tuning by peft on the transformers model, both views in one padded batch, the same
+head, loss, clipping and AdamW. ``promptbert`` beside ``simcse`` and ``plain simcse`` (transformers alone), by time per
+token of the sentence views (template tokens counted, the bias's not). Each run is a process of its own, so that its
+peak resident set is its own; rounds are interleaved, medians printed. The first two steps of each are not counted.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+_WARM, _LENGTH, _TEMPERATURE, _PREFIX = 2, 32, 0.05, 16
+
+Gradients = Callable[[list[str]], None]
+
+
+def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, list, Callable[[list[str]], int]]:
+    """Return what puts gradients in place, the parameters, and how many tokens a batch has."""
+    from accelerate import Accelerator
+
+    from promptcli.backbones.loading import load_backbone
+    from promptcli.methods import find_method
+    from promptcli.training.learner import Learner
+    from promptcli.training.processes import Processes
+    from promptcli.training.step import Step
+
+    method = find_method(name, supervised=False)
+    settings = method.small.replace(batch_size=batch, max_length=_LENGTH, prefix_length=_PREFIX)
+    learner = Learner(method, settings, load_backbone(folder, offline=True))
+    step = Step(learner, Processes(Accelerator(cpu=True), halves=halves), print)
+    template = learner.prompts()[0].template
+
+    def tokens(lines: list[str]) -> int:
+        return 2 * sum(len(row) for row in template.splice(learner.backbone.tokens.encode(lines), 512).rows)
+
+    return lambda lines: [step.gradients(0, [lines])] and None, list(learner.trainable().values()), tokens
+
+
+def plain(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, list, Callable[[list[str]], int]]:
+    """Return the same for transformers alone, with peft where a prefix is learned."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32)
+    width = model.config.hidden_size
+    if name == "peft":
+        import peft
+
+        config = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=_PREFIX)
+        model = peft.get_peft_model(model, config)
+    model.train()
+    head = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Tanh())
+    learning = [one for one in [*model.parameters(), *head.parameters()] if one.requires_grad]
+
+    def gradients(lines: list[str]) -> None:
+        inputs = tokenizer(lines * 2, padding=True, truncation=True, max_length=_LENGTH, return_tensors="pt")
+        for one in learning:
+            one.grad = None
+        with torch.autocast("cpu", torch.bfloat16, enabled=halves):
+            states = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).last_hidden_state
+            vectors = head(states[:, 0]).float()
+        first, second = torch.nn.functional.normalize(vectors, dim=1).chunk(2)
+        loss = torch.nn.functional.cross_entropy(first @ second.T / _TEMPERATURE, torch.arange(len(lines)))
+        loss.backward()
+
+    def tokens(lines: list[str]) -> int:
+        return 2 * sum(map(len, tokenizer(lines, truncation=True, max_length=_LENGTH)["input_ids"]))
+
+    return gradients, learning, tokens
+
+
+RUNS = {"peft": plain, "dcpcse": ours, "plain simcse": plain, "simcse": ours, "promptbert": ours}
+
+
+def one_run(name: str, folder: str, lines: list[str], batch: int, steps: int, halves: bool) -> None:
+    """Time steps in this process and print what came of it."""
+    import torch
+
+    gradients, learning, tokens = RUNS[name](name, folder, batch, halves)
+    optimizer = torch.optim.AdamW(learning, lr=1e-5)
+    loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    seconds, count = [], 0
+    for number in range(steps):
+        part = lines[number * batch : (number + 1) * batch]
+        start = time.perf_counter()
+        gradients(part)
+        torch.nn.utils.clip_grad_norm_(learning, 1.0)
+        optimizer.step()
+        if number >= _WARM:
+            seconds.append(time.perf_counter() - start)
+            count += tokens(part)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    rate = batch / statistics.median(seconds)
+    print(json.dumps({"rate": rate, "token_us": 1e6 * sum(seconds) / count, "peak": peak, "loaded": loaded}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--models", default="mini")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    with given.corpus.open(encoding="utf-8") as file:
+        lines = [next(file).strip() for _ in range(given.batch * given.steps)]
+    if given.run:
+        name, folder = given.run.split("=")
+        one_run(name, folder, lines, given.batch, given.steps, given.dtype == "bfloat16")
+        return
+    from shapes import SHIPPED, random_backbone
+
+    for model in given.models.split(","):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = SHIPPED[model] if model in SHIPPED else random_backbone(model, Path(temporary))
+            found: dict[str, list[dict]] = {name: [] for name in RUNS}
+            for number in range(given.rounds):
+                for name in RUNS:
+                    ran = subprocess.run(
+                        [sys.executable, *sys.argv, "--run", f"{name}={folder}"],
+                        stdout=subprocess.PIPE,
+                        check=True,
+                        text=True,
+                    )
+                    found[name].append(json.loads(ran.stdout.splitlines()[-1]))
+                    print(f"{model} round {number + 1} {name}: {found[name][-1]}", file=sys.stderr)
+            for name, rows in found.items():
+                median = {key: round(statistics.median(row[key] for row in rows), 2) for key in rows[0]}
+                print(json.dumps({"model": model, "run": name, "dtype": given.dtype, "batch": given.batch, **median}))
+
+
+if __name__ == "__main__":
+    main()
