@@ -294,3 +294,19 @@ def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():
     numbers = torch.randn(50, 4)
     assert torch.equal(inner.eval()(numbers), numbers)
     assert (inner.train()(numbers) == 0).any()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"])
+@pytest.mark.parametrize("name", ["dcpcse", "simcse"])
+def test_two_views_of_a_sentence_differ_on_every_family(name, family, tiny_folder):
+    """Whatever dropout the family's own configuration says; ALBERT's and ModernBERT's say none."""
+    learner = learner_of(name, tiny_folder(family)).train()
+    torch.manual_seed(0)
+    first, second = learner(COLUMNS).vectors
+    assert (first - second).abs().max() > 1e-4
+    loss, grads = gradients(learner)
+    assert math.isfinite(loss)
+    assert any(grad.abs().max() > 0 for grad in grads.values())
+    still = learner_of(name, tiny_folder(family), dropout=0.0).train()
+    first, second = still(COLUMNS).vectors
+    assert (first - second).abs().max() < 1e-5
