@@ -152,9 +152,7 @@ def _tell(report: "EmbedReport", encoder: "Encoder", where: str, *, quiet: bool)
     if report.blank:
         console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row", quiet=quiet)
     if report.zero:
-        zeros = (
-            f"{report.zero:,} of {report.rows:,} sentences have a zero vector: nothing in them is known to the model"
-        )
+        zeros = f"{report.zero:,} of {report.rows:,} sentences have a zero vector: nothing in them is known"
         console.note(zeros, quiet=quiet)
     if report.truncated:
         limit = f"{encoder.max_length:,} tokens"
