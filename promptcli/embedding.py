@@ -41,10 +41,14 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class EmbedReport:
-    """What became of the sentences: all rows, the blank ones, those cut to the maximum length; and the seconds."""
+    """What became of the sentences: all rows, the blank ones, those cut to the maximum length; and the seconds.
+
+    ``zero`` are those that are not blank and yet have a vector of zeros: nothing in them is known.
+    """
 
     rows: int
     blank: int
+    zero: int
     truncated: int
     seconds: float
 
@@ -76,15 +80,17 @@ def embed_stream(
         PromptcliError: a vector with a NaN or an infinity; with the row.
     """
     start = time.perf_counter()
-    rows = blank = truncated = 0
+    rows = blank = zero = truncated = 0
     for part in windows(records, _characters, size=window):
         encoded = encoder.encode_report([record.text for record in part], progress=progress)
         _check_finite(encoded.vectors, part)
         sink.write(part, unit(encoded.vectors) if normalize else encoded.vectors)
         rows += len(part)
-        blank += sum(not record.text.strip() for record in part)
+        empty = np.array([not record.text.strip() for record in part])
+        blank += int(np.count_nonzero(empty))
+        zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
         truncated += int(np.count_nonzero(encoded.truncated))
-    return EmbedReport(rows, blank, truncated, time.perf_counter() - start)
+    return EmbedReport(rows, blank, zero, truncated, time.perf_counter() - start)
 
 
 def embed_file(

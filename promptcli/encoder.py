@@ -13,6 +13,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.word_vectors import load_word_vectors
 from promptcli.denoising import Denoising, blank
 from promptcli.encoding import Encoded, Progress, encode_together, silent
 from promptcli.errors import UsageError
@@ -20,7 +21,7 @@ from promptcli.pooling import Pooling, build_pooling
 from promptcli.pooling.weights import Weights
 from promptcli.prompts.prompt import Prompt, build_prompt
 from promptcli.prompts.template import Inputs
-from promptcli.recipe import MASK, Recipe
+from promptcli.recipe import MASK, WORD_VECTORS, Recipe
 from promptcli.transforms import build_transforms
 from promptcli.transforms.transform import Transform
 
@@ -171,21 +172,35 @@ def build_encoder(
         offline: Never use the network.
         tensors: Learned and fitted numbers, by name.
         backbone: An already loaded backbone to share; else the recipe's is loaded.
-        announce: Told in one line before the network is used.
+        announce: Told in one line before the network is used, and what memory word vectors take.
 
     Raises:
         UsageError: Unknown names, or parts that do not fit together.
         NotFoundError: The backbone is not there.
     """
+    if recipe.backbone.startswith(WORD_VECTORS):
+        _check_word_vectors(recipe)
     tuned = {name.removeprefix(TUNED): tensor for name, tensor in (tensors or {}).items() if name.startswith(TUNED)}
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
-        where = choose_device(device)
-        backbone = load_backbone(
-            recipe.backbone, device=where, dtype=choose_dtype(dtype, where), offline=offline, announce=announce
-        )
+        where, precision = choose_device(device), choose_dtype(dtype, choose_device(device))
+        if recipe.backbone.startswith(WORD_VECTORS):
+            backbone = load_word_vectors(recipe.backbone, device=where, announce=announce)
+        else:
+            backbone = load_backbone(recipe.backbone, device=where, dtype=precision, offline=offline, announce=announce)
         if tuned:
             backbone.tune(tuned)
     return Encoder(recipe, backbone, tensors or {})
+
+
+def _check_word_vectors(recipe: Recipe) -> None:
+    """Refuse what word vectors cannot do, before they are read."""
+    only = Recipe(backbone=recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
+    if recipe != only:
+        asked = {key: value for key, value in recipe.to_dict().items() if value != only.to_dict()[key]}
+        shown = ", ".join(f"{key} {value!r}" for key, value in asked.items())
+        raise UsageError(
+            f"backbone {recipe.backbone!r} holds word vectors, which only --recipe static-avg averages, not {shown}"
+        )
 
 
 def _max_length(recipe: Recipe, backbone: Backbone, prompt: Prompt) -> int:

@@ -83,6 +83,8 @@ def _score_task(task: STSTask, vectors: Sequence[NDArray[Any]], row_of: dict[str
     pairs = task.pairs()
     first, second = (np.array([row_of[sentence] for sentence in side]) for side in (pairs.first, pairs.second))
     cosines = np.stack([statistics.cosine(rows[first], rows[second]) for rows in vectors])
+    both = np.unique(np.concatenate([first, second]))
+    zeros = [int((~rows[both].any(axis=1)).sum()) for rows in vectors]
     intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
     shared = {
         "task": task.name,
@@ -101,8 +103,9 @@ def _score_task(task: STSTask, vectors: Sequence[NDArray[Any]], row_of: dict[str
             "ci95": (100 * low, 100 * high),
             "subsets": _score_subsets(task, row),
             "cosines": row,
+            "zero_vectors": zero,
         }
-        for row, (low, high) in zip(cosines, intervals, strict=True)
+        for row, (low, high), zero in zip(cosines, intervals, zeros, strict=True)
     ]
 
 

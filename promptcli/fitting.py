@@ -1,4 +1,4 @@
-"""Fitting what a learning-free recipe takes from sentences: TF-IDF weights and whitening. Knows no files."""
+"""Fitting what a learning-free recipe takes from sentences: TF-IDF weights, whitening, flow. Knows no files."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -10,11 +10,24 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.encoder import Encoder, build_encoder
 from promptcli.encoding import Progress, silent
 from promptcli.errors import UsageError
+from promptcli.fitting_flow import fit_flow
 from promptcli.pooling.tfidf import TENSOR, fit_idf
+from promptcli.pooling.tfidf_words import fit_word_idf
 from promptcli.recipe import Recipe, split_spec
 from promptcli.transforms.whitening import fit_whitening
 
-Fit = Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """One thing that can be fitted.
+
+    Attributes:
+        run: An encoder of all that comes before it, n sentences and a progress callback -> the fitted numbers.
+        passes: How often ``run`` goes over the sentences: its progress adds up to n times that.
+    """
+
+    run: Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
+    passes: int = 1
 
 
 def _tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
@@ -24,13 +37,31 @@ def _tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> di
     return {TENSOR: fit_idf(rows, len(encoder.backbone.token_rows))}
 
 
+def _word_tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+    """Document frequencies of whole words: runs of pieces that the tokenizer made of one word."""
+    rows = encoder.inputs(sentences).rows
+    progress(len(rows))
+    return fit_word_idf(rows, encoder.backbone)
+
+
 def _whitening(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
     """Mean and covariance of the sentences' vectors, a sentence counted as often as it occurs."""
     return fit_whitening(encoder.encode(sentences, progress=progress))
 
 
-#: What can be fitted, by the name that a recipe gives it.
-FITS: dict[str, Fit] = {"tfidf": _tfidf, "whitening": _whitening}
+def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+    """Numbers of a flow trained on the sentences' vectors, a sentence seen as often as it occurs."""
+    vectors = encoder.encode(sentences, progress=progress)
+    return fit_flow(vectors, device=encoder.backbone.device, progress=progress)
+
+
+#: What can be fitted: weights as a recipe writes them, transforms by name.
+FITS: dict[str, Fit] = {
+    "tfidf": Fit(_tfidf),
+    "tfidf:word": Fit(_word_tfidf),
+    "whitening": Fit(_whitening),
+    "flow": Fit(_flow, passes=2),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +77,29 @@ class Fitted:
     sentences: int
 
 
+def plan_fits(recipe: Recipe) -> list[tuple[Fit, Recipe]]:
+    """Return what is to be fitted for a recipe, in order, each with the recipe of all that comes before it.
+
+    Raises:
+        UsageError: Nothing is.
+    """
+    states, _, weights = recipe.pooling.partition("/")
+    planned = []
+    if weights in FITS:
+        planned.append((FITS[weights], recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none")))
+    for place, transform in enumerate(recipe.transforms):
+        name = split_spec(transform)[0]
+        if name in FITS:
+            before = recipe.replace(transforms=recipe.transforms[:place], prompt=recipe.prompt, period=recipe.period)
+            planned.append((FITS[name], before))
+    if not planned:
+        raise UsageError(
+            f"the recipe has nothing to fit (pooling {recipe.pooling!r}, transforms {list(recipe.transforms)});"
+            f" fitted are: {', '.join(FITS)}, e.g. --recipe whitening"
+        )
+    return planned
+
+
 def fit(
     recipe: Recipe,
     sentences: Sequence[str],
@@ -57,36 +111,22 @@ def fit(
     """Fit whatever the recipe needs, in the order in which it is used.
 
     Args:
-        recipe: With ``tfidf`` weights, a ``whitening`` transform, or both.
+        recipe: With ``tfidf`` weights, a ``whitening`` or ``flow`` transform, or several.
         sentences: n texts; blank ones are left out.
-        progress: Called with the number of sentences newly done.
+        progress: Called with the number of sentences newly done; adds up to n times the passes planned.
         backbone: An already loaded one to use; else the recipe's is loaded.
         options: Of ``build_encoder``: device, dtype, offline, announce.
 
     Raises:
         UsageError: The recipe has nothing to fit, or there are no sentences.
     """
+    planned = plan_fits(recipe)
     texts = [sentence for sentence in sentences if sentence.strip()]
     if not texts:
         raise UsageError("there is no sentence to fit on; give a file with one sentence a line")
-    states, _, weights = recipe.pooling.partition("/")
     tensors: dict[str, Tensor] = {}
-    fitted = 0
-    if weights in FITS:
-        before = recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none")
-        plain = build_encoder(before, backbone=backbone, **options)
-        tensors |= FITS[weights](plain, texts, progress)
-        backbone, fitted = plain.backbone, fitted + 1
-    for place, transform in enumerate(recipe.transforms):
-        name = split_spec(transform)[0]
-        if name in FITS:
-            before = recipe.replace(transforms=recipe.transforms[:place], prompt=recipe.prompt, period=recipe.period)
-            made = build_encoder(before, tensors=tensors, backbone=backbone, **options)
-            tensors |= FITS[name](made, texts, progress)
-            backbone, fitted = made.backbone, fitted + 1
-    if not fitted:
-        raise UsageError(
-            f"the recipe has nothing to fit (pooling {recipe.pooling!r}, transforms {list(recipe.transforms)});"
-            f" fitted are: {', '.join(FITS)}, e.g. --recipe whitening"
-        )
+    for one, before in planned:
+        made = build_encoder(before, tensors=tensors, backbone=backbone, **options)
+        tensors |= one.run(made, texts, progress)
+        backbone = made.backbone
     return Fitted(build_encoder(recipe, tensors=tensors, backbone=backbone, **options), len(texts))

@@ -15,6 +15,8 @@ from promptcli.errors import UsageError, unknown
 SLOT = "[X]"
 #: The mask slot of a template, whatever the backbone's own mask token is called.
 MASK = "[MASK]"
+#: Before a file of word vectors in a recipe's backbone.
+WORD_VECTORS = "glove:"
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,11 @@ class Recipe:
     """
 
     backbone: str = field(
-        default="mini", metadata={"help": "Pre-trained model: `mini` (shipped), a local folder, or a hub id."}
+        default="mini",
+        metadata={
+            "help": "Pre-trained model: `mini` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
+            " --recipe static-avg."
+        },
     )
     prompt: str = field(
         default=SLOT,
@@ -138,6 +144,7 @@ RECIPES: dict[str, Recipe] = {
     "first-last-ditto": Recipe(pooling="first-last/ditto"),
     "first-last-tfidf": Recipe(pooling="first-last/tfidf"),
     "whitening": Recipe(transforms=("whitening",)),
+    "flow": Recipe(transforms=("flow",)),
     "prompt": Recipe(prompt=_MANUAL, pooling="last/mask"),
     "prompt-denoised": Recipe(prompt=_MANUAL, pooling="last/mask", denoise="hidden"),
     "prompt-topk": Recipe(prompt=_MANUAL, pooling="last/mask", transforms=("topk-tokens:200",)),

@@ -15,7 +15,7 @@ from promptcli.entries import Card, Entry, describe, is_whole, read_card, read_e
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.files import write_text
 from promptcli.folders import atomic_folder, hold, remove_folder, settle, unsettled_names
-from promptcli.recipe import Recipe
+from promptcli.recipe import WORD_VECTORS, Recipe
 
 if TYPE_CHECKING:
     from promptcli.encoder import Encoder
@@ -225,11 +225,13 @@ def load_encoder(entry: Entry, *, device: str = "auto", dtype: str = "auto", off
 
 
 def portable(recipe: Recipe) -> Recipe:
-    """Return a recipe that means the same from every folder: a backbone's local folder becomes absolute."""
+    """Return a recipe that means the same from every folder: a backbone's local folder or file becomes absolute."""
     shipped = {known.backbone for known in SHIPPED.values()}
-    if recipe.backbone in shipped or not Path(recipe.backbone).is_dir():
+    prefix = WORD_VECTORS if recipe.backbone.startswith(WORD_VECTORS) else ""
+    path = Path(recipe.backbone.removeprefix(prefix))
+    if recipe.backbone in shipped or not (path.is_file() if prefix else path.is_dir()):
         return recipe
-    return recipe.replace(backbone=str(Path(recipe.backbone).resolve()))
+    return recipe.replace(backbone=f"{prefix}{path.resolve()}")
 
 
 def _check_name(name: str) -> None:

@@ -46,6 +46,7 @@ class Score:
         subsets: The figure of each subset.
         cosines: (pairs,) what was correlated; compared with another system's by ``compare``.
         gold: (pairs,) with what.
+        zero_vectors: Distinct sentences whose vector is zero: no word of theirs is known, and their cosines are 0.
     """
 
     label: Label
@@ -63,6 +64,7 @@ class Score:
     subsets: dict[str, SubsetScore]
     cosines: NDArray[np.float64] = field(repr=False, compare=False)
     gold: NDArray[np.float64] = field(repr=False, compare=False)
+    zero_vectors: int = 0
 
     @property
     def column(self) -> str:
@@ -84,6 +86,7 @@ class Score:
             "subsets": {
                 name: {"value": round(part.value, 4), "pairs": part.pairs} for name, part in self.subsets.items()
             },
+            "zero_vectors": self.zero_vectors,
             "text": self.text,
             "data_sha256": self.data_sha256,
             "fingerprint": self.fingerprint,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.data.demo import SENTENCES
-from promptcli.data.sts import DEMO, STSTask, task_names
+from promptcli.data.sts import DEMO, STSTask, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -18,30 +18,27 @@ def fitting_sentences(
     """Return the sentences that ``on`` names, in order, repeated as often as they occur.
 
     Args:
-        on: ``demo``, a task's name (its sentences, both sides of every pair), or a file.
+        on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or of all splits by
+            ``STS-B:all``, ``SICK-R:all``), or a file: sentences, or pairs as natural language inference has them (both
+            sides, see ``read_sides``).
         data_dir: SentEval folder for a task.
-        text_field: Field of the sentence, for files that have fields.
+        text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
         offline: Never use the network.
 
     Raises:
         NotFoundError: The task or the file is not there.
         UsageError: The file is not readable as sentences.
     """
+    from promptcli.data.pairs import read_sides
     from promptcli.data.tables import Fields
     from promptcli.data.text import open_source
-    from promptcli.evaluation import load_tasks
 
     if on != DEMO and not Path(on).exists():
-        try:
-            names = task_names([on])
-        except UsageError as error:
-            raise NotFoundError(f"no file {on!r} to fit on, and no task: {error}; or `demo`") from None
-        loaded = load_tasks(data_dir, names, "senteval", offline=offline)
-        if loaded.missing:
-            raise NotFoundError(f"task {on} is not there: {loaded.missing[str(names[0])]}")
-        pairs = loaded.tasks[0].pairs()
-        return [*pairs.first, *pairs.second]
+        return _task_sentences(on, data_dir, offline=offline)
     path = SENTENCES if on == DEMO else Path(on)
+    sides = None if text_field else read_sides(path)
+    if sides is not None:
+        return [*sides[0], *sides[1]]
     with open_source(path, Fields(text=text_field) if text_field else Fields()) as source:
         return [record.text for record in source]
 
@@ -68,6 +65,20 @@ def training_examples(
     if data in FILES and not Path(data).exists():
         return read_examples(hub_file(data, offline=offline, announce=announce))
     return read_examples(Path(data))
+
+
+def _task_sentences(on: str, data_dir: Path | None, *, offline: bool) -> list[str]:
+    from promptcli.evaluation import load_tasks
+
+    try:
+        name = fitting_task(on)
+    except UsageError as error:
+        raise NotFoundError(f"no file {on!r} to fit on, and no task: {error}; or `demo`") from None
+    loaded = load_tasks(data_dir, [name], "senteval", offline=offline)
+    if loaded.missing:
+        raise NotFoundError(f"task {on} is not there: {loaded.missing[str(name)]}")
+    pairs = loaded.tasks[0].pairs()
+    return [*pairs.first, *pairs.second]
 
 
 def development_task(name: str, data_dir: Path | None, *, offline: bool = False) -> STSTask:

@@ -14,7 +14,7 @@ FLOORS = [
     {"cli", "__main__"},
     {"commands", "options", "console"},
     {"training"},
-    {"registry", "choosing", "entries", "fitting", "sources"},
+    {"registry", "choosing", "entries", "fitting", "fitting_flow", "sources"},
     {"pretraining", "searching"},
     {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy", "mask_tokens"},
     {"methods", "objectives"},

@@ -16,6 +16,7 @@ from promptcli.pooling import WEIGHTS
 from promptcli.pooling.tfidf import TENSOR, fit_idf
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.transforms import TRANSFORMS
+from promptcli.transforms.flow import Glow
 from promptcli.transforms.projection import start_projection
 from promptcli.transforms.transform import Making
 from promptcli.transforms.whitening import MATRIX, MEAN
@@ -38,6 +39,7 @@ def tensors(bert):
         TENSOR: fit_idf(rows, len(bert.token_rows)),
         MEAN: torch.randn(bert.width),
         MATRIX: torch.randn(bert.width, bert.width),
+        **Glow(bert.width).named_tensors(),
     }
 
 
@@ -221,6 +223,8 @@ def test_any_text_encodes_to_finite_rows(sentences, bert):
         ({"pooling": "last/ditto:one"}, "head 'one' is not there"),
         ({"pooling": "static/unbiased:x"}, "unknown switch .*; valid: freq, sub, case, pun"),
         ({"pooling": "last/tfidf"}, "promptcli fit"),
+        ({"pooling": "last/tfidf:word"}, "promptcli fit --pooling first-last/tfidf:word"),
+        ({"pooling": "last/tfidf:letter"}, "unknown granularity of 'tfidf' 'letter'; valid: word"),
         ({"transforms": ("whitening",)}, "promptcli fit"),
         ({"transforms": ("pca",)}, "unknown transform 'pca'; valid: topk-tokens"),
         ({"transforms": ("topk-tokens:0",)}, "whole number"),

@@ -9,7 +9,7 @@ from promptcli.errors import UsageError
 from promptcli.recipe import RECIPES
 
 LETTERS = "abcdefghij"
-UNFITTED = [name for name in RECIPES if name not in ("first-last-tfidf", "whitening")]
+UNFITTED = [name for name in RECIPES if name not in ("first-last-tfidf", "whitening", "flow")]
 
 
 class LetterEncoder:

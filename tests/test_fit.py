@@ -24,7 +24,7 @@ def test_fit_reads_the_recipe(tiny_backbone):
     assert vectors.shape == (len(MANY), 4)
     assert np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3  # whitened over the TF-IDF vectors
     assert set(fitted.encoder.tensors()) == {"tfidf.idf", "whitening.mean", "whitening.matrix"}
-    assert set(FITS) == {"tfidf", "whitening"}
+    assert set(FITS) == {"tfidf", "tfidf:word", "whitening", "flow"}
 
 
 @pytest.mark.parametrize(

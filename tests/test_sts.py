@@ -10,7 +10,7 @@ import pytest
 from promptcli.data import hub
 from promptcli.data.moses import tokenize
 from promptcli.data.senteval import load_folder
-from promptcli.data.sts import PROTOCOLS, Pairs, STSTask, TaskName, task_names
+from promptcli.data.sts import PROTOCOLS, WHOLE, Pairs, STSTask, TaskName, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
 
 SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
@@ -263,6 +263,39 @@ def test_an_unknown_protocol_is_answered_with_the_valid_ones(tmp_path):
         load(tmp_path, protocol="glue")
 
 
+def test_all_splits_are_to_fit_on_and_never_to_score():
+    assert fitting_task("STS-B:all") == TaskName("STS-B", "all")
+    assert fitting_task("STS14") == TaskName("STS14")
+    for name in ("STS-B:all", "SICK-R:all"):
+        with pytest.raises(UsageError, match="unknown task"):
+            task_names([name])
+    with pytest.raises(UsageError, match=r"unknown task 'STS12:all'; valid: STS12, .*STS-B:all, SICK-R:all"):
+        fitting_task("STS12:all")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_all_splits_of_a_folder(tmp_path, protocol):
+    write_sick(tmp_path)
+    for split, sentence in (("train", "a"), ("dev", "b"), ("test", "c")):
+        write(tmp_path / f"STS/STSBenchmark/sts-{split}.csv", f"g\tf\ty\t1\t3\t{sentence}\tother\n")
+    benchmark, sick = load_folder(tmp_path, list(WHOLE), protocol).tasks
+    assert (benchmark.label, benchmark.pairs().first) == ("STS-B:all", ["a", "b", "c"])
+    assert (sick.label, sick.pairs().first) == ("SICK-R:all", ["A dog", "B", "D", "No boy"])
+    (tmp_path / "STS/STSBenchmark/sts-train.csv").unlink()
+    missing = load_folder(tmp_path, list(WHOLE), protocol).missing
+    assert list(missing) == ["STS-B:all"] and "sts-train.csv is not there" in missing["STS-B:all"]
+
+
+def test_all_splits_of_the_hub(sets, tmp_path):
+    """The hub's data sets are asked for their three splits at once."""
+    for split in ("train", "validation", "test"):
+        write(tmp_path / f"three/{split}.jsonl", json.dumps({**ROWS[0], "sentence1": split}) + "\n")
+    shipped = hub.HUB_SETS["senteval"]["STS-B:all"]
+    sets["senteval"]["STS-B:all"] = hub.HubSet(str(tmp_path / "three"), split=shipped.split)
+    (task,) = hub.load_hub([fitting_task("STS-B:all")], "senteval", sets=sets).tasks
+    assert task.pairs().first == ["train", "validation", "test"]
+
+
 def test_hash_changes_with_every_part_of_the_data():
     def digest(subset="s", first="a", second="b", gold=1.0):
         pairs = Pairs([first], [second], np.array([gold]))
@@ -376,7 +409,7 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
     assert asked == [
         (source.path, number > 0)
         for number, source in enumerate(hub.HUB_SETS["mteb"].values())
-        if "val" not in source.split
+        if source.split == "test"
     ]
     assert "cannot be reached" in loaded.missing["STS12"]
     assert len(loaded.missing) == 7
@@ -384,7 +417,7 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
 
 
 def test_every_task_has_a_data_set_under_every_protocol():
-    names = {str(name) for name in (*task_names([]), TaskName("STS-B", "dev"))}
+    names = {str(name) for name in (*task_names([]), TaskName("STS-B", "dev"), *WHOLE)}
     for protocol, row in PROTOCOLS.items():
         assert set(hub.HUB_SETS[protocol]) == names
         assert set(row.pairs) == {*names, "demo", "demo:dev"}
@@ -414,6 +447,9 @@ def test_real_pair_counts(data_folder):
         ["STS12", "STS13", "STS14", "STS-B", "STS-B:dev"], "as in the folder, lower-cased"
     )
     assert len(one(data_folder, "SICK-R", "mteb").pairs()) == 9927
+    whole = load_folder(data_folder, list(WHOLE), "senteval").tasks
+    assert [(task.label, len(task.pairs())) for task in whole] == [("STS-B:all", 8628), ("SICK-R:all", 9927)]
+    assert all(task.expected_pairs == len(task.pairs()) for task in whole)
 
 
 @pytest.mark.data

@@ -23,6 +23,7 @@ from promptcli.backbones.seam import NAME
 from promptcli.backbones.tokens import Tokens
 from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.files import sha256
+from promptcli.recipe import WORD_VECTORS
 
 #: Backbones inside the package, by name.
 SHIPPED: dict[str, Path] = {"mini": Path(__file__).parents[1] / "shipped" / "mini"}
@@ -101,6 +102,11 @@ def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[P
     """Return the folder of a backbone and its hub revision (None where it is no hub model)."""
     if name in SHIPPED:
         return SHIPPED[name], None
+    if name.startswith(WORD_VECTORS):
+        raise UsageError(
+            f"backbone {name!r} holds word vectors and no language model; they serve eval, embed, similarity and index"
+            " with --recipe static-avg"
+        )
     if Path(name).is_dir():
         if not (Path(name) / "config.json").is_file():
             raise NotFoundError(f"folder {name!r} has no config.json: not a model folder")

@@ -22,6 +22,8 @@ class Tokens:
     Attributes:
         cls: Id before every input.
         sep: Id after every input.
+        start: Ids before every input: the one, or none for word vectors.
+        end: Ids after every input.
         pad: Id of padding.
         unk: Id of the unknown token, or None where the tokenizer has none (byte-level ones need none).
         mask: Id of the mask token, or None where the tokenizer has none.
@@ -45,6 +47,8 @@ class Tokens:
                 )
         self.cls: int = tokenizer.cls_token_id
         self.sep: int = tokenizer.sep_token_id
+        self.start: tuple[int, ...] = (self.cls,)
+        self.end: tuple[int, ...] = (self.sep,)
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
         self.unk: int | None = tokenizer.unk_token_id
         self.mask: int | None = tokenizer.mask_token_id

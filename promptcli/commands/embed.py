@@ -151,6 +151,9 @@ def _total(source: "Source", runtime: Runtime) -> int | None:
 def _tell(report: "EmbedReport", encoder: "Encoder", where: str, *, quiet: bool) -> None:
     if report.blank:
         console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row", quiet=quiet)
+    if report.zero:
+        zeros = f"{report.zero:,} of {report.rows:,} sentences have a zero vector: nothing in them is known"
+        console.note(zeros, quiet=quiet)
     if report.truncated:
         limit = f"{encoder.max_length:,} tokens"
         cut = f"{report.truncated:,} of {report.rows:,} sentences were longer than {limit} and were cut"

@@ -79,6 +79,9 @@ def evaluate_command(
     tasks, missing = _load(data_dir, wanted, protocol, runtime)
     encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
     rows = _score(encoders, candidates, tasks, runtime)
+    for score in (score for scores in rows.values() for score in scores if score.zero_vectors):
+        zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
+        note(f"{score.label.model} {score.label.recipe}: {zeros}", quiet=runtime.quiet)
     comparisons = _compare(rows, baseline)
     if save:
         for candidate in candidates:

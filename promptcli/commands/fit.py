@@ -1,4 +1,4 @@
-"""``promptcli fit``: fit a recipe's TF-IDF weights or whitening on sentences, into a registry entry."""
+"""``promptcli fit``: fit a recipe's TF-IDF weights, whitening or flow on sentences, into a registry entry."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,14 @@ from promptcli.options import ModelChoice, Runtime
 
 
 def fit(
-    on: Annotated[str, typer.Option("--on", help="Sentences: a file, a task (STS-B, SICK-R, ...), or `demo`.")],
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            help="Sentences: a file (of pairs, such as sent0,sent1 or premise,hypothesis: both sides), a task (STS12,"
+            " STS-B, ...; all its splits: STS-B:all, SICK-R:all), or `demo`.",
+        ),
+    ],
     name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make.")],
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="SentEval folder of the task.")] = None,
     text_field: Annotated[str | None, typer.Option("--text-field", help="Field of the sentence in the file.")] = None,
@@ -20,21 +27,24 @@ def fit(
     choice: ModelChoice,
     runtime: Runtime,
 ) -> None:
-    """Fit a recipe (e.g. --recipe whitening, --recipe first-last-tfidf) and save it as a model.
+    """Fit a recipe (e.g. --recipe whitening, flow, first-last-tfidf) and save it as a model.
 
-    A task stands for its own test sentences, both sides of every pair: the whitening paper's target setting on that
-    split. Figures of a model fitted so have seen the task's text, though never its scores.
+    A task stands for its own test sentences, both sides of every pair; STS-B:all and SICK-R:all for those of all
+    splits. With STS12 to STS16 they are the whitening paper's target setting; its other one is a file of NLI pairs.
+    Figures of a model fitted on a task have seen the task's text, though never its scores.
     """
     prepare(runtime)
     from promptcli.fitting import fit as fit_recipe
+    from promptcli.fitting import plan_fits
     from promptcli.registry import Entry
     from promptcli.sources import fitting_sentences
 
     registry = open_registry()
     registry.check_free(name, force=force)
     chosen = chosen_entry(choice)
+    passes = sum(one.passes for one, _ in plan_fits(chosen.recipe))
     sentences = fitting_sentences(on, data_folder(data_dir), text_field=text_field, offline=runtime.offline)
-    with progress("fit", len(sentences), quiet=runtime.quiet) as advance:
+    with progress("fit", passes * len(sentences), quiet=runtime.quiet) as advance:
         fitted = fit_recipe(
             chosen.recipe,
             sentences,

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import datasets
@@ -24,10 +24,18 @@ class HubSet:
     revision: str | None = None
 
 
+_ALL = "train+validation+test"
+_SICK = HubSet(
+    "SemEvalWorkshop/sem_eval_2014_task_1",
+    columns=("premise", "hypothesis", "relatedness_score"),
+    revision="refs/convert/parquet",
+)
 _SHARED = {
     **{name: HubSet(f"mteb/{name.lower()}-sts") for name in ("STS12", "STS13", "STS14", "STS15", "STS16")},
     "STS-B": HubSet("mteb/stsbenchmark-sts"),
     "STS-B:dev": HubSet("mteb/stsbenchmark-sts", split="validation"),
+    "STS-B:all": HubSet("mteb/stsbenchmark-sts", split=_ALL),
+    "SICK-R:all": replace(_SICK, split=_ALL),
 }
 
 #: The data set of each task, by protocol. MTEB's copy of SICK has all pairs under `test`; the SemEval 2014 copy keeps
@@ -35,11 +43,7 @@ _SHARED = {
 HUB_SETS: Mapping[str, Mapping[str, HubSet]] = {
     "senteval": {
         **_SHARED,
-        "SICK-R": HubSet(
-            "SemEvalWorkshop/sem_eval_2014_task_1",
-            columns=("premise", "hypothesis", "relatedness_score"),
-            revision="refs/convert/parquet",
-        ),
+        "SICK-R": _SICK,
     },
     "mteb": {**_SHARED, "SICK-R": HubSet("mteb/sickr-sts")},
 }

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.data.sts import Loaded, Pairs, Protocol, STSTask, TaskName, protocol_named
+from promptcli.data.sts import SICK, WHOLE, Loaded, Pairs, Protocol, STSTask, TaskName, protocol_named
 from promptcli.errors import NotFoundError, UsageError
 
+_BENCHMARK = ("train", "dev", "test")
 _UPPER_CASE = re.compile("[A-Z]")
 
 
@@ -53,10 +54,12 @@ def _senteval_root(data_dir: Path) -> Path:
 
 def _load_subsets(root: Path, name: TaskName, protocol: Protocol) -> dict[str, Pairs]:
     if name.task == "SICK-R":
-        return {subset: _read_sick(_existing(root / "SICK" / file)) for subset, file in protocol.sick.items()}
+        files = SICK if name in WHOLE else protocol.sick
+        return {split: _read_sick(_existing(root / "SICK" / file)) for split, file in files.items()}
     if name.task == "STS-B":
-        path = root / "STS" / "STSBenchmark" / f"sts-{name.split}.csv"
-        return {name.split: _read_benchmark(_existing(path))}
+        folder = root / "STS" / "STSBenchmark"
+        splits = _BENCHMARK if name in WHOLE else (name.split,)
+        return {split: _read_benchmark(_existing(folder / f"sts-{split}.csv")) for split in splits}
     return _read_year(_existing(root / "STS" / f"{name.task}-en-test"))
 
 

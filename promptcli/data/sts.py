@@ -41,11 +41,13 @@ class TaskName:
 TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"))
 #: Pairs of our own, inside the package.
 DEMO = "demo"
+#: All splits together: to fit on, never to score.
+WHOLE = (TaskName("STS-B", "all"), TaskName("SICK-R", "all"))
 _TASKS = {str(name): name for name in (*TEST_TASKS, TaskName("STS-B", "dev"), TaskName(DEMO), TaskName(DEMO, "dev"))}
 
 #: Pairs of each task where both protocols agree.
 _COUNTS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "STS-B:dev": 1500}
-_COUNTS |= {"demo": 458, "demo:dev": 402}
+_COUNTS |= {"demo": 458, "demo:dev": 402, "STS-B:all": 8628, "SICK-R:all": 9927}
 
 
 @dataclass(frozen=True)
@@ -61,19 +63,20 @@ class Protocol:
     moses: bool
 
 
-_SICK = {"train": "SICK_train.txt", "trial": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+#: All files of SICK-R, by split.
+SICK = {"train": "SICK_train.txt", "trial": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
 
 #: The two ways in which these tasks are scored in print.
 PROTOCOLS = {
     "senteval": Protocol(
         help="as in the papers: SICK-R is its test split (4927 pairs); Moses-tokenised, lower-cased text",
-        sick={"test": _SICK["test"]},
+        sick={"test": SICK["test"]},
         pairs={**_COUNTS, "SICK-R": 4927},
         moses=True,
     ),
     "mteb": Protocol(
         help="as in MTEB: SICK-R is train, trial and test together (9927 pairs); raw text",
-        sick=_SICK,
+        sick=SICK,
         pairs={**_COUNTS, "SICK-R": 9927},
         moses=False,
     ),
@@ -137,6 +140,18 @@ def task_names(given: Sequence[str]) -> list[TaskName]:
         if name not in _TASKS:
             raise unknown("task", name, _TASKS)
     return [name for label, name in _TASKS.items() if label in given] or list(TEST_TASKS)
+
+
+def fitting_task(given: str) -> TaskName:
+    """Return the task whose sentences are fitted on: one of ``task_names``, or all splits of one, ``STS-B:all``.
+
+    Raises:
+        UsageError: a name that is no task.
+    """
+    tasks = _TASKS | {str(name): name for name in WHOLE}
+    if given not in tasks:
+        raise unknown("task", given, tasks)
+    return tasks[given]
 
 
 def protocol_named(name: str) -> Protocol:

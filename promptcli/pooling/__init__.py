@@ -12,7 +12,7 @@ from promptcli.pooling.average import Average
 from promptcli.pooling.ditto import Ditto
 from promptcli.pooling.slot import Cls, Mask
 from promptcli.pooling.states import STATES, States
-from promptcli.pooling.tfidf import TfIdf
+from promptcli.pooling.tfidf import choose_granularity
 from promptcli.pooling.unbiased import Unbiased
 from promptcli.pooling.weights import Making, Weights
 from promptcli.recipe import split_spec
@@ -22,7 +22,7 @@ WEIGHTS: dict[str, Callable[[Making], Weights]] = {
     "cls": Cls,
     "mask": Mask,
     "unbiased": Unbiased,
-    "tfidf": TfIdf,
+    "tfidf": choose_granularity,
     "ditto": Ditto,
 }
 

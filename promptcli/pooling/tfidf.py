@@ -1,4 +1,4 @@
-"""``tfidf``: tokens weighted by TF-IDF of the backbone's own word pieces (Ditto, table 2)."""
+"""``tfidf``: tokens weighted by TF-IDF of the backbone's own word pieces (Ditto, table 2); ``tfidf:word``: of words."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.errors import UsageError
-from promptcli.pooling.weights import Making, PlainWeights, weighted_sum
+from promptcli.errors import UsageError, unknown
+from promptcli.pooling.tfidf_words import WordTfIdf
+from promptcli.pooling.weights import Making, PlainWeights, Weights, weighted_sum
 
 TENSOR = "tfidf.idf"
 
@@ -23,7 +24,6 @@ class TfIdf(PlainWeights):
     spec = "tfidf"
 
     def __init__(self, making: Making) -> None:
-        making.no_argument(self.spec)
         if TENSOR not in making.tensors:
             raise UsageError(
                 "weights 'tfidf' are fitted on a corpus: `promptcli fit --recipe first-last-tfidf --on FILE"
@@ -46,6 +46,17 @@ class TfIdf(PlainWeights):
     def tensors(self) -> dict[str, Tensor]:
         """Return the idf, (v,)."""
         return {TENSOR: self._idf.cpu()}
+
+
+def choose_granularity(making: Making) -> Weights:
+    """Return the weights of pieces, or those of words for ``tfidf:word``.
+
+    Raises:
+        UsageError: Another argument, or weights that were not fitted.
+    """
+    if making.argument not in (None, "word"):
+        raise unknown("granularity of 'tfidf'", str(making.argument), ["word", "or none, which means word pieces"])
+    return WordTfIdf(making) if making.argument else TfIdf(making)
 
 
 def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:

@@ -54,8 +54,8 @@ class Template:
         self._behind = "" if tokens.splits_punctuation else _FIRST_WORD.findall(behind.split(MASK)[0])[0]
         before = before.removesuffix(touching)
         self._before = (" " if self._blank_after(before) else "") + touching
-        self.prefix = [tokens.cls, *self._side(before, starts_input=True)]
-        self.suffix = [*self._side(behind.removeprefix(self._behind), starts_input=False), tokens.sep]
+        self.prefix = [*tokens.start, *self._side(before, starts_input=True)]
+        self.suffix = [*self._side(behind.removeprefix(self._behind), starts_input=False), *tokens.end]
         before_ids = tokens.encode([self._before])[0] if touching else []
         self._behind_ids = tokens.encode([self._behind])[0] if self._behind else []
         self.left = [*self.prefix, *before_ids]

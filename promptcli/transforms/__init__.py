@@ -8,6 +8,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.errors import unknown
 from promptcli.recipe import split_spec
 from promptcli.transforms.cls_pooler import ClsPooler
+from promptcli.transforms.flow import Flow
 from promptcli.transforms.projection import Projection
 from promptcli.transforms.topk_tokens import TopKTokens
 from promptcli.transforms.transform import Making, Transform
@@ -17,6 +18,7 @@ TRANSFORMS: dict[str, Callable[[Making], Transform]] = {
     "topk-tokens": TopKTokens,
     "cls-pooler": ClsPooler,
     "whitening": Whitening,
+    "flow": Flow,
     "projection": Projection,
 }
 

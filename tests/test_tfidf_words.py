@@ -1,0 +1,117 @@
+"""TF-IDF of whole words: which pieces are a word, the weights against plain loops, and the fitted model."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from promptcli.encoder import build_encoder
+from promptcli.fitting import fit
+from promptcli.pooling.tfidf_words import IDF, LENGTHS, PIECES, fit_word_idf
+from promptcli.pooling.words import Words
+from promptcli.recipe import Recipe
+from tests.reference import plain
+from tests.tiny import SENTENCES
+
+POOLING = "first-last/tfidf:word"
+
+
+def cut_text(backbone, sentence):
+    """The words of a sentence as text, specials left out."""
+    tokens = backbone.tokens
+    row = build_encoder(Recipe(), backbone=backbone).inputs([sentence]).rows[0]
+    words = Words(backbone).cut(row)
+    assert [piece for word in words for piece in word] == row
+    assert words[0] == (tokens.cls,) and words[-1] == (tokens.sep,)
+    joined = ("".join(tokens.text(piece).removeprefix("##") for piece in word) for word in words[1:-1])
+    return [word.lstrip("Ġ▁") for word in joined]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_words_are_those_of_the_text(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    sentence = "Unbelievably, the unhappy runners kept running; it's empty."
+    expected = ["Unbelievably", ",", "the", "unhappy", "runners", "kept", "running", ";", "it", "'", "s", "empty", "."]
+    if family == "bert":
+        expected = [word.lower() for word in expected]
+    found = cut_text(backbone, sentence)
+    assert "".join(found) == "".join(expected)
+    assert found == expected or (family == "roberta" and found[:8] == expected[:8])  # "'s" is one piece there
+    assert any(len(word) > 1 for word in Words(backbone).cut(backbone.tokens.encode([sentence])[0]))
+
+
+def test_an_empty_row_has_no_words(tiny_backbone):
+    assert Words(tiny_backbone("bert")).cut([]) == []
+
+
+def test_weights_are_the_words_copied_to_their_pieces(tiny_folder, tiny_backbone):
+    reference, backbone = plain.Plain(tiny_folder("bert")), tiny_backbone("bert")
+    documents = []
+    for sentence in SENTENCES:
+        ids = reference.ids("[X]", sentence)
+        words, word_of = [], []
+        for item in reference.tokenizer.convert_ids_to_tokens(ids):
+            if item.startswith("##"):
+                words[-1] += item[2:]
+            else:
+                words.append(item)
+            word_of.append(len(words) - 1)
+        documents.append((ids, words, word_of))
+    expected = []
+    for ids, words, word_of in documents:
+        total = torch.zeros(16)
+        for place, row in zip(word_of, plain.first_last(reference.states(ids)[0]), strict=True):
+            word = words[place]
+            frequency = sum(word in others for _, others, _ in documents)
+            total = total + words.count(word) * math.log2(len(documents) / frequency) * row
+        expected.append(total.numpy())
+    fitted = fit(Recipe(pooling=POOLING), SENTENCES, backbone=backbone)
+    vectors = fitted.encoder.encode(SENTENCES)
+    largest = np.abs(expected).max()
+    assert np.abs(vectors - expected).max() < 1e-5 * largest
+    pieces = fit(Recipe(pooling="first-last/tfidf"), SENTENCES, backbone=backbone).encoder.encode(SENTENCES)
+    assert np.abs(vectors - pieces).max() > 0.01 * largest  # the granularity matters
+
+
+def test_unseen_words_and_specials_weigh_nothing(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    encoder = fit(Recipe(pooling=POOLING), SENTENCES, backbone=backbone).encoder
+    assert not encoder.encode([""]).any()
+    assert not encoder.encode(["dogdog guitarman"]).any()  # its pieces are known, its words are not
+    tensors = encoder.tensors()
+    weights = dict(zip(range(len(tensors[LENGTHS])), tensors[IDF].tolist(), strict=True))
+    assert tensors[PIECES][0] == backbone.tokens.cls and weights[0] == 0.0
+
+
+def test_the_tensors_bring_the_same_vectors_back(tiny_backbone):
+    for family in ("roberta", "xlm-roberta"):
+        backbone = tiny_backbone(family)
+        encoder = fit(Recipe(pooling=POOLING), SENTENCES, backbone=backbone).encoder
+        again = build_encoder(encoder.recipe, tensors=encoder.tensors(), backbone=backbone)
+        mixed = [*SENTENCES, "", "the the the", " ".join(SENTENCES[:3])]
+        together = again.encode(mixed)
+        assert encoder.recipe.pooling == POOLING and again.fingerprint == encoder.fingerprint
+        alone = np.concatenate([encoder.encode([sentence]) for sentence in mixed])
+        assert np.abs(together - alone).max() < 1e-5 * np.abs(alone).max()
+
+
+def test_idf_of_words(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    rows = build_encoder(Recipe(), backbone=backbone).inputs(["the dog", "the cat", "the the runners", "the"]).rows
+    tensors = fit_word_idf(rows, backbone)
+    assert tensors[LENGTHS].sum() == len(tensors[PIECES])
+    text = {}
+    start = 0
+    for length, idf in zip(tensors[LENGTHS].tolist(), tensors[IDF].tolist(), strict=True):
+        items = [backbone.tokens.text(piece) for piece in tensors[PIECES][start : start + length].tolist()]
+        text["".join(item.removeprefix("##") for item in items)] = idf
+        start += length
+    assert text == {"[CLS]": 0.0, "the": 0.0, "dog": 2.0, "[SEP]": 0.0, "cat": 2.0, "runners": 2.0}
+
+
+def test_the_command_line(run):
+    ran = run("fit", "--pooling", POOLING, "--on", "demo", "--name", "words", "--offline")
+    assert ran.code == 0, ran.err
+    ran = run("similarity", "a dog barks", "a dog sleeps", "--model", "words", "--offline")
+    assert ran.code == 0 and -1 < float(ran.out) < 1

@@ -1,0 +1,200 @@
+"""Word vectors in a backbone's place: both text formats, the average of known words, and all that is refused."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.word_vectors import load_word_vectors
+from promptcli.backbones.word_vectors_file import read_word_vectors
+from promptcli.data.demo import load_demo
+from promptcli.encoder import build_encoder
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.evaluation import evaluate
+from promptcli.recipe import RECIPES, Recipe
+from promptcli.registry import portable
+
+VECTORS = {"the": [0.5, -1.0, 0.25], "dog": [1.0, 2.0, 3.0], "barks": [-4.0, 0.0, 1e-3], ",": [0.0, 0.125, 1.0]}
+LINES = [" ".join([word, *map(str, numbers)]) for word, numbers in VECTORS.items()]
+GLOVE = "\n".join(LINES) + "\n"
+WORD2VEC = f"{len(LINES)} 3\n" + "".join(f"{line} \n" for line in LINES)  # the first tool ends a line with a blank
+
+
+def average(sentence):
+    """The plain mean of the words that are there."""
+    total, count = [0.0, 0.0, 0.0], 0
+    for word in sentence.lower().split():
+        if word in VECTORS:
+            total = [one + other for one, other in zip(total, VECTORS[word], strict=True)]
+            count += 1
+    return [value / count for value in total] if count else total
+
+
+@pytest.fixture
+def glove(tmp_path):
+    (tmp_path / "v.txt").write_text(GLOVE)
+    return f"glove:{tmp_path / 'v.txt'}"
+
+
+def static(backbone):
+    return Recipe(backbone=backbone, pooling="static/avg")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("v.txt", GLOVE), ("v.vec", WORD2VEC), ("v.txt.gz", GLOVE), ("v.vec.gz", WORD2VEC), ("crlf.txt", GLOVE)],
+)
+def test_both_formats_plain_and_gzipped(name, text, tmp_path):
+    data = text.encode().replace(b"\n", b"\r\n") if name == "crlf.txt" else text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    table = read_word_vectors(tmp_path / name)
+    assert table.rows.dtype == np.float32 and not table.rows[0].any()
+    assert {word: table.rows[row].tolist() for word, row in table.row_of.items()} == {
+        word: np.float32(numbers).tolist() for word, numbers in VECTORS.items()
+    }
+
+
+def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
+    (tmp_path / "v.txt").write_text("one 1 2\n. . . 3 4\na\u00a0b 5 6\none 7 8\n12 9 10\n")
+    table = read_word_vectors(tmp_path / "v.txt")
+    assert list(table.row_of) == ["one", ". . .", "a\u00a0b", "12"]
+    assert table.rows[table.row_of["one"]].tolist() == [1, 2]
+    assert table.rows[table.row_of["12"]].tolist() == [9, 10]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GLOVE + "cat 1 2\n", "v.txt: line 5: 2 numbers behind a word, expected 3"),
+        ("the 1 2\ncat 1 x\n", "v.txt: line 2: could not convert string to float: 'x'"),
+        ("the 1 2\ncat 1 nan\n", "v.txt: line 2: a number that is not finite"),
+        ("the\n", "v.txt: line 1: 0 numbers behind a word"),
+        ("the 1 2\n\n", "v.txt: line 2: 0 numbers behind a word, expected 2"),
+        ("3 2\none 1 2\ntwo 3 4\n", "v.txt: its first line says 3 words, but it holds 2; is it whole"),
+        ("", "v.txt holds no word vectors"),
+        ("2 3\n", "v.txt holds no word vectors"),
+        (b"the 1 2\n\xff 3 4\n", "v.txt: line 2, byte 1: not UTF-8"),
+    ],
+)
+def test_a_malformed_line_is_named(text, message, tmp_path):
+    (tmp_path / "v.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UsageError, match=message) as caught:
+        read_word_vectors(tmp_path / "v.txt")
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_gzip_data_and_files_that_are_not_there(tmp_path):
+    (tmp_path / "v.gz").write_bytes(gzip.compress(GLOVE.encode() * 50)[:-20])
+    with pytest.raises(UsageError, match="damaged or cut-off gzip data"):
+        read_word_vectors(tmp_path / "v.gz")
+    (tmp_path / "w.gz").write_bytes(b"the 1 2\n")
+    with pytest.raises(UsageError, match="line 1: damaged"):
+        read_word_vectors(tmp_path / "w.gz")
+    with pytest.raises(NotFoundError, match="no file of word vectors"):
+        read_word_vectors(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read_word_vectors(tmp_path)
+
+
+SENTENCES = ["The dog barks", "dog", "dog dog unknown barks", "dog , the", "nothing known", "", "  the\u00a0dog  "]
+
+
+def test_vectors_are_the_average_of_the_known_words(glove):
+    said = []
+    encoder = build_encoder(static(glove), announce=said.append)
+    vectors = encoder.encode(SENTENCES)
+    assert np.abs(vectors - [average(sentence) for sentence in SENTENCES]).max() < 1e-6
+    assert not vectors[4:6].any() and vectors[:4].any(axis=1).all()
+    assert (encoder.width, vectors.dtype, encoder.provenance["family"]) == (3, np.float32, "glove")
+    assert said == ["v.txt: 4 words of 3 numbers, 0.0 MiB in memory"]
+    alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
+    assert np.abs(alone - vectors).max() < 1e-6
+    assert build_encoder(static(glove), dtype="bfloat16").provenance["dtype"] == "float32"
+
+
+def test_memory_is_said_in_mebibytes(tmp_path):
+    (tmp_path / "big.txt").write_text("".join(f"w{row} {' '.join(['0.5'] * 64)}\n" for row in range(8191)))
+    said = []
+    load_word_vectors(f"glove:{tmp_path / 'big.txt'}", announce=said.append)
+    assert said == ["big.txt: 8,191 words of 64 numbers, 2.0 MiB in memory"]
+
+
+def test_fingerprints_follow_the_vectors_and_not_the_folder(tmp_path):
+    for name, text in (("a.txt", GLOVE), ("b.txt", GLOVE), ("c.txt", GLOVE.replace("0.25", "0.5"))):
+        (tmp_path / name).write_text(text)
+    a, b, c = (build_encoder(static(f"glove:{tmp_path / name}.txt")).fingerprint for name in "abc")
+    assert a == b != c
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"pooling": "first-last/avg"}, "pooling 'first-last/avg'"),
+        ({"pooling": "static/ditto:1-1"}, "pooling 'static/ditto:1-1'"),
+        ({"prompt": "[X] means [MASK]"}, "prompt '\\[X\\] means \\[MASK\\]', period True"),
+        ({"transforms": ("whitening",)}, "transforms \\['whitening'\\]"),
+        ({"denoise": "hidden"}, "denoise 'hidden'"),
+    ],
+)
+def test_only_the_static_average_is_allowed(changes, shown):
+    with pytest.raises(UsageError, match=f"only --recipe static-avg averages, not {shown}") as caught:
+        build_encoder(static("glove:nowhere.txt").replace(**changes))  # known before any file is read
+    assert "\n" not in str(caught.value)
+
+
+def test_no_file_and_no_language_model(glove):
+    with pytest.raises(UsageError, match="names no file"):
+        build_encoder(static("glove:"))
+    with pytest.raises(NotFoundError, match=r"no file of word vectors 'nowhere\.txt'"):
+        build_encoder(static("glove:nowhere.txt"))
+    with pytest.raises(UsageError, match="no language model; they serve eval"):
+        load_backbone(glove, offline=True)
+
+
+def test_zero_vectors_are_counted(glove):
+    encoder = build_encoder(static(glove))
+    task = load_demo("dev", "senteval")
+    (score,) = evaluate([encoder], [task])
+    pairs = task.pairs()
+    unknown = {text for text in (*pairs.first, *pairs.second) if not VECTORS.keys() & set(text.lower().split())}
+    assert score.zero_vectors == len(unknown) > 0
+    assert score.to_dict()["zero_vectors"] == len(unknown)
+
+
+def test_a_recipe_of_word_vectors_means_the_same_from_every_folder(glove, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert portable(static("glove:v.txt")).backbone == glove
+    assert portable(static("glove:nowhere.txt")).backbone == "glove:nowhere.txt"
+
+
+def test_the_command_line(run, glove, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.txt").write_text("the dog\nnothing known\n\nbarks\n")
+    plain = ["--backbone", "glove:v.txt", "--recipe", "static-avg"]
+    ran = run("embed", "s.txt", *plain)
+    assert ran.code == 0
+    assert "4 words of 3 numbers" in ran.err and "1 of 4 sentences have a zero vector" in ran.err
+    vectors = np.load("s.txt.npy")
+    assert np.abs(vectors - [average(text) for text in ("the dog", "", "", "barks")]).max() < 1e-6
+    assert run("index", "build", "s.txt", "-o", "found", *plain).code == 0
+    ran = run("index", "search", "found", "a dog", "-k", "1", "--json")
+    assert ran.code == 0 and json.loads(ran.out)["text"] == "the dog"
+    ran = run("eval", *plain, "--task", "demo:dev", "--json")
+    (result,) = json.loads(ran.out)["results"]
+    assert result["recipe"] == "static-avg" and result["zero_vectors"] > 0
+    assert "sentences of demo:dev have a zero vector" in ran.err
+    ran = run("embed", "s.txt", "--backbone", "glove:v.txt", "--force")
+    assert ran.code == 2 and ran.err.count("\n") == 1 and "--recipe static-avg" in ran.err
+    ran = run("fit", "--recipe", "flow", "--backbone", "glove:v.txt", "--on", "demo", "--name", "x")
+    assert ran.code == 2 and ran.err.count("\n") == 1
+    ran = run("templates", "check", "[X] [MASK]", "--backbone", "glove:v.txt")
+    assert ran.code == 2 and ran.err.count("\n") == 1 and "no language model" in ran.err
+
+
+def test_every_recipe_but_one_is_left_out_by_name(run, glove):
+    ran = run("eval", "--backbone", glove, "--task", "demo:dev", "--json")
+    assert ran.code == 0
+    assert [result["recipe"] for result in json.loads(ran.out)["results"]] == ["static-avg"]
+    assert ran.err.count("is left out") == len(RECIPES) - 1
