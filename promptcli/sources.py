@@ -1,5 +1,6 @@
 """Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from promptcli.data.demo import SENTENCES
@@ -10,7 +11,14 @@ from promptcli.errors import NotFoundError, UsageError
 def fitting_sentences(
     on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False
 ) -> list[str]:
-    """Return the sentences that ``on`` names, in order, repeated as often as they occur.
+    """Return the sentences of ``read_sentences`` as a list, repeated as often as they occur."""
+    return list(read_sentences(on, data_dir, text_field=text_field, offline=offline))
+
+
+def read_sentences(
+    on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False
+) -> Iterator[str]:
+    """Yield the sentences that ``on`` names, in order; a file is read no further than the caller goes.
 
     Args:
         on: ``demo``, a task's name (its sentences, both sides of every pair), or a file.
@@ -30,15 +38,16 @@ def fitting_sentences(
         try:
             names = task_names([on])
         except UsageError as error:
-            raise NotFoundError(f"no file {on!r} to fit on, and no task: {error}; or `demo`") from None
+            raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
         loaded = load_tasks(data_dir, names, "senteval", offline=offline)
         if loaded.missing:
             raise NotFoundError(f"task {on} is not there: {loaded.missing[str(names[0])]}")
         pairs = loaded.tasks[0].pairs()
-        return [*pairs.first, *pairs.second]
+        yield from (*pairs.first, *pairs.second)
+        return
     path = SENTENCES if on == DEMO else Path(on)
     with open_source(path, Fields(text=text_field) if text_field else Fields()) as source:
-        return [record.text for record in source]
+        yield from (record.text for record in source)
 
 
 def development_task(name: str, data_dir: Path | None, *, offline: bool = False) -> STSTask:

@@ -28,6 +28,7 @@ _SHARED = {
     **{name: HubSet(f"mteb/{name.lower()}-sts") for name in ("STS12", "STS13", "STS14", "STS15", "STS16")},
     "STS-B": HubSet("mteb/stsbenchmark-sts"),
     "STS-B:dev": HubSet("mteb/stsbenchmark-sts", split="validation"),
+    "STS-B:train": HubSet("mteb/stsbenchmark-sts", split="train"),
 }
 
 #: The data set of each task, by protocol. MTEB's copy of SICK has all pairs under `test`; the SemEval 2014 copy keeps

@@ -41,11 +41,12 @@ class TaskName:
 TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"))
 #: Pairs of our own, inside the package.
 DEMO = "demo"
-_TASKS = {str(name): name for name in (*TEST_TASKS, TaskName("STS-B", "dev"), TaskName(DEMO), TaskName(DEMO, "dev"))}
+_OTHERS = (TaskName("STS-B", "dev"), TaskName("STS-B", "train"), TaskName(DEMO), TaskName(DEMO, "dev"))
+_TASKS = {str(name): name for name in (*TEST_TASKS, *_OTHERS)}
 
 #: Pairs of each task where both protocols agree.
 _COUNTS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "STS-B:dev": 1500}
-_COUNTS |= {"demo": 458, "demo:dev": 402}
+_COUNTS |= {"STS-B:train": 5749, "demo": 458, "demo:dev": 402}
 
 
 @dataclass(frozen=True)
