@@ -54,7 +54,9 @@ def test_mean_cosine_equals_the_loop_over_pairs():
 
 
 def test_anisotropy_of_sentences_is_streamed(tiny_backbone, monkeypatch):
-    encoders = [build_encoder(Recipe(pooling=f"{name}/avg"), backbone=tiny_backbone("bert")) for name in ("last", "static")]
+    encoders = [
+        build_encoder(Recipe(pooling=f"{name}/avg"), backbone=tiny_backbone("bert")) for name in ("last", "static")
+    ]
     sentences = [*SENTENCES, SENTENCES[0], SENTENCES[3]]
     expected = [mean_cosine(encoder.encode(sentences)) for encoder in encoders]
     for window in (8192, 5):
@@ -128,7 +130,9 @@ def test_positive_pairs_are_graded_above_four_and_all_sentences_count(tiny_backb
     encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
     tasks = [task([4.0, 4.01, 0.0]), task([1.0, 5.0])]
     found = uniformity.measure([encoder], tasks)[0]
-    pairs = [part for one in tasks for part in zip(one.pairs().first, one.pairs().second, one.pairs().gold, strict=True)]
+    pairs = [
+        part for one in tasks for part in zip(one.pairs().first, one.pairs().second, one.pairs().gold, strict=True)
+    ]
     sentences = [one for one, _, _ in pairs] + [other for _, other, _ in pairs]
     vectors = uniformity.unit(encoder.encode(sentences))
     close = [number for number, (_, _, gold) in enumerate(pairs) if gold > 4]
@@ -168,7 +172,9 @@ def test_groups_equal_the_loops(family, tiny_backbone):
     marks = {"bert": "##", "albert": "##", "roberta": "Ġ", "camembert": "▁"}
     inside = [(marks[family] in text) == (marks[family] == "##") for text in texts.values()]
     assert found.subword.tolist() == inside and any(inside) and not all(inside)
-    assert found.capital.tolist() == [any(letter in text for letter in map(chr, range(65, 91))) for text in texts.values()]
+    assert found.capital.tolist() == [
+        any(letter in text for letter in map(chr, range(65, 91))) for text in texts.values()
+    ]
     rows = backbone.token_rows.detach().numpy()[list(texts)]
     points, _ = token_bias.project(rows)
     for bias in ("subword", "frequency", "case"):
@@ -223,9 +229,7 @@ def plain_impact(folder, ids, mask):
             return model(torch.tensor([row])).last_hidden_state[0, place]
 
     places = range(1, len(ids) - 1)
-    return [
-        [float(torch.dist(state({i}, i), state({i, j}, i))) if i != j else 0.0 for j in places] for i in places
-    ]
+    return [[float(torch.dist(state({i}, i), state({i, j}, i))) if i != j else 0.0 for j in places] for i in places]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
@@ -242,7 +246,9 @@ def test_impact_equals_the_loop(family, tiny_backbone, tiny_folder, monkeypatch)
         assert sum(done) == impact.inputs_for(count) == count + count * (count - 1) // 2
         assert found.matrix == pytest.approx(np.array(expected), abs=1e-4)
     assert found.tokens == [backbone.tokens.text(token) for token in ids[1:-1]]
-    assert found.means.tolist() == pytest.approx([sum(row[j] for row in expected) / count for j in range(count)], abs=1e-4)
+    assert found.means.tolist() == pytest.approx(
+        [sum(row[j] for row in expected) / count for j in range(count)], abs=1e-4
+    )
     assert found.matrix.max() > 0.1
 
 
@@ -256,7 +262,9 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
     for sentence in (sentences[0], sentences[2], sentences[3]):
         row = tokenize(plain_encoder(backbone), sentence).ids
         holding = {token: sum(token in document for document in documents) for token in row}
-        terms = {token: row.count(token) * math.log2(len(documents) / df) if df else 0.0 for token, df in holding.items()}
+        terms = {
+            token: row.count(token) * math.log2(len(documents) / df) if df else 0.0 for token, df in holding.items()
+        }
         length = math.sqrt(sum(term**2 for term in terms.values()))
         weights.append([terms[token] / length for token in row[1:-1]])
         means.append(impact.impact(backbone, sentence).means.tolist())
@@ -270,7 +278,7 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
 
 def test_what_perturbed_masking_refuses(tiny_backbone, monkeypatch):
     backbone = tiny_backbone("bert")
-    with pytest.raises(UsageError, match=r"the sentence has 160 tokens, and backbone .* has room for 64"):
+    with pytest.raises(UsageError, match=r"the sentence has 320 tokens, and backbone .* has room for 64"):
         impact.impact(backbone, "the cat " * 80)
     with pytest.raises(UsageError, match="has no tokens to look at"):
         impact.impact(backbone, "  ")
@@ -325,7 +333,7 @@ def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
         ("bert", "the dog", "one", "head 'one' is not there"),
         ("bert", "the dog", None, "no head is known"),
         ("bert", "", "1-1", "has no tokens to look at"),
-        ("bert", "the cat " * 80, "1-1", "the sentence has 160 tokens"),
+        ("bert", "the cat " * 80, "1-1", "the sentence has 320 tokens"),
         ("mpnet", "the dog", "1-1", "family 'mpnet'"),
     ],
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.analysis.uniformity import unit
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder import Encoder
 from promptcli.encoding import Progress, encode_together, silent
@@ -69,12 +70,10 @@ class MeanCosine:
 
     def add(self, vectors: NDArray[np.floating]) -> None:
         """Take vectors (n, d)."""
-        wide = np.nan_to_num(vectors.astype(np.float64))
-        norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
-        full = norms > 0
-        self._sum = self._sum + (wide[full] / norms[full, None]).sum(0)
-        self._squares += float(full.sum())
-        self.count += len(wide)
+        units = unit(vectors)
+        self._sum = self._sum + units.sum(0)
+        self._squares += float(units.any(1).sum())
+        self.count += len(units)
 
     def value(self) -> float:
         """Return |sum_{i != j} cos(i, j)| / (n^2 - n) of the n vectors so far.

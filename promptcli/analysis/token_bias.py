@@ -92,7 +92,7 @@ def token_bias(
     labels = {
         "frequency": _bands(counts),
         "subword": np.where(subword, "continues a word", "starts a word"),
-        "case": np.where(capital, "with a capital", "without"),
+        "case": np.where(capital, "with a capital", "no capital"),
     }
     groups = [
         Group(bias, name, int((named == name).sum()), _position(points[named == name]))

@@ -118,7 +118,9 @@ def _report(
     if cut:
         note(f"{cut:,} sentences were cut to the longest input", quiet=runtime.quiet)
     if picture.plot is not None:
-        draw_bars(picture.plot, values, "mean cosine over all pairs", f"Anisotropy of {about['of']}")
+        draw_bars(
+            picture.plot, values, "mean cosine over all pairs", f"Anisotropy of {rows[0]['vectors']:,} {about['of']}"
+        )
         picture.drawn(quiet=runtime.quiet)
     if json:
         result_json({**about, "results": rows})

@@ -90,10 +90,10 @@ def _draw(path: Path, found: "TokenBias", title: str) -> None:
     """Draw a panel for each bias that has groups; the rarer group lies on top."""
     import numpy as np
 
-    flags = {"subword": ("continues a word", "starts a word", found.subword)}
+    flags = [("continues a word", "starts a word", found.subword)]
     if found.capital.any():
-        flags["case"] = ("with a capital", "without", found.capital)
-    with drawing(path, 4.0 * (1 + len(flags)), 4.2) as figure:
+        flags.append(("with a capital", "no capital", found.capital))
+    with drawing(path, 4.0 * (1 + len(flags)), 4.2, dpi=100) as figure:
         panels = figure.subplots(1, 1 + len(flags), sharex=True, sharey=True)
         dots = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
         seen = found.counts > 0
@@ -102,13 +102,12 @@ def _draw(path: Path, found: "TokenBias", title: str) -> None:
         logs = np.log10(found.counts[seen])[order]
         image = panels[0].scatter(*found.points[seen][order].T, c=logs, cmap="cividis_r", **dots)
         figure.colorbar(image, ax=panels[0], label="log10 of the count; grey: never")
-        panels[0].set_title("frequency", loc="left")
-        for panel, (bias, (with_it, without, flag)) in zip(panels[1:], flags.items(), strict=True):
+        panels[0].set_title("frequency", fontsize="medium")
+        for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
             for chosen, name, colour in ((~flag, without, BLUE), (flag, with_it, ORANGE)):
                 panel.scatter(*found.points[chosen].T, color=colour, label=name, **dots)
-            panel.set_title(bias, loc="left")
-            beside_title: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2}
-            panel.legend(**beside_title, markerscale=3, fontsize=8, frameon=False, borderaxespad=0.2)
+            above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+            panel.legend(**above, markerscale=3, frameon=False, borderaxespad=0, handletextpad=0, columnspacing=1)
         for panel in panels:
             panel.set_xlabel(f"first component ({100 * found.variance[0]:.1f}%)")
         panels[0].set_ylabel(f"second component ({100 * found.variance[1]:.1f}%)")

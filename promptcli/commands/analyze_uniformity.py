@@ -51,7 +51,7 @@ def uniformity(
         found = measure(compared.encoders, tasks, progress=advance)
     if picture.plot is not None:
         points = {name: (one.uniformity, one.alignment) for name, one in zip(compared.names, found, strict=True)}
-        on = " + ".join(task.label for task in tasks)
+        on = "Alignment and uniformity on " + " + ".join(task.label for task in tasks)
         draw_points(picture.plot, points, ("uniformity (lower is better)", "alignment (lower is better)"), on)
         picture.drawn(quiet=runtime.quiet)
     if json:

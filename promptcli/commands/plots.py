@@ -43,7 +43,7 @@ class Picture:
 
 
 @contextlib.contextmanager
-def drawing(path: Path, width: float, height: float) -> Iterator[Any]:
+def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Iterator[Any]:
     """Yield an empty figure, inches wide and high; the file appears, whole, when the block ends.
 
     Tokens and names are drawn as they are: a dollar sign in them starts no formula.
@@ -53,7 +53,7 @@ def drawing(path: Path, width: float, height: float) -> Iterator[Any]:
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure
         with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=150)
+            figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=dpi)
 
 
 def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) -> None:
@@ -91,7 +91,7 @@ _PLACES = [
 
 
 def _label(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    renderer = panel.figure.canvas.get_renderer()
+    renderer = importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg(panel.figure).get_renderer()
     boxes: Any = importlib.import_module("matplotlib.transforms").Bbox
     taken = [
         boxes.from_bounds(x - 6, y - 6, 12, 12) for x, y in panel.transData.transform(list(points.values())).tolist()
