@@ -48,7 +48,7 @@ def test_anisotropy_of_tokens(analyze, tiny_backbone, tiny_folder):
     document = json.loads(ran.out)
     assert document["of"] == "rows of the word-embedding matrix"
     row = document["results"][0]
-    assert (row["backbone"], row["vectors"]) == (str(tiny_folder("bert")), len(tiny_backbone("bert").token_rows))
+    assert (row["model"], row["vectors"]) == (str(tiny_folder("bert")), len(tiny_backbone("bert").token_rows))
 
 
 def test_uniformity(analyze, tmp_path):

@@ -51,7 +51,7 @@ def anisotropy(
     from promptcli.analysis.anisotropy import Preparation
 
     if tokens:
-        compared = open_compared(choice, runtime)
+        compared = open_compared(choice, runtime, ["static-avg"])
         _report(*_of_tokens(compared), {"of": "rows of the word-embedding matrix"}, picture, runtime, json=json)
         return
     preparation = Preparation(first, sample, seed, lower, words or None)
@@ -84,13 +84,16 @@ def _sentences(
 
 
 def _of_tokens(compared: Compared) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return names and figures of each backbone, once."""
+    """Return names and figures of each backbone, once; a tuned one goes by its model's name."""
     from promptcli.analysis.anisotropy import token_anisotropy
 
-    backbones = {encoder.backbone.name: encoder.backbone for encoder in compared.encoders}
-    return list(backbones), [
-        {"backbone": name, **_figures(token_anisotropy(backbone))} for name, backbone in backbones.items()
+    once = {id(encoder.backbone): place for place, encoder in reversed(list(enumerate(compared.encoders)))}
+    places = sorted(once.values())
+    rows = [
+        {"model": compared.labels[place].model, **_figures(token_anisotropy(compared.encoders[place].backbone))}
+        for place in places
     ]
+    return [row["model"] for row in rows], rows
 
 
 def _figures(found: "Anisotropy") -> dict[str, Any]:

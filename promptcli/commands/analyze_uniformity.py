@@ -1,8 +1,7 @@
 """``promptcli analyze uniformity``: alignment and uniformity of several recipes on graded pairs."""
 
-import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +13,7 @@ from promptcli.errors import NotFoundError, unknown
 from promptcli.options import Runtime
 
 if TYPE_CHECKING:
+    from promptcli.analysis.uniformity import Uniformity
     from promptcli.data.sts import STSTask
 
 #: Splits of graded pairs by task.
@@ -56,7 +56,7 @@ def uniformity(
         picture.drawn(quiet=runtime.quiet)
     if json:
         rows = [
-            {"model": label.model, "recipe": label.recipe, **dataclasses.asdict(one)}
+            {"model": label.model, "recipe": label.recipe, **_figures(one)}
             for label, one in zip(compared.labels, found, strict=True)
         ]
         about = {"tasks": [task.label for task in tasks], "text": tasks[0].text, "positive_above": POSITIVE}
@@ -72,6 +72,11 @@ def uniformity(
         for name, one in zip(compared.names, found, strict=True)
     ]
     result_table(("", "alignment", "uniformity"), cells)
+
+
+def _figures(found: "Uniformity") -> dict[str, Any]:
+    shown = {"alignment": round(found.alignment, 6), "uniformity": round(found.uniformity, 6)}
+    return {**shown, "positives": found.positives, "sentences": found.sentences}
 
 
 def _tasks(split: list[str] | None, data_dir: Path | None, runtime: Runtime, *, paper: bool) -> "list[STSTask]":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from promptcli.scores import Label
 
 #: The rows of Ditto's table 5; one forward pass serves all.
-_ROWS = ["static-avg", "static-ditto", "last-avg", "last-ditto", "first-last-avg", "first-last-ditto"]
+ROWS = ["static-avg", "static-ditto", "last-avg", "last-ditto", "first-last-avg", "first-last-ditto"]
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Compared:
         return [named[label] for label in self.labels]
 
 
-def open_compared(choice: ComparedChoice, runtime: Runtime) -> Compared:
-    """Return the encoders that the options name; of the default ones those are left out that cannot be made."""
+def open_compared(choice: ComparedChoice, runtime: Runtime, rows: Sequence[str] = ROWS) -> Compared:
+    """Return the encoders that the options name, else ``rows``, of which those are left out that cannot be made."""
     bare = is_bare(choice)
     if bare:
-        choice = dataclasses.replace(choice, recipe=_ROWS)
+        choice = dataclasses.replace(choice, recipe=list(rows))
     candidates = find_candidates(open_registry(), choice)
     left_out: dict[int, UsageError] = {}
 
