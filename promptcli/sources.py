@@ -1,6 +1,6 @@
 """Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 def fitting_sentences(
     on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False
 ) -> list[str]:
-    """Return the sentences that ``on`` names, in order, repeated as often as they occur.
+    """Return the sentences of ``read_sentences`` as a list, repeated as often as they occur."""
+    return list(read_sentences(on, data_dir, text_field=text_field, offline=offline))
+
+
+def read_sentences(
+    on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False
+) -> Iterator[str]:
+    """Yield the sentences that ``on`` names, in order; a file is read no further than the caller goes.
 
     Args:
         on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or of all splits by
@@ -34,13 +41,15 @@ def fitting_sentences(
     from promptcli.data.text import open_source
 
     if on != DEMO and not Path(on).exists():
-        return _task_sentences(on, data_dir, offline=offline)
+        yield from _task_sentences(on, data_dir, offline=offline)
+        return
     path = SENTENCES if on == DEMO else Path(on)
     sides = None if text_field else read_sides(path)
     if sides is not None:
-        return [*sides[0], *sides[1]]
+        yield from (*sides[0], *sides[1])
+        return
     with open_source(path, Fields(text=text_field) if text_field else Fields()) as source:
-        return [record.text for record in source]
+        yield from (record.text for record in source)
 
 
 def training_examples(
@@ -73,7 +82,7 @@ def _task_sentences(on: str, data_dir: Path | None, *, offline: bool) -> list[st
     try:
         name = fitting_task(on)
     except UsageError as error:
-        raise NotFoundError(f"no file {on!r} to fit on, and no task: {error}; or `demo`") from None
+        raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
     loaded = load_tasks(data_dir, [name], "senteval", offline=offline)
     if loaded.missing:
         raise NotFoundError(f"task {on} is not there: {loaded.missing[str(name)]}")

@@ -15,7 +15,7 @@ FLOORS = [
     {"commands", "options", "console"},
     {"training"},
     {"registry", "choosing", "entries", "fitting", "fitting_flow", "sources"},
-    {"pretraining", "searching"},
+    {"pretraining", "searching", "analysis"},
     {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy", "mask_tokens"},
     {"methods", "objectives"},
     {"data", "statistics"},

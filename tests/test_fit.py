@@ -65,7 +65,7 @@ def test_the_command_takes_files_with_fields(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("on", "code", "message"),
-    [("nowhere.txt", 3, "no file 'nowhere.txt' to fit on, and no task"), ("STS12", 3, "STS12")],
+    [("nowhere.txt", 3, "no file 'nowhere.txt' with sentences, and no task"), ("STS12", 3, "STS12")],
 )
 def test_what_is_not_there(on, code, message, run, tmp_path):
     ran = run("fit", "--recipe", "whitening", "--on", on, "--name", "x", "--data-dir", tmp_path, "--offline")

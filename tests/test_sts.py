@@ -417,7 +417,8 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
 
 
 def test_every_task_has_a_data_set_under_every_protocol():
-    names = {str(name) for name in (*task_names([]), TaskName("STS-B", "dev"), *WHOLE)}
+    others = (TaskName("STS-B", "dev"), TaskName("STS-B", "train"))
+    names = {str(name) for name in (*task_names([]), *others, *WHOLE)}
     for protocol, row in PROTOCOLS.items():
         assert set(hub.HUB_SETS[protocol]) == names
         assert set(row.pairs) == {*names, "demo", "demo:dev"}
@@ -428,10 +429,11 @@ def test_every_task_has_a_data_set_under_every_protocol():
 
 @pytest.mark.data
 def test_real_pair_counts(data_folder):
-    loaded = load(data_folder, *(str(name) for name in (*task_names([]), TaskName("STS-B", "dev"))))
+    loaded = load(data_folder, *(str(name) for name in task_names([])), "STS-B:dev", "STS-B:train")
     counts = {task.label: len(task.pairs()) for task in loaded.tasks}
     assert counts == {
         "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS-B": 1379, "SICK-R": 4927, "STS-B:dev": 1500,
+        "STS-B:train": 5749,
     }  # fmt: skip
     assert set(loaded.missing) == {"STS15", "STS16"}
     assert all(task.expected_pairs == counts[task.label] for task in loaded.tasks)
@@ -444,7 +446,7 @@ def test_real_pair_counts(data_folder):
         "deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750,
     }  # fmt: skip
     assert {task.label: task.text for task in loaded.tasks if task.name != "SICK-R"} == dict.fromkeys(
-        ["STS12", "STS13", "STS14", "STS-B", "STS-B:dev"], "as in the folder, lower-cased"
+        ["STS12", "STS13", "STS14", "STS-B", "STS-B:dev", "STS-B:train"], "as in the folder, lower-cased"
     )
     assert len(one(data_folder, "SICK-R", "mteb").pairs()) == 9927
     whole = load_folder(data_folder, list(WHOLE), "senteval").tasks

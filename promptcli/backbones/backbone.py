@@ -97,14 +97,15 @@ class Backbone:
         """Compute what is needed of a batch, and no more.
 
         Raises:
-            UsageError: Diagonals are needed and the attention seam does not reach this family.
+            UsageError: Diagonals or matrices are needed and the attention seam does not reach this family.
         """
         static = self._embeddings(batch).float() if needs.static else None
         decoder = self.head.rows[batch.ids].float() if needs.decoder else None
-        if not needs.layers and not needs.diagonals:
+        attention = needs.diagonals | needs.matrices
+        if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
-        seam = SeamCall(prefix=batch.prefix, diagonal_layers=needs.diagonals)
-        last_only = needs.layers == {self.n_layers} and not needs.diagonals
+        seam = SeamCall(prefix=batch.prefix, diagonal_layers=needs.diagonals, matrix_layers=needs.matrices)
+        last_only = needs.layers == {self.n_layers} and not attention
         slot = needs.slot if last_only and self.family.bert_plan else None
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
         if slot is not None:
@@ -116,13 +117,13 @@ class Backbone:
             output_hidden_states=not needs.layers <= {self.n_layers},
             **options,
         )
-        if needs.diagonals - seam.diagonals.keys():
-            self.require_seam("Ditto")
+        if attention - (seam.diagonals.keys() | seam.matrices.keys()):
+            self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
         layers = {
             layer: (output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]).float()
             for layer in needs.layers
         }
-        return HiddenStates(layers, static, decoder, seam.diagonals, slot)
+        return HiddenStates(layers, static, decoder, seam.diagonals, seam.matrices, slot)
 
     def _positions(self, batch: Batch) -> Tensor:
         positions = batch.positions

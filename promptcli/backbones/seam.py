@@ -1,8 +1,8 @@
 """The one seam into transformers: an attention function of our own, registered by name, that serves every method.
 
 A ``SeamCall`` travels with one forward pass as the keyword argument ``seam`` of the model: it carries deep prefixes in
-and attention diagonals out. Layers are numbered by counting calls, because ALBERT shares one module among its layers
-and DistilBERT's modules carry no number. Knows nothing of recipes.
+and attention diagonals, or whole matrices, out. Layers are numbered by counting calls, because ALBERT shares one module
+among its layers and DistilBERT's modules carry no number. Knows nothing of recipes.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,12 +28,16 @@ class SeamCall:
         prefix: Per layer the prefix keys and values, each (h, p, d/h) or (n, h, p, d/h), as in DCPCSE; None for none.
         diagonal_layers: Layers (0-based) whose diagonal is wanted.
         diagonals: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
+        matrix_layers: Layers (0-based) whose whole matrix is wanted.
+        matrices: Layer -> (n, h, t, t) float32, post-softmax; filled. With a prefix its columns come first.
         calls: How many layers have come by.
     """
 
     prefix: Sequence[tuple[Tensor, Tensor]] | None = None
     diagonal_layers: Collection[int] = ()
     diagonals: dict[int, Tensor] = field(default_factory=dict)
+    matrix_layers: Collection[int] = ()
+    matrices: dict[int, Tensor] = field(default_factory=dict)
     calls: int = 0
 
     def next_layer(self) -> int:
@@ -66,7 +70,7 @@ def attention(
         seam: The pass's own call; None for plain attention.
 
     Returns:
-        (n, t, h, d/h), and None in place of the attention matrix, which is never kept.
+        (n, t, h, d/h), and None in place of the attention matrix, which goes into the call where it wants it.
     """
     scale = query.size(-1) ** -0.5 if scaling is None else scaling
     layer = seam.next_layer() if seam is not None else 0
@@ -74,6 +78,8 @@ def attention(
     own = (query.float() * key.float()).sum(-1) * scale if wants_diagonal else None
     if seam is not None and seam.prefix is not None:
         key, value, attention_mask = with_prefix(seam.prefix[layer], key, value, attention_mask)
+    if seam is not None and layer in seam.matrix_layers:
+        seam.matrices[layer] = _scores(query, key, attention_mask, scale).softmax(-1)
     if seam is None or own is None:
         output = attend(query, key, value, attention_mask, dropout, scale)
     else:
@@ -112,13 +118,23 @@ def _attend_with_logsumexp(
 ) -> tuple[Tensor, Tensor]:
     """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one fused attention."""
     if mask is not None:
-        if mask.dtype == torch.bool:
-            # half the lowest number: padding that may attend to nothing (sliding windows) must not overflow to NaN
-            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min / 2)
-        mask = mask.expand(query.size(0), 1, query.size(2), key.size(2))
+        mask = _additive(mask, query.dtype).expand(query.size(0), 1, query.size(2), key.size(2))
     kernel = _KERNELS.get(query.device.type, _plain)
     output, logsumexp = kernel(query, key, value, mask, scale)
     return output, logsumexp[..., : query.size(2)].float()
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    # half the lowest number: padding that may attend to nothing (sliding windows) must not overflow to NaN
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min / 2)
+
+
+def _scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Return the scaled and masked dot products, (n, h, t, t) float32."""
+    scores = (query @ key.transpose(-1, -2)).float() * scale
+    return scores if mask is None else scores + _additive(mask, scores.dtype)
 
 
 def _cpu(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
@@ -142,9 +158,7 @@ def _cuda(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale:
 
 def _plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
     """Any other device: one layer's matrix is made and let go."""
-    scores = (query @ key.transpose(-1, -2)).float() * scale
-    if mask is not None:
-        scores = scores + mask
+    scores = _scores(query, key, mask, scale)
     return scores.softmax(-1).to(value.dtype) @ value, scores.logsumexp(-1)
 
 

@@ -60,6 +60,7 @@ class Needs:
     Attributes:
         layers: Hidden states wanted, 0 = embedding output, L = last layer; empty where no layer has to run.
         diagonals: Layers (0-based) whose attention diagonals are wanted.
+        matrices: Layers (0-based) whose whole attention matrices are wanted.
         static: The raw word-embedding rows are wanted.
         decoder: The masked-LM head's output rows are wanted.
         slot: ``cls`` or ``mask`` where the last layer is read at that one position only; else None.
@@ -67,6 +68,7 @@ class Needs:
 
     layers: frozenset[int] = frozenset()
     diagonals: frozenset[int] = frozenset()
+    matrices: frozenset[int] = frozenset()
     static: bool = False
     decoder: bool = False
     slot: str | None = None
@@ -75,6 +77,7 @@ class Needs:
         return Needs(
             self.layers | other.layers,
             self.diagonals | other.diagonals,
+            self.matrices | other.matrices,
             self.static or other.static,
             self.decoder or other.decoder,
             self.slot if self.slot == other.slot else None,
@@ -90,6 +93,7 @@ class HiddenStates:
         static: (n, t, d) raw word-embedding rows: not ``layers[0]``.
         decoder: (n, t, d) rows of the masked-LM head's output matrix; the static ones where the two are tied.
         diagonals: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
+        matrices: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
         slot: Where set, the last layer holds that one position only: (n, 1, d).
     """
 
@@ -97,4 +101,5 @@ class HiddenStates:
     static: Tensor | None = None
     decoder: Tensor | None = None
     diagonals: dict[int, Tensor] = field(default_factory=dict)
+    matrices: dict[int, Tensor] = field(default_factory=dict)
     slot: str | None = None

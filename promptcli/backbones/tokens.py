@@ -79,6 +79,11 @@ class Tokens:
         """Return the vocabulary item of an id, e.g. ``##ing`` or ``Ġthe``."""
         return str(self._tokenizer.id_to_token(token))
 
+    def items(self) -> dict[int, str]:
+        """Return the whole vocabulary, added tokens too, by id."""
+        found = self._tokenizer.get_vocab(with_added_tokens=True)
+        return {token: text for text, token in sorted(found.items(), key=lambda item: item[1])}
+
     def id(self, token: str) -> int | None:
         """Return the id of a vocabulary item, or None."""
         found: int | None = self._tokenizer.token_to_id(token)

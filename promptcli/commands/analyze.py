@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli import console
+from promptcli.commands.analyze_anisotropy import anisotropy
+from promptcli.commands.analyze_attention import attention
+from promptcli.commands.analyze_impact import impact
+from promptcli.commands.analyze_token_bias import token_bias
+from promptcli.commands.analyze_uniformity import uniformity
 from promptcli.commands.common import default_backbone, open_backbone, prepare
 from promptcli.options import Runtime, expand
 from promptcli.recipe import RECIPES
@@ -86,3 +91,8 @@ def _group() -> None:
 
 
 app.command("mask-tokens")(expand(mask_tokens))
+app.command("anisotropy")(expand(anisotropy))
+app.command("uniformity")(expand(uniformity))
+app.command("token-bias")(expand(token_bias))
+app.command("impact")(expand(impact))
+app.command("attention")(expand(attention))

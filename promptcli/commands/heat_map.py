@@ -38,18 +38,29 @@ def heat_map(values: Sequence[Sequence[float]]) -> list[Text]:
     for layer, row in enumerate(values):
         line = Text(f"{layer + 1:>{len(_LABEL)}}".ljust(margin))
         for head, value in enumerate(row):
-            shade, background, letters = _STEPS[_step(value, low, high)]
-            line.append(f"{shade}{round(value):>3}", style=f"{letters} on {background}")
+            mark, style = shade(value, low, high)
+            line.append(f"{mark}{round(value):>3}", style=style)
             line.append("*" if layer * len(row) + head == best else " ")
         line.rstrip()
         lines.append(line)
     legend = Text("head across; ")
-    for step, (shade, background, letters) in enumerate(_STEPS):
+    for step in range(len(_STEPS)):
         start = low + (high - low) * step / len(_STEPS)
-        legend.append(f"{shade}{round(start):>3}", style=f"{letters} on {background}")
+        legend.append(f"{_STEPS[step][0]}{round(start):>3}", style=_style(step))
         legend.append(" ")
     legend.append("and more; * the best")
     return [*lines, legend]
+
+
+def shade(value: float, low: float, high: float) -> tuple[str, str]:
+    """Return the mark and the style of a figure's fifth of a range."""
+    step = _step(value, low, high)
+    return _STEPS[step][0], _style(step)
+
+
+def _style(step: int) -> str:
+    _, background, letters = _STEPS[step]
+    return f"{letters} on {background}"
 
 
 def _step(value: float, low: float, high: float) -> int:

@@ -36,6 +36,7 @@ _SHARED = {
     "STS-B:dev": HubSet("mteb/stsbenchmark-sts", split="validation"),
     "STS-B:all": HubSet("mteb/stsbenchmark-sts", split=_ALL),
     "SICK-R:all": replace(_SICK, split=_ALL),
+    "STS-B:train": HubSet("mteb/stsbenchmark-sts", split="train"),
 }
 
 #: The data set of each task, by protocol. MTEB's copy of SICK has all pairs under `test`; the SemEval 2014 copy keeps

@@ -43,11 +43,12 @@ TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15
 DEMO = "demo"
 #: All splits together: to fit on, never to score.
 WHOLE = (TaskName("STS-B", "all"), TaskName("SICK-R", "all"))
-_TASKS = {str(name): name for name in (*TEST_TASKS, TaskName("STS-B", "dev"), TaskName(DEMO), TaskName(DEMO, "dev"))}
+_OTHERS = (TaskName("STS-B", "dev"), TaskName("STS-B", "train"), TaskName(DEMO), TaskName(DEMO, "dev"))
+_TASKS = {str(name): name for name in (*TEST_TASKS, *_OTHERS)}
 
 #: Pairs of each task where both protocols agree.
 _COUNTS = {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "STS-B:dev": 1500}
-_COUNTS |= {"demo": 458, "demo:dev": 402, "STS-B:all": 8628, "SICK-R:all": 9927}
+_COUNTS |= {"STS-B:train": 5749, "demo": 458, "demo:dev": 402, "STS-B:all": 8628, "SICK-R:all": 9927}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Looking inside: anisotropy, alignment and uniformity, token biases, impact matrices, attention."""

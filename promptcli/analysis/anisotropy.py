@@ -1,0 +1,150 @@
+"""Anisotropy: how alike all vectors are, the mean cosine over pairs (PromptBERT, eq. 1). Knows no files.
+
+With unit vectors u_i, sum_{i != j} u_i . u_j = |sum u_i|^2 - n: one sum is kept, and no n x n matrix is made.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.analysis.uniformity import unit
+from promptcli.backbones.backbone import Backbone
+from promptcli.encoder import Encoder
+from promptcli.encoding import Progress, encode_together, silent
+from promptcli.errors import UsageError
+
+#: Sentences, or rows of a matrix, whose vectors are held at a time.
+_WINDOW = 8192
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Which lines are taken and what is done to each; the defaults are those of PromptBERT's code.
+
+    Attributes:
+        first: Take so many lines from the start.
+        sample: Take so many at random in their place (the papers' text), or None.
+        seed: Of the sample.
+        lower: Lower-case every line, for cased models too.
+        words: Cut a line to so many words (parted by white space), or None.
+    """
+
+    first: int = 100_000
+    sample: int | None = None
+    seed: int = 0
+    lower: bool = True
+    words: int | None = 32
+
+    def apply(self, lines: Iterable[str]) -> list[str]:
+        """Return the prepared sentences; blank lines are left out before they are counted."""
+        full = (line for line in lines if line.strip())
+        taken = itertools.islice(full, self.first) if self.sample is None else _draw(full, self.sample, self.seed)
+        return [self._prepare(line) for line in taken]
+
+    def _prepare(self, line: str) -> str:
+        words = line.split()[: self.words]
+        return " ".join(words).lower() if self.lower else " ".join(words)
+
+
+def _draw(lines: Iterator[str], count: int, seed: int) -> list[str]:
+    """Return ``count`` lines of a stream, any set of them as likely (reservoir sampling); all if there are fewer."""
+    generator = np.random.default_rng(seed)
+    kept = list(itertools.islice(lines, count))
+    for number, line in enumerate(lines, count):
+        place = int(generator.integers(0, number + 1))
+        if place < count:
+            kept[place] = line
+    return kept
+
+
+class MeanCosine:
+    """The mean cosine over pairs of vectors that come in parts; a NaN counts as 0, and a zero vector has cosine 0."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum: NDArray[np.float64] | float = 0.0
+        self._squares = 0.0
+
+    def add(self, vectors: NDArray[np.floating]) -> None:
+        """Take vectors (n, d)."""
+        units = unit(vectors)
+        self._sum = self._sum + units.sum(0)
+        self._squares += float(units.any(1).sum())
+        self.count += len(units)
+
+    def value(self) -> float:
+        """Return |sum_{i != j} cos(i, j)| / (n^2 - n) of the n vectors so far.
+
+        Raises:
+            UsageError: Fewer than two.
+        """
+        check_enough(self.count)
+        length = float(np.square(self._sum).sum())
+        return abs(length - self._squares) / (self.count * (self.count - 1))
+
+
+def check_enough(count: int) -> None:
+    """Refuse what makes no pair.
+
+    Raises:
+        UsageError: Fewer than two vectors.
+    """
+    if count < 2:
+        given = "1 sentence makes none" if count else "there is no sentence"
+        raise UsageError(f"anisotropy is a mean over pairs, and {given}; give two or more, one a line")
+
+
+@dataclass(frozen=True)
+class Anisotropy:
+    """One figure.
+
+    Attributes:
+        value: Eq. 1.
+        vectors: n.
+        truncated: How many of the sentences lost tokens to the longest input.
+    """
+
+    value: float
+    vectors: int
+    truncated: int = 0
+
+
+def sentence_anisotropy(
+    encoders: Sequence[Encoder], sentences: Sequence[str], *, progress: Progress = silent
+) -> list[Anisotropy]:
+    """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table 5).
+
+    The vectors of a window of sentences are held at a time. A sentence counts as often as it occurs.
+
+    Args:
+        encoders: Those of the same model input share a forward pass.
+        sentences: n texts, prepared.
+        progress: Called with the number of sentences newly done.
+
+    Raises:
+        UsageError: Fewer than two sentences.
+    """
+    check_enough(len(sentences))
+    means = [MeanCosine() for _ in encoders]
+    cut = [0] * len(encoders)
+    for start in range(0, len(sentences), _WINDOW):
+        window = sentences[start : start + _WINDOW]
+        for number, encoded in enumerate(encode_together(encoders, window, progress=progress)):
+            means[number].add(encoded.vectors)
+            cut[number] += int(encoded.truncated.sum())
+    return [Anisotropy(mean.value(), mean.count, lost) for mean, lost in zip(means, cut, strict=True)]
+
+
+def token_anisotropy(backbone: Backbone) -> Anisotropy:
+    """Return the anisotropy of all rows of the word-embedding matrix, (v, d) (PromptBERT, table 2).
+
+    Whether the paper counts special and unused rows is unknown; here all rows count.
+    """
+    mean = MeanCosine()
+    rows = backbone.token_rows
+    for start in range(0, len(rows), _WINDOW):
+        mean.add(rows[start : start + _WINDOW].detach().float().cpu().numpy())
+    return Anisotropy(mean.value(), mean.count)

@@ -1,0 +1,170 @@
+"""Perturbed masking: how much each token matters to each other one's state (Ditto, section 2.3 and appendix A.1).
+
+F_ij, the impact of j on i, is the Euclidean distance between the last-layer states at i of the sentence with i masked
+and with i and j masked. N tokens take N + N(N-1)/2 inputs. The special tokens stay as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from promptcli.analysis.sentence import Tokenized, plain_encoder, tokenize
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import Batch, Needs
+from promptcli.batching import TOKEN_BUDGET
+from promptcli.encoder import Encoder
+from promptcli.encoding import Progress, silent
+from promptcli.errors import UsageError
+from promptcli.pooling.tfidf import fit_idf
+from promptcli.searching.head_tfidf import Correlation, correlate, tfidf_weights
+
+
+@dataclass(frozen=True)
+class Impact:
+    """One sentence's impact matrix.
+
+    Attributes:
+        tokens: N vocabulary items, without the special ones.
+        matrix: (N, N) float64, F_ij: the impact of token j on token i; 0 on the diagonal.
+    """
+
+    tokens: list[str]
+    matrix: NDArray[np.float64]
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """(1/N) sum_i F_ij, (N,): how much token j matters."""
+        means: NDArray[np.float64] = self.matrix.mean(0)
+        return means
+
+
+@dataclass(frozen=True)
+class ImpactStudy:
+    """How alike the impacts of tokens and their TF-IDF weights are, over many sentences (Ditto, table 3).
+
+    Attributes:
+        correlation: Over the tokens of all sentences put together; 0 where not defined.
+        by_sentence: The mean of the correlations inside each sentence of two tokens or more.
+        means: (tokens,) impacts, sentence after sentence.
+        weights: (tokens,) TF-IDF.
+        sentences: How many were looked at.
+        left_out: How many were not: blank, or longer than the longest input.
+    """
+
+    correlation: Correlation
+    by_sentence: Correlation
+    means: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    sentences: int
+    left_out: int
+
+
+def inputs_for(tokens: int) -> int:
+    """Return how many model inputs the matrix of so many tokens takes."""
+    return tokens * (tokens + 1) // 2
+
+
+def impact(backbone: Backbone, sentence: str, *, progress: Progress = silent) -> Impact:
+    """Return the impact matrix of one sentence.
+
+    Args:
+        backbone: With a mask token; ELECTRA's works though its discriminator never saw it (table 3).
+        sentence: A text.
+        progress: Called with the number of model inputs newly done.
+
+    Raises:
+        UsageError: No mask token, no tokens in the sentence, or more than there are positions.
+    """
+    check_mask(backbone)
+    return _impact(backbone, tokenize(plain_encoder(backbone), sentence), progress)
+
+
+def check_mask(backbone: Backbone) -> int:
+    """Return the mask token's id.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if backbone.tokens.mask is None:
+        raise UsageError(f"backbone {backbone.name!r} has no mask token, so perturbed masking has nothing to mask with")
+    return backbone.tokens.mask
+
+
+def _impact(backbone: Backbone, given: Tokenized, progress: Progress) -> Impact:
+    mask, count = check_mask(backbone), len(given.ids) - 2
+    row = torch.tensor(given.ids, device=backbone.device)
+    alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)
+    matrix = torch.zeros(count, count, dtype=torch.float64, device=backbone.device)
+    single = torch.arange(count).expand(2, -1)
+    pairs = torch.cat([single, torch.triu_indices(count, count, 1)], 1).T  # every single mask before any pair of masks
+    needs = Needs(layers=frozenset({backbone.n_layers}))
+    with torch.inference_mode():
+        for chunk in torch.split(pairs.to(backbone.device), max(1, TOKEN_BUDGET // len(row))):
+            i, j = chunk.T
+            lines = torch.arange(len(chunk), device=backbone.device)
+            ids = row.repeat(len(chunk), 1)
+            ids[lines, 1 + i] = ids[lines, 1 + j] = mask
+            batch = Batch(ids, torch.full((len(chunk),), len(row), device=backbone.device))
+            states = backbone.run(batch, needs).layers[backbone.n_layers].double()
+            at_i, at_j = states[lines, 1 + i], states[lines, 1 + j]
+            alone[i[i == j]] = at_i[i == j]
+            matrix[i, j] = (alone[i] - at_i).norm(dim=1)
+            matrix[j, i] = (alone[j] - at_j).norm(dim=1)
+            progress(len(chunk))
+    return Impact(given.tokens[1:-1], matrix.cpu().numpy())
+
+
+def compare_with_tfidf(
+    backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str], *, progress: Progress = silent
+) -> ImpactStudy:
+    """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over many sentences.
+
+    The paper does not say how it pools: here all tokens are put together, and the mean over sentences stands beside.
+
+    Args:
+        backbone: With a mask token.
+        sentences: Blank and too long ones are left out.
+        corpus: Sentences that idf is counted on, with the backbone's own tokens; blank ones are left out.
+        progress: Called with the number of sentences newly done.
+
+    Raises:
+        UsageError: No mask token, or nothing to look at or to count on.
+    """
+    check_mask(backbone)
+    encoder = plain_encoder(backbone)
+    documents = [sentence for sentence in corpus if sentence.strip()]
+    if not documents:
+        raise UsageError("there is no sentence to count idf on; give --corpus a file with one sentence a line, or demo")
+    given = [found for sentence in sentences if (found := _whole(encoder, sentence)) is not None]
+    if not given:
+        raise UsageError("there is no sentence to look at; give a file with one sentence a line")
+    idf = fit_idf(encoder.inputs(documents).rows, len(backbone.token_rows)).numpy()
+    means, weights = [], []
+    for tokenized in given:
+        means.append(_impact(backbone, tokenized, silent).means)
+        weights.append(tfidf_weights(tokenized.ids, idf)[1:-1])
+        progress(1)
+    inside = [_correlation(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
+    together = np.concatenate(means), np.concatenate(weights)
+    return ImpactStudy(_correlation(*together), _mean(inside), *together, len(given), len(sentences) - len(given))
+
+
+def _whole(encoder: Encoder, sentence: str) -> Tokenized | None:
+    """Return a sentence's input, or None where it cannot be looked at."""
+    try:
+        return tokenize(encoder, sentence)
+    except UsageError:
+        return None
+
+
+def _correlation(means: NDArray[np.float64], weights: NDArray[np.float64]) -> Correlation:
+    return correlate(means[:, None], weights)[0]
+
+
+def _mean(found: Sequence[Correlation]) -> Correlation:
+    if not found:
+        return Correlation(0.0, 0.0)
+    return Correlation(float(np.mean([one.pearson for one in found])), float(np.mean([one.spearman for one in found])))

@@ -1,0 +1,46 @@
+"""One sentence as the whole model input that an analysis looks at token by token: never cut, never empty."""
+
+from dataclasses import dataclass
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.encoder import Encoder
+from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Tokenized:
+    """A sentence's input.
+
+    Attributes:
+        ids: t token ids, the special token at either end included.
+        tokens: Their vocabulary items.
+    """
+
+    ids: list[int]
+    tokens: list[str]
+
+
+def plain_encoder(backbone: Backbone) -> Encoder:
+    """Return an encoder without template, for its inputs."""
+    return Encoder(Recipe(backbone=backbone.name), backbone, {})
+
+
+def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
+    """Return a sentence's input.
+
+    Raises:
+        UsageError: No tokens in it, or more than the backbone has positions for.
+    """
+    inputs = encoder.inputs([sentence])
+    backbone, ids = encoder.backbone, inputs.rows[0]
+    if inputs.truncated[0]:
+        pieces = encoder.template.pieces([sentence], bool(encoder.recipe.period))
+        count = len(backbone.tokens.encode(pieces)[0])
+        raise UsageError(
+            f"the sentence has {count} tokens, and backbone {backbone.name!r} has room for"
+            f" {encoder.max_length - encoder.template.length}; give a shorter one: {sentence[:40]!r}..."
+        )
+    if len(ids) == encoder.template.length:
+        raise UsageError(f"the sentence {sentence[:40]!r} has no tokens to look at; give one with words")
+    return Tokenized(ids, [backbone.tokens.text(token) for token in ids])

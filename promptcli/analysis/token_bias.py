@@ -1,0 +1,165 @@
+"""Where tokens lie by frequency, subword and case: the plane of most variance (PromptBERT, figures 1 and 2).
+
+The paper does not say how its pictures were projected; here they are the first two principal components.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.analysis.sentence import plain_encoder
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.tokens import Tokens
+from promptcli.encoding import Progress, silent
+from promptcli.errors import UsageError, unknown
+
+#: Which embeddings: the input's (figure 1), or the masked-LM head's output embeddings (figure 2 and table 12).
+STATES = ("static", "mlm-head")
+#: Bands of frequency by rank, each up to the rank; tokens that never occur are a band of their own.
+_BANDS = (100, 1_000, 10_000)
+_WINDOW = 8192
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tokens that share a property.
+
+    Attributes:
+        bias: ``frequency``, ``subword`` or ``case``.
+        name: Which of its groups.
+        tokens: How many.
+        mean: Mean position in the plane.
+    """
+
+    bias: str
+    name: str
+    tokens: int
+    mean: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class TokenBias:
+    """The tokens of a vocabulary in the plane; the special tokens are left out.
+
+    Attributes:
+        variance: Share of all variance on either axis.
+        between: Bias -> share of the plane's variance that lies between its groups' means, 0 to 1.
+        groups: Of each bias.
+        points: (k, 2) float64 positions.
+        counts: (k,) how often each token occurs in the corpus.
+        subword: (k,) whether it continues a word.
+        capital: (k,) whether it has a capital letter.
+    """
+
+    variance: tuple[float, float]
+    between: dict[str, float]
+    groups: list[Group]
+    points: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    subword: NDArray[np.bool_]
+    capital: NDArray[np.bool_]
+
+
+def token_bias(
+    backbone: Backbone, corpus: Sequence[str], *, states: str = "static", progress: Progress = silent
+) -> TokenBias:
+    """Project all tokens' embeddings on the plane of most variance, and group them.
+
+    Args:
+        backbone: Whose tokens.
+        corpus: Sentences to count tokens in; blank ones are left out.
+        states: One of ``STATES``.
+        progress: Called with the number of sentences newly counted.
+
+    Raises:
+        UsageError: Unknown states, no masked-LM head for ``mlm-head``, or no sentence to count in.
+    """
+    if states not in STATES:
+        raise unknown("states", states, STATES)
+    rows = backbone.token_rows if states == "static" else backbone.head.rows
+    texts = {token: text for token, text in backbone.tokens.items().items() if token < len(rows)}
+    for special in (backbone.tokens.cls, backbone.tokens.sep, backbone.tokens.pad, backbone.tokens.unk):
+        texts.pop(-1 if special is None else special, None)
+    texts.pop(-1 if backbone.tokens.mask is None else backbone.tokens.mask, None)
+    chosen = np.fromiter(texts, np.int64, len(texts))
+    counts = _count(backbone, corpus, progress)[chosen]
+    points, variance = project(rows.detach().float().cpu().numpy()[chosen])
+    subword = np.array(continues_word(backbone.tokens, list(texts.values())))
+    capital = np.array([re.search("[A-Z]", text) is not None for text in texts.values()])
+    labels = {
+        "frequency": _bands(counts),
+        "subword": np.where(subword, "continues a word", "starts a word"),
+        "case": np.where(capital, "with a capital", "no capital"),
+    }
+    groups = [
+        Group(bias, name, int((named == name).sum()), _position(points[named == name]))
+        for bias, named in labels.items()
+        for name in dict.fromkeys(named[np.argsort(-counts, kind="stable")].tolist())
+    ]
+    between = {bias: _between(points, named) for bias, named in labels.items()}
+    return TokenBias(variance, between, groups, points, counts, subword, capital)
+
+
+def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
+    """Return rows (k, d) on their first two principal components, (k, 2), and the share of variance on either.
+
+    The sign of a component is free; here its largest entry is positive.
+    """
+    mean = rows.mean(0, dtype=np.float64)
+    covariance = np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, len(rows), _WINDOW):
+        centred = rows[start : start + _WINDOW] - mean
+        covariance += centred.T @ centred
+    values, vectors = np.linalg.eigh(covariance)
+    axes = vectors[:, [-1, -2]]
+    axes *= np.sign(axes[np.abs(axes).argmax(0), [0, 1]])
+    first, second = (values[[-1, -2]] / values.sum()).tolist()
+    return rows @ axes - mean @ axes, (first, second)
+
+
+def continues_word(tokens: Tokens, texts: Sequence[str]) -> list[bool]:
+    """Return of each item whether it continues a word: ``##`` of word pieces, no ``Ġ`` or ``▁`` of other kinds."""
+    if tokens.byte_level:
+        return ["Ġ" not in text for text in texts]
+    if any(text.startswith("▁") for text in texts):
+        return [not text.startswith("▁") for text in texts]
+    return [text.startswith("##") for text in texts]
+
+
+def _count(backbone: Backbone, corpus: Sequence[str], progress: Progress) -> NDArray[np.int64]:
+    """Return how often every token occurs, (v,)."""
+    sentences = [sentence for sentence in corpus if sentence.strip()]
+    if not sentences:
+        raise UsageError("there is no sentence to count tokens in; give --corpus a file with one a line, or demo")
+    encoder = plain_encoder(backbone)
+    counts = np.zeros(len(backbone.token_rows), np.int64)
+    for start in range(0, len(sentences), _WINDOW):
+        window = encoder.inputs(sentences[start : start + _WINDOW]).rows
+        counts += np.bincount(np.concatenate(window), minlength=len(counts))
+        progress(len(window))
+    return counts
+
+
+def _bands(counts: NDArray[np.int64]) -> NDArray[np.str_]:
+    """Name each token's band of frequency, by its rank among the tokens that occur."""
+    ranks = np.empty(len(counts), np.int64)
+    ranks[np.argsort(-counts, kind="stable")] = np.arange(1, len(counts) + 1)
+    names = [f"{low + 1:,} to {high:,}" for low, high in zip((0, *_BANDS), _BANDS, strict=False)]
+    names += [f"beyond {_BANDS[-1]:,}"]
+    named = np.array(names)[np.searchsorted(_BANDS, ranks)]
+    return np.where(counts == 0, "never", named)
+
+
+def _position(points: NDArray[np.float64]) -> tuple[float, float]:
+    first, second = points.mean(0).tolist()
+    return first, second
+
+
+def _between(points: NDArray[np.float64], named: NDArray[np.str_]) -> float:
+    """Return the share of the points' squared distances from their mean that the groups' means account for."""
+    total = np.square(points - points.mean(0)).sum()
+    groups = [points[named == name] for name in np.unique(named)]
+    return float(sum(len(group) * np.square(group.mean(0) - points.mean(0)).sum() for group in groups) / total)

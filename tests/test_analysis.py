@@ -1,0 +1,342 @@
+"""The analyses against plain loops written from the papers' formulas, and what they refuse."""
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from transformers import AutoModel
+
+from promptcli.analysis import anisotropy, impact, token_bias, uniformity
+from promptcli.analysis.anisotropy import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
+from promptcli.analysis.attention import attention
+from promptcli.analysis.sentence import plain_encoder, tokenize
+from promptcli.backbones.states import Needs
+from promptcli.batching import make_batch
+from promptcli.data.sts import Pairs, STSTask
+from promptcli.encoder import build_encoder
+from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
+from tests.tiny import SENTENCES
+
+
+def dot(one, other):
+    return sum(float(a) * float(b) for a, b in zip(one, other, strict=True))
+
+
+def mean_cosine(vectors):
+    """PromptBERT eq. 1, pair by pair."""
+    total = 0.0
+    for i, j in itertools.permutations(range(len(vectors)), 2):
+        lengths = math.sqrt(dot(vectors[i], vectors[i]) * dot(vectors[j], vectors[j]))
+        total += dot(vectors[i], vectors[j]) / lengths if lengths else 0.0
+    return abs(total / (len(vectors) ** 2 - len(vectors)))
+
+
+# --- anisotropy
+
+
+def test_mean_cosine_equals_the_loop_over_pairs():
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(11, 5)).astype(np.float32) + 0.5
+    vectors[3] = 0
+    for chosen in (vectors, vectors[:2], -np.eye(3)[:2] + np.eye(3)[1:]):
+        mean = MeanCosine()
+        for start in range(0, len(chosen), 4):
+            mean.add(chosen[start : start + 4])
+        assert mean.value() == pytest.approx(mean_cosine(chosen), abs=1e-12)
+    opposite = MeanCosine()
+    opposite.add(np.array([[1.0, 0.0], [-2.0, 0.0]]))
+    assert opposite.value() == 1.0  # eq. 1 takes the absolute value of the sum
+
+
+def test_anisotropy_of_sentences_is_streamed(tiny_backbone, monkeypatch):
+    encoders = [
+        build_encoder(Recipe(pooling=f"{name}/avg"), backbone=tiny_backbone("bert")) for name in ("last", "static")
+    ]
+    sentences = [*SENTENCES, SENTENCES[0], SENTENCES[3]]
+    expected = [mean_cosine(encoder.encode(sentences)) for encoder in encoders]
+    for window in (8192, 5):
+        monkeypatch.setattr(anisotropy, "_WINDOW", window)
+        done = []
+        found = sentence_anisotropy(encoders, sentences, progress=done.append)
+        assert [one.value for one in found] == pytest.approx(expected, abs=1e-6)
+        assert sum(done) == len(sentences) == found[0].vectors and found[0].truncated == 0
+    assert sentence_anisotropy(encoders, ["the dog " * 60, "I"])[0].truncated == 1
+
+
+def test_anisotropy_of_tokens_is_of_all_rows(tiny_backbone, monkeypatch):
+    monkeypatch.setattr(anisotropy, "_WINDOW", 30)
+    backbone = tiny_backbone("bert")
+    rows = backbone.token_rows.detach().numpy()
+    found = token_anisotropy(backbone)
+    assert found.vectors == len(rows) and found.value == pytest.approx(mean_cosine(rows), abs=1e-9)
+
+
+@pytest.mark.parametrize(("given", "said"), [([], "there is no sentence"), (["one"], "1 sentence makes none")])
+def test_anisotropy_needs_a_pair(given, said, tiny_backbone):
+    with pytest.raises(UsageError, match=said):
+        sentence_anisotropy([plain_encoder(tiny_backbone("bert"))], given)
+
+
+def test_lines_are_prepared_as_in_the_code():
+    lines = ["The  Cat\tSAT", "", "  ", "a " * 40, "Third one", "Fourth"]
+    assert Preparation().apply(lines) == ["the cat sat", " ".join("a" * 32), "third one", "fourth"]
+    assert Preparation(first=2, lower=False, words=2).apply(lines) == ["The Cat", "a a"]
+    assert Preparation(lower=False, words=None).apply(["  The  Cat "]) == ["The Cat"]
+
+
+def test_a_sample_takes_any_line_as_likely_and_the_same_ones_again():
+    lines = [f"line {number}" for number in range(9)]
+    drawn = [Preparation(sample=3, seed=seed).apply([*lines, " "]) for seed in range(600)]
+    assert all(len(set(one)) == 3 and set(one) <= set(lines) for one in drawn)
+    counts = Counter(itertools.chain.from_iterable(drawn))
+    assert all(150 < counts[line] < 250 for line in lines)  # 200 on average, standard deviation 11.5
+    assert Preparation(sample=3, seed=5).apply(lines) == drawn[5] != drawn[6]
+    assert Preparation(sample=20).apply(lines) == lines
+
+
+# --- alignment and uniformity
+
+
+def test_alignment_and_uniformity_equal_the_loops(monkeypatch):
+    generator = np.random.default_rng(1)
+    first, second = (uniformity.unit(generator.normal(size=(9, 4)) + 0.3) for _ in range(2))
+    apart = [sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for x, y in zip(first, second, strict=True)]
+    assert uniformity.alignment(first, second) == pytest.approx(sum(apart) / 9)
+    potentials = [
+        math.exp(-2 * sum((a - b) ** 2 for a, b in zip(x, y, strict=True))) for x, y in itertools.combinations(first, 2)
+    ]
+    for block in (2048, 4, 1):
+        monkeypatch.setattr(uniformity, "_BLOCK", block)
+        assert uniformity.uniformity(first) == pytest.approx(math.log(sum(potentials) / 36))
+
+
+def test_vectors_are_normalised():
+    found = uniformity.unit(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 2.0]], np.float32))
+    assert found.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, 0.0], [0.0, 1.0]]
+
+
+def task(gold):
+    pairs = list(itertools.combinations(SENTENCES[:4], 2))[: len(gold)]
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, np.array(gold))})
+
+
+def test_positive_pairs_are_graded_above_four_and_all_sentences_count(tiny_backbone):
+    encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
+    tasks = [task([4.0, 4.01, 0.0]), task([1.0, 5.0])]
+    found = uniformity.measure([encoder], tasks)[0]
+    pairs = [
+        part for one in tasks for part in zip(one.pairs().first, one.pairs().second, one.pairs().gold, strict=True)
+    ]
+    sentences = [one for one, _, _ in pairs] + [other for _, other, _ in pairs]
+    vectors = uniformity.unit(encoder.encode(sentences))
+    close = [number for number, (_, _, gold) in enumerate(pairs) if gold > 4]
+    assert (found.positives, found.sentences) == (2, 10) and close == [1, 4]
+    expected = np.mean([((vectors[number] - vectors[number + 5]) ** 2).sum() for number in close])
+    assert found.alignment == pytest.approx(expected, abs=1e-6)
+    potentials = [math.exp(-2 * ((x - y) ** 2).sum()) for x, y in itertools.combinations(vectors, 2)]
+    assert found.uniformity == pytest.approx(math.log(np.mean(potentials)), abs=1e-6)
+    with pytest.raises(UsageError, match="no pair of demo:dev is graded above 4"):
+        uniformity.measure([encoder], [task([4.0, 1.0])])
+
+
+# --- where tokens lie
+
+
+def test_the_plane_is_that_of_the_singular_vectors():
+    generator = np.random.default_rng(2)
+    rows = (generator.normal(size=(50, 6)) * [5, 1, 3, 1, 1, 0.5] + 7).astype(np.float32)
+    points, variance = token_bias.project(rows)
+    centred = rows.astype(np.float64) - rows.mean(0, dtype=np.float64)
+    _, values, axes = np.linalg.svd(centred, full_matrices=False)
+    assert variance == pytest.approx((values[:2] ** 2 / (values**2).sum()).tolist())
+    for place in (0, 1):
+        axis = axes[place] * np.sign(axes[place][np.abs(axes[place]).argmax()])
+        assert points[:, place] == pytest.approx(centred @ axis)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "camembert", "albert"])
+def test_groups_equal_the_loops(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    found = token_bias.token_bias(backbone, ["", *SENTENCES])
+    tokens, encoder = backbone.tokens, plain_encoder(backbone)
+    special = {tokens.cls, tokens.sep, tokens.pad, tokens.unk, tokens.mask}
+    texts = {token: tokens.text(token) for token in range(len(backbone.token_rows)) if token not in special}
+    counts = Counter(itertools.chain.from_iterable(encoder.inputs(SENTENCES).rows))
+    assert found.counts.tolist() == [counts[token] for token in texts]
+    marks = {"bert": "##", "albert": "##", "roberta": "Ġ", "camembert": "▁"}
+    inside = [(marks[family] in text) == (marks[family] == "##") for text in texts.values()]
+    assert found.subword.tolist() == inside and any(inside) and not all(inside)
+    assert found.capital.tolist() == [
+        any(letter in text for letter in map(chr, range(65, 91))) for text in texts.values()
+    ]
+    rows = backbone.token_rows.detach().numpy()[list(texts)]
+    points, _ = token_bias.project(rows)
+    for bias in ("subword", "frequency", "case"):
+        groups = [group for group in found.groups if group.bias == bias]
+        assert sum(group.tokens for group in groups) == len(texts)
+    continuing = next(group for group in found.groups if group.name == "continues a word")
+    chosen = [point for point, flag in zip(points.tolist(), inside, strict=True) if flag]
+    rest = [point for point, flag in zip(points.tolist(), inside, strict=True) if not flag]
+    means = [[sum(axis) / len(group) for axis in zip(*group, strict=True)] for group in (chosen, rest)]
+    assert continuing.tokens == len(chosen) and continuing.mean == pytest.approx(means[0])
+    spread = sum(x**2 + y**2 for x, y in points.tolist())  # their mean is 0
+    apart = sum(len(group) * (x**2 + y**2) for group, (x, y) in zip((chosen, rest), means, strict=True))
+    assert found.between["subword"] == pytest.approx(apart / spread)
+
+
+def test_bands_go_by_rank():
+    counts = np.array([5, 0, 9, 1, 0] + [3] * 200)
+    named = token_bias._bands(counts).tolist()
+    assert named[:5] == ["1 to 100", "never", "1 to 100", "101 to 1,000", "never"]
+    assert Counter(named) == {"1 to 100": 100, "101 to 1,000": 103, "never": 2}
+
+
+def test_output_embeddings_are_the_head_s(tiny_backbone, monkeypatch):
+    backbone = tiny_backbone("bert")
+    tied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
+    assert np.allclose(tied.points, token_bias.token_bias(backbone, SENTENCES).points)
+    other = torch.nn.Linear(16, len(backbone.token_rows))
+    monkeypatch.setattr(backbone.head, "decoder", other)
+    untied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
+    special = {backbone.tokens.cls, backbone.tokens.sep, backbone.tokens.pad, backbone.tokens.unk, backbone.tokens.mask}
+    rows = np.delete(other.weight.detach().numpy(), sorted(special), axis=0)
+    assert untied.points == pytest.approx(token_bias.project(rows)[0])
+
+
+def test_what_token_bias_refuses(tiny_backbone):
+    with pytest.raises(UsageError, match="unknown states 'last'; valid: static, mlm-head"):
+        token_bias.token_bias(tiny_backbone("bert"), SENTENCES, states="last")
+    with pytest.raises(UsageError, match="no sentence to count tokens in"):
+        token_bias.token_bias(tiny_backbone("bert"), [" "])
+
+
+# --- perturbed masking
+
+
+def plain_impact(folder, ids, mask):
+    """Ditto, section 2.3: one forward pass for each masked input, one distance for each pair."""
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def state(masked, place):
+        row = [mask if position in masked else token for position, token in enumerate(ids)]
+        with torch.no_grad():
+            return model(torch.tensor([row])).last_hidden_state[0, place]
+
+    places = range(1, len(ids) - 1)
+    return [[float(torch.dist(state({i}, i), state({i, j}, i))) if i != j else 0.0 for j in places] for i in places]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+def test_impact_equals_the_loop(family, tiny_backbone, tiny_folder, monkeypatch):
+    backbone = tiny_backbone(family)
+    sentence = "The dog said no."
+    ids = tokenize(plain_encoder(backbone), sentence).ids
+    expected = plain_impact(tiny_folder(family), ids, backbone.tokens.mask)
+    count = len(ids) - 2
+    for budget in (4096, 3 * len(ids)):  # one batch, and many
+        monkeypatch.setattr(impact, "TOKEN_BUDGET", budget)
+        done = []
+        found = impact.impact(backbone, sentence, progress=done.append)
+        assert sum(done) == impact.inputs_for(count) == count + count * (count - 1) // 2
+        assert found.matrix == pytest.approx(np.array(expected), abs=1e-4)
+    assert found.tokens == [backbone.tokens.text(token) for token in ids[1:-1]]
+    assert found.means.tolist() == pytest.approx(
+        [sum(row[j] for row in expected) / count for j in range(count)], abs=1e-4
+    )
+    assert found.matrix.max() > 0.1
+
+
+def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    sentences, corpus = ["the dog barks", "", "I", "a man said no.", "the cat " * 80], SENTENCES
+    found = impact.compare_with_tfidf(backbone, sentences, corpus)
+    assert (found.sentences, found.left_out) == (3, 2)
+    documents = [set(row) for row in plain_encoder(backbone).inputs(corpus).rows]
+    means, weights = [], []
+    for sentence in (sentences[0], sentences[2], sentences[3]):
+        row = tokenize(plain_encoder(backbone), sentence).ids
+        holding = {token: sum(token in document for document in documents) for token in row}
+        terms = {
+            token: row.count(token) * math.log2(len(documents) / df) if df else 0.0 for token, df in holding.items()
+        }
+        length = math.sqrt(sum(term**2 for term in terms.values()))
+        weights.append([terms[token] / length for token in row[1:-1]])
+        means.append(impact.impact(backbone, sentence).means.tolist())
+    flat = [list(itertools.chain.from_iterable(rows)) for rows in (means, weights)]
+    assert found.means.tolist() == pytest.approx(flat[0]) and found.weights.tolist() == pytest.approx(flat[1], abs=1e-6)
+    assert found.correlation.pearson == pytest.approx(stats.pearsonr(*flat).statistic, abs=1e-6)
+    assert found.correlation.spearman == pytest.approx(stats.spearmanr(*flat).statistic, abs=1e-6)
+    inside = [stats.pearsonr(*sides).statistic for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
+    assert len(inside) == 2 and found.by_sentence.pearson == pytest.approx(sum(inside) / 2, abs=1e-6)
+
+
+def test_what_perturbed_masking_refuses(tiny_backbone, monkeypatch):
+    backbone = tiny_backbone("bert")
+    with pytest.raises(UsageError, match=r"the sentence has 320 tokens, and backbone .* has room for 64"):
+        impact.impact(backbone, "the cat " * 80)
+    with pytest.raises(UsageError, match="has no tokens to look at"):
+        impact.impact(backbone, "  ")
+    with pytest.raises(UsageError, match="no sentence to look at"):
+        impact.compare_with_tfidf(backbone, [" "], SENTENCES)
+    with pytest.raises(UsageError, match="no sentence to count idf on"):
+        impact.compare_with_tfidf(backbone, SENTENCES, [" "])
+    monkeypatch.setattr(backbone.tokens, "mask", None)
+    for call in (impact.impact, lambda *given: impact.compare_with_tfidf(*given, SENTENCES)):
+        with pytest.raises(UsageError, match="has no mask token"):
+            call(backbone, "the dog")
+
+
+# --- attention
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "distilbert", "modernbert", "electra"])
+def test_attention_equals_the_eager_path(family, tiny_backbone, tiny_folder):
+    backbone = tiny_backbone(family)
+    sentence = "The cat sat on the mat, and it did not move."  # longer than ModernBERT's local window
+    model = AutoModel.from_pretrained(tiny_folder(family), attn_implementation="eager").eval()
+    ids = tokenize(plain_encoder(backbone), sentence).ids
+    with torch.no_grad():
+        matrices = model(torch.tensor([ids]), output_attentions=True).attentions
+    batch = make_batch([ids], None, backbone.tokens.pad, backbone.device, len(ids))
+    with torch.inference_mode():
+        diagonals = backbone.run(batch, Needs(diagonals=frozenset({0, 1}))).diagonals
+    for layer, head in itertools.product((0, 1), (0, 3)):
+        found = attention(backbone, sentence, f"{layer + 1}-{head + 1}")
+        assert found.matrix == pytest.approx(matrices[layer][0, head].numpy(), abs=1e-5)
+        assert found.diagonal == pytest.approx(diagonals[layer][0, head].numpy(), abs=1e-5)
+        assert found.matrix.sum(1) == pytest.approx(np.ones(len(ids)), abs=1e-5)
+        assert (found.head, len(found.tokens)) == (f"{layer + 1}-{head + 1}", len(ids))
+
+
+def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    rows = plain_encoder(backbone).inputs([SENTENCES[0], "I"]).rows
+    batch = make_batch(rows, None, backbone.tokens.pad, backbone.device, backbone.max_tokens)
+    with torch.inference_mode():
+        found = backbone.run(batch, Needs(matrices=frozenset({1}))).matrices[1]
+    short = len(rows[1])
+    assert found[1, :, :, short:].abs().max() == 0
+    alone = attention(backbone, "I", "2-1").matrix
+    assert found[1, 0, :short, :short].numpy() == pytest.approx(alone, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "sentence", "head", "message"),
+    [
+        ("bert", "the dog", "3-1", "head '3-1' is not there"),
+        ("bert", "the dog", "one", "head 'one' is not there"),
+        ("bert", "the dog", None, "no head is known"),
+        ("bert", "", "1-1", "has no tokens to look at"),
+        ("bert", "the cat " * 80, "1-1", "the sentence has 320 tokens"),
+        ("mpnet", "the dog", "1-1", "family 'mpnet'"),
+    ],
+)
+def test_what_attention_refuses(family, sentence, head, message, tiny_backbone):
+    with pytest.raises(UsageError, match=message):
+        attention(tiny_backbone(family), sentence, head)
