@@ -16,7 +16,7 @@ FLOORS = [
     {"training"},
     {"registry", "choosing", "entries", "fitting", "sources"},
     {"pretraining", "searching"},
-    {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy", "mask_tokens"},
+    {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy", "mask_tokens", "transfer"},
     {"methods", "objectives"},
     {"data", "statistics"},
     {"encoder"},
