@@ -240,7 +240,11 @@ def test_pair_features():
 def test_fits_side_by_side_are_the_plain_fits(training):
     """Of unequal length, so that some have one step less in a pass and some end sooner."""
     features, labels = points(90, classes=3)
-    cuts = [(np.arange(0, 63), np.arange(63, 90)), (np.arange(20, 90), np.arange(0, 20)), (np.r_[:30, 40:90], np.r_[30:40])]
+    cuts = [
+        (np.arange(0, 63), np.arange(63, 90)),
+        (np.arange(20, 90), np.arange(0, 20)),
+        (np.r_[:30, 40:90], np.r_[30:40]),
+    ]
     fits = [Fit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
     found = train(with_bias(features, "cpu"), torch.tensor(labels), fits, training, classes=3, seed=7)
     for number, (left, out) in enumerate(cuts):
@@ -299,7 +303,10 @@ def test_nothing_global_is_seeded():
     [
         ({"all": [1] * 40}, "T: all 40 training labels are 1; a classifier takes two classes"),
         ({"train": [0] * 9, "dev": [0, 1], "test": [1]}, "T: all 9 training labels are 0"),
-        ({"train": [0] * 40 + [1] * 9, "test": [1]}, "T: 9 examples of class 1 are too few for 10 folds; .* at least 10"),
+        (
+            {"train": [0] * 40 + [1] * 9, "test": [1]},
+            "T: 9 examples of class 1 are too few for 10 folds; .* at least 10",
+        ),
         ({"all": [0] * 40 + [1] * 11}, "T: 11 examples of class 1 are too few for 10 folds within folds; .* least 12"),
     ],
 )

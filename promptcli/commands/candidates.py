@@ -1,4 +1,4 @@
-"""Which encoders `promptcli eval` and `transfer` score and what each is called: options to registry entries. Part of the entrance."""
+"""Which encoders `eval` and `transfer` score and what each is called: options to entries. Part of the entrance."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -60,9 +60,7 @@ def is_bare(choice: EvalChoice) -> bool:
     return not choice.model and not choice.recipe and choice.changes().keys() <= _NEUTRAL_CHANGES
 
 
-def find_candidates(
-    registry: "Registry", choice: EvalChoice, *, bare: Collection[str] = RECIPES
-) -> "list[Candidate]":
+def find_candidates(registry: "Registry", choice: EvalChoice, *, bare: Collection[str] = RECIPES) -> "list[Candidate]":
     """Return what the options name, each once; nothing named means the recipes ``bare``, or the default entry."""
     given: list[tuple[str | None, str | None]] = [(name, None) for name in choice.model or []]
     given += [(None, name) for name in (bare if is_bare(choice) else choice.recipe or [])]

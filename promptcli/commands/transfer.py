@@ -79,9 +79,7 @@ def transfer(
     _print_table(title, scores, wanted, {item.name for item in tasks})
 
 
-def _load(
-    data_dir: Path | None, wanted: list[str], runtime: Runtime
-) -> "tuple[list[TransferTask], dict[str, str]]":
+def _load(data_dir: Path | None, wanted: list[str], runtime: Runtime) -> "tuple[list[TransferTask], dict[str, str]]":
     from promptcli.data.transfer import load_transfer, unexpected_counts
 
     if data_dir is None:
@@ -118,9 +116,7 @@ def _score(
         vectors = encode_tasks(encoders, tasks, progress=advance)
     note(f"{count:,} distinct sentences encoded in {vectors.seconds:.1f} s", quiet=runtime.quiet)
     with progress("classify", len(tasks) * len(encoders), quiet=runtime.quiet) as advance:
-        scores = score_tasks(
-            encoders, labels, tasks, vectors, training, seed=seed, progress=advance
-        )
+        scores = score_tasks(encoders, labels, tasks, vectors, training, seed=seed, progress=advance)
     for label, group in itertools.groupby(scores, key=lambda score: score.label):
         seconds = ", ".join(f"{score.task} {score.seconds:.1f} s" for score in group)
         note(f"{label.recipe}: {seconds}", quiet=runtime.quiet)

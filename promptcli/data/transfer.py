@@ -1,7 +1,7 @@
 """Reading the seven transfer tasks from a SentEval `downstream` folder. Knows no encoder and no classifier.
 
-Text becomes what SentEval's folder holds, whether the files are its own or the raw ones: see ``treebank.py`` for MR, CR,
-SUBJ and MPQA; TREC loses its quotes; SST and MRPC are taken as they are. Words are joined by one blank.
+Text becomes what SentEval's folder holds, whether the files are its own or the raw ones: see ``treebank.py`` for MR,
+CR, SUBJ and MPQA; TREC loses its quotes; SST and MRPC are taken as they are. Words are joined by one blank.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -201,9 +201,7 @@ def load_transfer(data_dir: Path, names: Sequence[str]) -> LoadedTransfer:
         except NotFoundError as error:
             missing[name] = str(error)
             continue
-        tasks.append(
-            TransferTask(name, {split: _examples(listed, files.read) for split, listed in paths.items()})
-        )
+        tasks.append(TransferTask(name, {split: _examples(listed, files.read) for split, listed in paths.items()}))
     return LoadedTransfer(tasks, missing)
 
 

@@ -2,8 +2,8 @@
 
 Source: SentEval, tools/classifier.py with nhid 0: one linear layer, softmax, mean cross-entropy, weight decay added to
 the gradient (of the bias, too), early stopping on held-out examples, the best weights kept. Every fit is the one that
-SentEval makes alone: the same first weights, the same batches. Side by side they are one matrix product a step, which is
-what makes hundreds of fits a matter of seconds or minutes.
+SentEval makes alone: the same first weights, the same batches. Side by side they are one batched matrix product a step,
+which is what makes hundreds of fits a matter of seconds or minutes.
 """
 
 from collections.abc import Callable, Sequence

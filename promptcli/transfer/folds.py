@@ -23,7 +23,7 @@ def stratified_folds(labels: NDArray[np.int64], folds: int, seed: int) -> list[t
     encoded = by_appearance[encoded]
     dealt = np.sort(encoded)
     counts = np.stack([np.bincount(dealt[fold::folds], minlength=len(first)) for fold in range(folds)])
-    generator = np.random.RandomState(seed)  # noqa: NPY002 - the one that scikit-learn and SentEval draw with
+    generator = np.random.RandomState(seed)
     fold_of = np.empty(len(labels), dtype=np.int64)
     for number in range(len(first)):
         places = np.arange(folds).repeat(counts[:, number])

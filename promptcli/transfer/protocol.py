@@ -1,7 +1,7 @@
 """SentEval's three ways from features and labels to one accuracy: nested folds, folds and a test set, official splits.
 
-Source: SentEval, tools/validation.py. Accuracies are x 100, rounded to 2 decimals where SentEval rounds them; of equally
-good weight decays the first is taken.
+Source: SentEval, tools/validation.py. Accuracies are x 100, rounded to 2 decimals where SentEval rounds them; of
+equally good weight decays the first is taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -131,9 +131,7 @@ def cross_validated(
     return Outcome(test=_tested(splits["test"], weights, setting), dev=dev, decays=[decay])
 
 
-def official(
-    splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: Setting, progress: Progress
-) -> Outcome:
+def official(splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: Setting, progress: Progress) -> Outcome:
     """Test on ``test`` a classifier trained on ``train`` whose weight decay and end ``dev`` chose."""
     (train_features, train_labels), (dev_features, dev_labels) = splits["train"], splits["dev"]
     together = np.concatenate([train_features, dev_features]), np.concatenate([train_labels, dev_labels])
