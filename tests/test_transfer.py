@@ -315,6 +315,14 @@ def test_labels_that_nothing_can_be_learned_from(splits, message):
         check_labels("T", {split: np.array(labels) for split, labels in splits.items()}, FULL)
 
 
+def test_too_few_examples_to_hold_some_out():
+    labels = np.array([0, 1] * 8)
+    with pytest.raises(UsageError, match="T: of 12 training examples 5% cannot be held out; give at least 20"):
+        check_labels("T", {"all": labels}, FAST)
+    with pytest.raises(UsageError, match="T: of 16 training examples 5%"):
+        check_labels("T", {"train": labels, "test": labels}, FAST)
+
+
 def test_labels_that_are_just_enough():
     check_labels("T", {"all": np.array([0] * 12 + [1] * 12)}, FULL)
     check_labels("T", {"train": np.array([0] * 10 + [1] * 10), "test": np.array([1])}, FULL)

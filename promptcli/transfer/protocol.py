@@ -88,11 +88,17 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: Training) ->
     if "dev" in splits:
         return
     folds, few = training.folds, int(counts.min())
-    left = few - (-(-few // folds) if "all" in splits else 0)
-    if left < folds:
+    within = "all" in splits
+    if few - (-(-few // folds) if within else 0) < folds:
         raise UsageError(
             f"{name}: {few} examples of class {classes[counts.argmin()]} are too few for {folds} folds"
-            f"{' within folds' if 'all' in splits else ''}; give at least {folds + 2 if 'all' in splits else folds}"
+            f"{' within folds' if within else ''}; give at least {folds + 2 if within else folds}"
+        )
+    left = len(labels) - (-(-len(labels) // folds) if within else 0)
+    if int(HELD_OUT * left) == 0:
+        raise UsageError(
+            f"{name}: of {left} training examples {HELD_OUT:.0%} cannot be held out; give at least"
+            f" {round(1 / HELD_OUT)} to train on"
         )
 
 
