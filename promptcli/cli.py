@@ -27,6 +27,7 @@ from promptcli.commands import (
     search_templates,
     templates,
     train,
+    transfer,
 )
 from promptcli.commands.train_options import settings_in_force
 from promptcli.console import note
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command("embed")(expand(embed.embed))
 app.command("similarity")(expand(embed.similarity))
 app.command("eval")(expand(evaluate.evaluate_command))
+app.command("transfer")(expand(transfer.transfer))
 app.command("fit")(expand(fit.fit))
 app.command("ditto-search")(expand(ditto_search.ditto_search))
 app.command("search-templates")(expand(search_templates.search_templates))

@@ -59,8 +59,8 @@ class Advance:
     def __init__(self, bar: Progress, task: TaskID, label: str) -> None:
         self._bar, self._task, self._label = bar, task, label
 
-    def __call__(self, done: int) -> None:
-        """Move by ``done`` rows."""
+    def __call__(self, done: float) -> None:
+        """Move by ``done`` rows; a part of one where a row is much work."""
         self._bar.advance(self._task, done)
 
     def describe(self, text: str) -> None:

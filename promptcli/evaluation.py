@@ -1,6 +1,7 @@
 """Scoring encoders on STS tasks. Knows encoders and tasks, not where either came from, and prints nothing."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,23 @@ from promptcli.encoder import Encoder
 from promptcli.encoding import Progress, encode_together, silent
 from promptcli.errors import UsageError
 from promptcli.scores import Comparison, Label, Score, SubsetScore, recipe_name
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Vectors of the distinct sentences of some tasks, and whose they are.
+
+    Attributes:
+        label: What they are called.
+        recipe: How they were made, JSON-ready.
+        fingerprint: Of their maker.
+        vectors: (n, d), row i is sentence i.
+    """
+
+    label: Label
+    recipe: dict[str, Any]
+    fingerprint: str
+    vectors: NDArray[Any]
 
 
 def load_tasks(data_dir: Path | None, names: Sequence[TaskName], protocol: str, *, offline: bool = False) -> Loaded:
@@ -58,13 +76,29 @@ def evaluate(
     """
     if labels is None:
         labels = [Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders]
-    sentences = distinct_sentences(tasks)
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    vectors = [encoded.vectors for encoded in encode_together(encoders, sentences, progress=progress)]
-    by_task = [_score_task(task, vectors, row_of) for task in tasks]
+    encoded = encode_together(encoders, distinct_sentences(tasks), progress=progress)
+    embedded = [
+        Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, made.vectors)
+        for label, encoder, made in zip(labels, encoders, encoded, strict=True)
+    ]
+    return score_vectors(embedded, tasks)
+
+
+def score_vectors(embedded: Sequence[Embedded], tasks: Sequence[STSTask]) -> list[Score]:
+    """Score vectors on tasks, whoever made them.
+
+    Args:
+        embedded: Each with one row per sentence of ``distinct_sentences(tasks)``.
+        tasks: On what.
+
+    Returns:
+        One set of vectors after the other, each with its tasks in the order given.
+    """
+    row_of = {sentence: row for row, sentence in enumerate(distinct_sentences(tasks))}
+    by_task = [_score_task(task, [each.vectors for each in embedded], row_of) for task in tasks]
     return [
-        Score(label=label, recipe=encoder.recipe.to_dict(), fingerprint=encoder.fingerprint, **scores[number])
-        for number, (encoder, label) in enumerate(zip(encoders, labels, strict=True))
+        Score(label=each.label, recipe=each.recipe, fingerprint=each.fingerprint, **scores[number])
+        for number, each in enumerate(embedded)
         for scores in by_task
     ]
 

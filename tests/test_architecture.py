@@ -16,6 +16,7 @@ FLOORS = [
     {"training"},
     {"registry", "choosing", "entries", "fitting", "fitting_flow", "sources"},
     {"pretraining", "searching", "analysis"},
+    {"transfer", "foreign_vectors"},
     {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy", "mask_tokens"},
     {"methods", "objectives"},
     {"data", "statistics"},

@@ -1,6 +1,6 @@
-"""Which encoders `promptcli eval` scores and what each is called: options to registry entries. Part of the entrance."""
+"""Which encoders `eval` and `transfer` score and what each is called: options to entries. Part of the entrance."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,10 +60,10 @@ def is_bare(choice: EvalChoice) -> bool:
     return not choice.model and not choice.recipe and choice.changes().keys() <= _NEUTRAL_CHANGES
 
 
-def find_candidates(registry: "Registry", choice: EvalChoice) -> "list[Candidate]":
-    """Return what the options name, each once; nothing named means every recipe of the table."""
+def find_candidates(registry: "Registry", choice: EvalChoice, *, bare: Collection[str] = RECIPES) -> "list[Candidate]":
+    """Return what the options name, each once; nothing named means the recipes ``bare``, or the default entry."""
     given: list[tuple[str | None, str | None]] = [(name, None) for name in choice.model or []]
-    given += [(None, name) for name in (RECIPES if is_bare(choice) else choice.recipe or [])]
+    given += [(None, name) for name in (bare if is_bare(choice) else choice.recipe or [])]
     backbone = default_backbone(paper=choice.paper)
     found = [_resolve(registry, model, recipe, choice.changes(), backbone) for model, recipe in given or [(None, None)]]
     return list({candidate.label: candidate for candidate in found}.values())

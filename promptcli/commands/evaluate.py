@@ -10,6 +10,7 @@ from rich.text import Text
 
 from promptcli.commands.candidates import Candidate, EvalChoice, check_savable, find_baseline, find_candidates, is_bare
 from promptcli.commands.common import data_folder, open_entries, open_registry, prepare
+from promptcli.commands.foreign import Foreign, list_sentences, read_foreign
 from promptcli.console import note, out, progress, result_json
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.options import Runtime
@@ -18,12 +19,14 @@ from promptcli.settings import BARE, PAPER
 if TYPE_CHECKING:
     from promptcli.data.sts import STSTask, TaskName
     from promptcli.encoder import Encoder
+    from promptcli.evaluation import Embedded
     from promptcli.registry import Entry
     from promptcli.scores import Comparison, Label, Score
 
 
 def evaluate_command(
     choice: EvalChoice,
+    foreign: Foreign,
     runtime: Runtime,
     data_dir: Annotated[
         Path | None,
@@ -69,16 +72,20 @@ def evaluate_command(
     if save and not choice.model:
         raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
     prepare(runtime)
+    if foreign.list_sentences:
+        list_sentences(_load(data_dir, wanted, protocol, runtime)[0], json=json)
+        return
     registry = open_registry()
-    candidates = find_candidates(registry, choice)
+    candidates = [] if foreign.vectors and is_bare(choice) else find_candidates(registry, choice)
     baseline = None if compare is None else find_baseline(registry, compare, choice)
     if baseline is not None and baseline.label not in [candidate.label for candidate in candidates]:
         candidates.append(baseline)
     if save:
         check_savable(registry, candidates)
     tasks, missing = _load(data_dir, wanted, protocol, runtime)
+    embedded = read_foreign(foreign.vectors or [], tasks, data_dir, protocol)
     encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
-    rows = _score(encoders, candidates, tasks, runtime)
+    rows = _score(encoders, candidates, embedded, tasks, runtime)
     for score in (score for scores in rows.values() for score in scores if score.zero_vectors):
         zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
         note(f"{score.label.model} {score.label.recipe}: {zeros}", quiet=runtime.quiet)
@@ -117,7 +124,7 @@ def _open(
 
     callback: Callable[[Entry, UsageError], None] | None = refused if bare else None
     encoders = open_entries([candidate.entry for candidate in candidates], runtime, refused=callback)
-    if not encoders:
+    if candidates and not encoders:
         raise next(iter(left_out.values()))
     for candidate in candidates:
         if id(candidate.entry) in left_out:
@@ -126,13 +133,19 @@ def _open(
 
 
 def _score(
-    encoders: "Sequence[Encoder]", candidates: "Sequence[Candidate]", tasks: "Sequence[STSTask]", runtime: Runtime
+    encoders: "Sequence[Encoder]",
+    candidates: "Sequence[Candidate]",
+    embedded: "Sequence[Embedded]",
+    tasks: "Sequence[STSTask]",
+    runtime: Runtime,
 ) -> "dict[Label, list[Score]]":
-    from promptcli.evaluation import distinct_sentences, evaluate
+    from promptcli.evaluation import distinct_sentences, evaluate, score_vectors
 
-    labels = [candidate.label for candidate in candidates]
-    with progress("eval", len(distinct_sentences(tasks)), quiet=runtime.quiet) as advance:
-        scores = evaluate(encoders, tasks, labels=labels, progress=advance)
+    scores = score_vectors(embedded, tasks) if embedded else []
+    if encoders:
+        labels = [candidate.label for candidate in candidates]
+        with progress("eval", len(distinct_sentences(tasks)), quiet=runtime.quiet) as advance:
+            scores += evaluate(encoders, tasks, labels=labels, progress=advance)
     return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
 
 

@@ -20,7 +20,7 @@ class Line:
 
 
 #: Label, cells, and cells of the dim line below.
-_Row = tuple[str, list[str], list[str]]
+Row = tuple[str, list[str], list[str]]
 
 
 def table_names(labels: Iterable[Label]) -> dict[Label, str]:
@@ -49,7 +49,7 @@ def score_table(
     if in_average:
         heads.append("Avg" if len(in_average) == len(TEST_TASKS) else f"Avg ({len(in_average)} of {len(TEST_TASKS)})")
     lines = [Line(line) for line in _caption(tasks)]
-    body: list[_Row] = []
+    body: list[Row] = []
     for label, scores in rows.items():
         by_column = {score.column: score for score in scores}
         found = [by_column.get(column) for column in columns]
@@ -59,7 +59,7 @@ def score_table(
             values.append(f"{average(score for score in scores if score.column in in_average):.2f}")
             halves.append("")
         body.append((names[label], values, halves))
-    lines += _grid(heads, body)
+    lines += grid(heads, body)
     return lines + [
         Line(
             f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable with printed figures"
@@ -71,23 +71,23 @@ def score_table(
 
 def subset_table(rows: dict[Label, list[Score]], names: dict[Label, str], task: STSTask) -> list[Line]:
     """Lay out each encoder's figures on the subsets of one task."""
-    body: list[_Row] = [("pairs", [str(len(part)) for part in task.subsets.values()], [])]
+    body: list[Row] = [("pairs", [str(len(part)) for part in task.subsets.values()], [])]
     for label, scores in rows.items():
         score = next(score for score in scores if score.column == task.label)
         body.append((names[label], [f"{part.value:.2f}" for part in score.subsets.values()], []))
-    return [Line(f"{task.label} by subset"), *_grid(list(task.subsets), body)]
+    return [Line(f"{task.label} by subset"), *grid(list(task.subsets), body)]
 
 
 def comparison_table(comparisons: Sequence[Comparison], first: str, second: str) -> list[Line]:
     """Lay out one encoder's differences from another, task by task."""
     lines = [Line(f"{first} - {second}, paired bootstrap over the pairs of each task")]
     heads = ["difference", "95% interval", "p", "pairs"]
-    body: list[_Row] = []
+    body: list[Row] = []
     for item in comparisons:
         low, high = item.ci95
         cells = [f"{item.difference:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{item.p_value:.3f}", str(item.pairs)]
         body.append((str(TaskName(item.task, item.split)), cells, []))
-    return lines + _grid(heads, body)
+    return lines + grid(heads, body)
 
 
 def _caption(tasks: Sequence[STSTask]) -> list[str]:
@@ -103,7 +103,7 @@ def _caption(tasks: Sequence[STSTask]) -> list[str]:
     ]
 
 
-def _grid(heads: Sequence[str], body: Sequence[_Row]) -> list[Line]:
+def grid(heads: Sequence[str], body: Sequence[Row]) -> list[Line]:
     """Align rows under their heads."""
     width = max([6, *(len(label) for label, _, _ in body if len(label) <= _LABEL_WIDTH)])
     cells = [[*column] for column in zip(heads, *(values for _, values, _ in body), strict=True)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from promptcli.data.senteval_folder import existing, read_file_lines, senteval_root
 from promptcli.data.sts import SICK, WHOLE, Loaded, Pairs, Protocol, STSTask, TaskName, protocol_named
 from promptcli.errors import NotFoundError, UsageError
 
@@ -28,7 +29,7 @@ def load_folder(data_dir: Path, names: Sequence[TaskName], protocol: str) -> Loa
         NotFoundError: there is no such folder.
         UsageError: a malformed file, by name and line.
     """
-    root, row = _senteval_root(data_dir), protocol_named(protocol)
+    root, row = senteval_root(data_dir, ("STS", "SICK")), protocol_named(protocol)
     tasks, missing = [], {}
     for name in names:
         try:
@@ -40,33 +41,15 @@ def load_folder(data_dir: Path, names: Sequence[TaskName], protocol: str) -> Loa
     return Loaded(tasks, missing)
 
 
-def _senteval_root(data_dir: Path) -> Path:
-    if not data_dir.is_dir():
-        raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
-    for inner in (".", "senteval", "downstream", "data/downstream"):
-        root = data_dir / inner
-        if (root / "STS").is_dir() or (root / "SICK").is_dir():
-            return root
-    raise NotFoundError(
-        f"--data-dir {data_dir}: no STS or SICK folder in it, nor in senteval/ or downstream/ inside it"
-    )
-
-
 def _load_subsets(root: Path, name: TaskName, protocol: Protocol) -> dict[str, Pairs]:
     if name.task == "SICK-R":
         files = SICK if name in WHOLE else protocol.sick
-        return {split: _read_sick(_existing(root / "SICK" / file)) for split, file in files.items()}
+        return {split: _read_sick(existing(root / "SICK" / file)) for split, file in files.items()}
     if name.task == "STS-B":
         folder = root / "STS" / "STSBenchmark"
         splits = _BENCHMARK if name in WHOLE else (name.split,)
-        return {split: _read_benchmark(_existing(folder / f"sts-{split}.csv")) for split in splits}
-    return _read_year(_existing(root / "STS" / f"{name.task}-en-test"))
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise NotFoundError(f"{path} is not there")
-    return path
+        return {split: _read_benchmark(existing(folder / f"sts-{split}.csv")) for split in splits}
+    return _read_year(existing(root / "STS" / f"{name.task}-en-test"))
 
 
 def _text_of(name: TaskName, subsets: dict[str, Pairs]) -> str:
@@ -99,7 +82,7 @@ def _read_year(folder: Path) -> dict[str, Pairs]:
 
 
 def _read_subset(path: Path, gold_path: Path) -> Pairs:
-    inputs, golds = _lines(path), _lines(gold_path)
+    inputs, golds = read_file_lines(path), read_file_lines(gold_path)
     while inputs and not inputs[-1].strip():
         inputs.pop()
     if len(golds) < len(inputs) or any(line.strip() for line in golds[len(inputs) :]):
@@ -143,19 +126,9 @@ def _read_sick(path: Path) -> Pairs:
     return _pairs(rows, path)
 
 
-def _lines(path: Path) -> list[str]:
-    r"""Return the text between line feeds: `splitlines` would also split at characters that stand inside sentences."""
-    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    try:
-        return data.decode().split("\n")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise UsageError(f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x})") from None
-
-
 def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, fields) of the lines that are not blank; quotes are text, since they come unbalanced."""
-    return ((number, line.split("\t")) for number, line in enumerate(_lines(path), start=1) if line.strip())
+    return ((number, line.split("\t")) for number, line in enumerate(read_file_lines(path), start=1) if line.strip())
 
 
 def _score(text: str, path: Path, number: int) -> float:

@@ -1,0 +1,1 @@
+"""Transfer tasks: a linear classifier on frozen vectors, SentEval's protocol."""

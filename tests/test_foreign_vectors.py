@@ -1,0 +1,148 @@
+"""`eval --list-sentences` and `eval --vectors`: vectors of other programs, row i of sentence i."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import save_file
+from scipy.stats import spearmanr
+
+WORDS = ["river", "stone", "lamp", "cloud", "bread", "chair", "flute", "garden", "horse", "window"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Two small tasks that share sentences."""
+    for year, start in (("12", 0), ("14", 5)):
+        folder = tmp_path / "data/STS" / f"STS{year}-en-test"
+        folder.mkdir(parents=True)
+        lines = [(f"a {WORDS[n % 10]} here", f"the {WORDS[(n * 3) % 10]} there") for n in range(start, start + 12)]
+        (folder / "STS.input.images.txt").write_text("".join(f"{one}\t{other}\n" for one, other in lines))
+        (folder / "STS.gs.images.txt").write_text("".join(f"{(n * 7 % 11) / 2}\n" for n in range(12)))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def arguments(data):
+    return ["eval", "--data-dir", data, "--task", "STS12", "--task", "STS14", "-q"]
+
+
+@pytest.fixture
+def sentences(run, arguments):
+    return run(*arguments, "--list-sentences").out.splitlines()
+
+
+@pytest.fixture
+def matrix(sentences):
+    return np.random.default_rng(0).standard_normal((len(sentences), 6)).astype(np.float32)
+
+
+def pairs(data, year):
+    folder = data / "STS" / f"STS{year}-en-test"
+    lines = [line.split("\t") for line in (folder / "STS.input.images.txt").read_text().splitlines()]
+    return lines, [float(gold) for gold in (folder / "STS.gs.images.txt").read_text().splitlines()]
+
+
+def test_the_list_holds_every_sentence_once(run, arguments, data, sentences):
+    there = {sentence for year in ("12", "14") for pair in pairs(data, year)[0] for sentence in pair}
+    assert len(sentences) == len(there) and set(sentences) == there
+    assert sentences[0] == "a river here"
+    document = json.loads(run(*arguments, "--list-sentences", "--json").out)
+    assert document == {"tasks": ["STS12", "STS14"], "sentences": sentences}
+
+
+def test_the_figure_is_the_plain_one(run, arguments, data, sentences, matrix, tmp_path):
+    np.save(tmp_path / "use.npy", matrix)
+    ran = run(*arguments, "--vectors", tmp_path / "use.npy", "--json")
+    assert ran.code == 0, ran.err
+    rows = json.loads(ran.out)["results"]
+    assert [(row["model"], row["recipe"], row["task"]) for row in rows] == [
+        ("vectors", "use.npy", "STS12"),
+        ("vectors", "use.npy", "STS14"),
+    ]
+    for row, year in zip(rows, ("12", "14"), strict=True):
+        lines, gold = pairs(data, year)
+        cosines = []
+        for one, other in lines:
+            u, v = matrix[sentences.index(one)].astype(float), matrix[sentences.index(other)].astype(float)
+            cosines.append(u @ v / np.sqrt((u @ u) * (v @ v)))
+        assert row["value"] == pytest.approx(100 * spearmanr(cosines, gold).statistic, abs=1e-3)
+    assert rows[0]["recipe_fields"] == {"vectors": "use.npy"}
+    assert len(rows[0]["fingerprint"]) == 64
+
+
+def test_every_format_gives_the_same_figures(run, arguments, sentences, matrix, tmp_path):
+    np.save(tmp_path / "v.npy", matrix)
+    save_file({"embeddings": matrix}, tmp_path / "v.safetensors")
+    pq.write_table(pa.table({"text": sentences, "embedding": matrix.tolist()}), tmp_path / "v.parquet")
+    given = [part for kind in ("npy", "safetensors", "parquet") for part in ("--vectors", tmp_path / f"v.{kind}")]
+    rows = json.loads(run(*arguments, *given, "--json").out)["results"]
+    values = {row["recipe"]: row["value"] for row in rows if row["task"] == "STS12"}
+    assert list(values) == ["v.npy", "v.safetensors", "v.parquet"] and len(set(values.values())) == 1
+
+
+def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(run, arguments, sentences, tmp_path, tiny_folder):
+    (tmp_path / "sentences.txt").write_text("\n".join(sentences) + "\n")
+    chosen = ["--recipe", "last-avg", "--backbone", tiny_folder("bert"), "--offline"]
+    vectors = tmp_path / "own.npy"
+    embedded = run("embed", tmp_path / "sentences.txt", "-o", vectors, "--dtype", "float32", "-q", *chosen)
+    assert embedded.code == 0, embedded.err
+    ran = run(*arguments, *chosen, "--vectors", vectors, "--compare", "last-avg", "--json")
+    document = json.loads(ran.out)
+    values = {(row["recipe"], row["task"]): row["value"] for row in document["results"]}
+    for task in ("STS12", "STS14"):
+        assert values["own.npy", task] == pytest.approx(values["last-avg", task], abs=0.01)
+    (first, _) = document["comparisons"]
+    assert (first["recipe"], first["against"]["recipe"]) == ("own.npy", "last-avg")
+    assert document["results"][0]["recipe_fields"]["pooling"] == "last/avg"  # from the manifest beside the file
+    table = run(*arguments, *chosen, "--vectors", vectors).out
+    assert any(line.startswith("vectors own.npy") for line in table.splitlines())
+
+
+def test_a_wrong_number_of_rows_names_both_and_the_command(run, arguments, data, matrix, sentences, tmp_path):
+    np.save(tmp_path / "short.npy", matrix[:-1])
+    ran = run(*arguments, "--vectors", tmp_path / "short.npy")
+    assert (ran.code, ran.out) == (2, "") and len(ran.err.splitlines()) == 1
+    assert f"{len(sentences) - 1} rows for the {len(sentences)} distinct sentences of STS12, STS14" in ran.err
+    assert f"`promptcli eval --list-sentences --data-dir {data} --task STS12 --task STS14`" in ran.err
+
+
+def test_rows_in_another_order_are_found_where_the_file_has_texts(run, arguments, matrix, sentences, tmp_path):
+    turned = [sentences[1], sentences[0], *sentences[2:]]
+    pq.write_table(pa.table({"text": turned, "embedding": matrix.tolist()}), tmp_path / "v.parquet")
+    ran = run(*arguments, "--vectors", tmp_path / "v.parquet")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"row 1 is of {sentences[1]!r}, not of {sentences[0]!r}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("nan.npy", 2, "row 3 holds a NaN or an infinity"),
+        ("v.txt", 2, "no vector file; its name ends with one of: .npy"),
+        ("none.npy", 3, "cannot be opened"),
+        ("whole.npy", 2, "floating-point numbers of shape (n, d)"),
+    ],
+)
+def test_what_cannot_be_scored_is_one_line(run, arguments, matrix, tmp_path, name, code, message):
+    matrix[2, 1] = np.nan
+    np.save(tmp_path / "nan.npy", matrix)
+    np.save(tmp_path / "whole.npy", np.ones((len(matrix), 2), dtype=np.int64))
+    (tmp_path / "v.txt").write_text("1 2 3\n")
+    ran = run(*arguments, "--vectors", tmp_path / name)
+    assert (ran.code, ran.out) == (code, "")
+    assert message in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_only_the_vectors_are_scored_where_nothing_else_is_named(run, arguments, matrix, tmp_path, monkeypatch):
+    from promptcli import evaluation
+
+    def encode_together(*given, **more):
+        raise AssertionError("nothing is to be encoded")
+
+    monkeypatch.setattr(evaluation, "encode_together", encode_together)
+    np.save(tmp_path / "v.npy", matrix)
+    ran = run(*arguments, "--vectors", tmp_path / "v.npy")
+    assert ran.code == 0 and any(line.startswith("v.npy") for line in ran.out.splitlines())

@@ -1,0 +1,459 @@
+"""Transfer tasks: the readers, the folds, the classifier beside a plain one, and the command."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from promptcli.data.transfer import TRANSFER_TASKS, load_transfer, transfer_names
+from promptcli.data.treebank import treebank, visible
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.transfer.classifier import FAST, FULL, Fit, Training, train, with_bias
+from promptcli.transfer.features import pair_features
+from promptcli.transfer.folds import stratified_folds
+from promptcli.transfer.protocol import DECAYS, Setting, check_labels, cross_validated, nested, official
+from tests.reference import senteval_classifier as plain
+
+SMALL = Training(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
+
+
+def points(count, classes=2, width=5, seed=0):
+    """Noisy clusters: enough overlap that the weight decays differ."""
+    generator = np.random.default_rng(seed)
+    labels = np.sort(generator.integers(0, classes, count))
+    centres = generator.standard_normal((classes, width))
+    features = centres[labels] + 1.5 * generator.standard_normal((count, width))
+    return features.astype(np.float32), labels
+
+
+def silent(share):
+    pass
+
+
+# --- text
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ("it's a film , we'll say", "it 's a film , we 'll say"),
+        ('he called it "odd" and left.', "he called it `` odd '' and left ."),
+        ('"odd," he said ("very")', "`` odd , '' he said ( `` very '' )"),
+        ("don't you -- I CAN'T", "do n't you -- I CA N'T"),
+        ("my dogs' toys, at 5 p.m. today...", "my dogs ' toys , at 5 p.m. today ..."),
+        ("a 'children's' tale", "a 'children 's ' tale"),
+        ("I cannot, I wanna; Gimme more'n 'tis?!", "I can not , I wan na ; Gim me more 'n 't is ? !"),
+        ("costs 5$ & 10% [ok] {a} <b> e@f #1: x", "costs 5 $ & 10 % [ ok ] { a } < b > e @ f # 1 : x"),
+        ("ends (so it is.)", "ends ( so it is . )"),
+        ("", ""),
+    ],
+)
+def test_treebank_words_and_that_they_stay_what_they_are(raw, words):
+    assert treebank(raw) == words
+    assert treebank(words) == words
+
+
+def test_bytes_are_made_visible_as_cat_does():
+    assert visible("caf\xe9 \x85 \x01\x7f\xff\x89 a\tb\n") == "cafM-i M-^E ^A^?M-^?M-^I a\tb\n"
+
+
+# --- files
+
+
+def write(path, text, encoding="utf-8"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode(encoding))
+
+
+GOOD = ["a fine day", "what a good song", "she loved the river", "a bright and warm room", "he likes this town"]
+BAD = ["a dull day", "what a bad song", "she feared the river", "a dark and cold room", "he hates this town"]
+KINDS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+
+
+def sentences(kind, count):
+    return [f"{kind[n % len(kind)]} number {'abcdefghij'[n % 10]} {'xyz'[n % 3]}" for n in range(count)]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """All seven tasks in SentEval's formats, sentences of our own."""
+    root = tmp_path / "SentEval" / "data" / "downstream"
+    for folder, one, other in (
+        ("MR", "rt-polarity.pos", "rt-polarity.neg"),
+        ("CR", "custrev.pos", "custrev.neg"),
+        ("SUBJ", "subj.objective", "subj.subjective"),
+        ("MPQA", "mpqa.pos", "mpqa.neg"),
+    ):
+        write(root / folder / one, "".join(f"{line} \n" for line in sentences(GOOD, 20)))
+        write(root / folder / other, "".join(f"{line} \n" for line in sentences(BAD, 20)))
+    for split, count in (("train", 40), ("dev", 10), ("test", 10)):
+        rows = [f"{line} \t{n % 2}" for n, line in enumerate(sentences([GOOD[0], BAD[0], GOOD[1], BAD[1]], count))]
+        write(root / "SST/binary" / f"sentiment-{split}", "\n".join(rows) + "\n")
+    for name, count in (("train_5500", 60), ("TREC_10", 12)):
+        rows = [f"{KINDS[n % 6]}:kind What 's {KINDS[n % 6].lower()} `` {n} '' ?" for n in range(count)]
+        write(root / "TREC" / f"{name}.label", "\n".join(rows) + "\n", "latin-1")
+    for split, count in (("train", 40), ("test", 10)):
+        pairs = [(n % 2, GOOD[n % 5], GOOD[n % 5] + "!" if n % 2 else BAD[(n + 1) % 5]) for n in range(count)]
+        rows = ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        rows += [f'{label}\t{n}\t{n}\t{one}\t"{other}' for n, (label, one, other) in enumerate(pairs)]
+        write(root / "MRPC" / f"msr_paraphrase_{split}.txt", "\r\n".join(rows) + "\r\n")
+    return tmp_path / "SentEval"
+
+
+def load(data, name):
+    (task,) = load_transfer(data, [name]).tasks
+    return task
+
+
+def test_every_task_is_read_in_the_order_of_the_papers(data):
+    loaded = load_transfer(data, transfer_names([]))
+    assert [task.name for task in loaded.tasks] == list(TRANSFER_TASKS)
+    assert loaded.missing == {}
+    assert {split: len(part) for split, part in load(data, "SST-2").splits.items()} == {
+        "train": 40,
+        "dev": 10,
+        "test": 10,
+    }
+
+
+def test_examples_stand_in_the_order_of_words_then_label_then_file(data):
+    part = load(data, "MR").splits["all"]
+    keys = [(len(sentence.split()), label) for sentence, label in zip(part.first, part.labels.tolist(), strict=True)]
+    assert keys == sorted(keys)
+    same = [sentence for sentence, key in zip(part.first, keys, strict=True) if key == keys[0]]
+    assert same == [line for line in sentences(BAD, 20) if len(line.split()) == keys[0][0]]
+    pairs = load(data, "MRPC").splits["train"]
+    keys = [(len(a.split()), len(b.split())) for a, b in zip(pairs.first, pairs.second, strict=True)]
+    assert keys == sorted(keys)
+
+
+def test_the_first_class_is_positive_or_objective(data):
+    for name, expected in (("MR", 1), ("SUBJ", 1), ("MPQA", 1)):
+        part = load(data, name).splits["all"]
+        assert {label for sentence, label in zip(part.first, part.labels, strict=True) if "fine" in sentence} == {
+            expected
+        }
+
+
+def test_questions_lose_their_quotes_and_fine_classes(data):
+    part = load(data, "TREC").splits["test"]
+    assert part.first[0].startswith("What s ") and not any(quote in " ".join(part.first) for quote in "'`")
+    assert sorted(part.labels.tolist()) == sorted([0, 1, 2, 3, 4, 5] * 2)
+    assert part.first[part.labels.tolist().index(3)] == "What s hum 3 ?"
+
+
+def test_pairs_keep_their_unbalanced_quotes(data):
+    part = load(data, "MRPC").splits["test"]
+    assert all(sentence.startswith('"') for sentence in part.second)
+    assert len(part) == 10
+
+
+def test_latin_1_and_blank_lines(data):
+    path = data / "data/downstream/CR/custrev.pos"
+    path.write_bytes(b"the caf\xe9 isn't bad\x85 at all\n\n")
+    part = load(data, "CR").splits["all"]
+    assert part.first[0] == "" and part.labels[0] == 1
+    assert "the cafM-i is n't badM-^E at all" in part.first
+    assert len(part) == 22
+
+
+def test_text_that_went_through_the_script_stays_as_it_is(data):
+    path = data / "data/downstream/CR/custrev.pos"
+    before = "it 's `` so-so '' , I ca n't say M-i more ... \n"
+    path.write_text(before)
+    assert before.strip() in load(data, "CR").splits["all"].first
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "message"),
+    [
+        ("TREC", "TREC/TREC_10.label", "HUM:ind Who ?\nWhy not ?\n", "TREC_10.label:2: expected `CLASS:kind question`"),
+        ("TREC", "TREC/TREC_10.label", "ANIMAL:ind Who ?\n", "CLASS one of ABBR, DESC"),
+        ("SST-2", "SST/binary/sentiment-dev", "no label\n", "sentiment-dev:1: expected a sentence and a label"),
+        ("SST-2", "SST/binary/sentiment-dev", "fine\t3\n", "the label '3' is neither 0 nor 1"),
+        ("MRPC", "MRPC/msr_paraphrase_test.txt", "head\n1\ta\tb\tc\n", "msr_paraphrase_test.txt:2: expected 5 columns"),
+        ("MR", "MR/rt-polarity.pos", "", "rt-polarity.neg"),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_line(data, name, file, content, message):
+    (data / "data/downstream" / file).write_text(content)
+    if name == "MR":
+        (data / "data/downstream/MR/rt-polarity.neg").write_text(content)
+        message = "holds no sentences"
+    with pytest.raises(UsageError, match=message.replace("(", r"\(").replace("`", "`")):
+        load_transfer(data, [name])
+
+
+def test_a_file_that_cannot_be_read(data):
+    path = data / "data/downstream/MR/rt-polarity.pos"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UsageError, match=r"rt-polarity.pos' is a folder"):
+        load_transfer(data, ["MR"])
+    (data / "data/downstream/SST/binary/sentiment-dev").write_bytes(b"fine\t1\ncaf\xe9\t1\n")
+    with pytest.raises(UsageError, match="sentiment-dev:2: not UTF-8"):
+        load_transfer(data, ["SST-2"])
+
+
+def test_what_is_missing_is_named(data, tmp_path):
+    (data / "data/downstream/SST/binary/sentiment-dev").unlink()
+    loaded = load_transfer(data, ["SST-2", "MR"])
+    assert [task.name for task in loaded.tasks] == ["MR"]
+    assert "sentiment-dev is not there" in loaded.missing["SST-2"]
+    with pytest.raises(NotFoundError, match="no MR or CR or SUBJ or MPQA or SST or TREC or MRPC folder"):
+        load_transfer(tmp_path / "SentEval" / "data" / "downstream" / "TREC", ["MR"])
+
+
+# --- folds
+
+
+@pytest.mark.parametrize("seed", [0, 1111])
+def test_folds_are_those_of_scikit_learn(seed):
+    selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn, the peer, is not installed")
+    for labels in (points(103)[1], points(60, classes=6)[1][::-1].copy(), np.tile([2, 0, 1, 1], 15)):
+        peer = selection.StratifiedKFold(5, shuffle=True, random_state=seed).split(np.zeros((len(labels), 1)), labels)
+        for mine, other in zip(stratified_folds(labels, 5, seed), peer, strict=True):
+            assert np.array_equal(mine[0], other[0]) and np.array_equal(mine[1], other[1])
+
+
+def test_folds_hold_every_row_once_and_spread_every_class():
+    labels = points(103, classes=3)[1]
+    folds = stratified_folds(labels, 10, 1111)
+    assert np.array_equal(np.sort(np.concatenate([out for _, out in folds])), np.arange(103))
+    for left, out in folds:
+        assert np.array_equal(np.sort(np.concatenate([left, out])), np.arange(103))
+    counts = np.array([np.bincount(labels[out], minlength=3) for _, out in folds])
+    assert (counts.max(0) - counts.min(0)).max() <= 1
+    assert not np.array_equal(folds[0][1], stratified_folds(labels, 10, 7)[0][1])
+
+
+# --- the classifier
+
+
+def test_pair_features():
+    first, second = np.array([[1.0, 2.0]], np.float32), np.array([[3.0, -1.0]], np.float32)
+    assert pair_features(first, second).tolist() == [[2.0, 3.0, 3.0, -2.0]]
+
+
+@pytest.mark.parametrize("training", [SMALL, FULL, FAST], ids=["small", "full", "fast"])
+def test_fits_side_by_side_are_the_plain_fits(training):
+    """Of unequal length, so that some have one step less in a pass and some end sooner."""
+    features, labels = points(90, classes=3)
+    cuts = [
+        (np.arange(0, 63), np.arange(63, 90)),
+        (np.arange(20, 90), np.arange(0, 20)),
+        (np.r_[:30, 40:90], np.r_[30:40]),
+    ]
+    fits = [Fit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
+    found = train(with_bias(features, "cpu"), torch.tensor(labels), fits, training, classes=3, seed=7)
+    for number, (left, out) in enumerate(cuts):
+        for place, decay in enumerate(DECAYS):
+            held_out = features[out], labels[out]
+            layer, best = plain.plain_fit(features[left], labels[left], held_out, decay, training, 3, 7)
+            mine = found.weights[number, place]
+            assert float(found.accuracy[number, place]) == pytest.approx(best, abs=1e-9)
+            assert torch.allclose(mine[:, :-1], layer.weight, atol=2e-4)
+            assert torch.allclose(mine[:, -1], layer.bias, atol=2e-4)
+
+
+@pytest.fixture
+def setting():
+    return Setting(SMALL, 2, seed=5)
+
+
+def folds(labels):
+    return stratified_folds(labels, SMALL.folds, 5)
+
+
+def test_nested_folds_are_the_plain_ones(setting):
+    features, labels = points(75)
+    done = []
+    found = nested({"all": (features, labels)}, setting, done.append)
+    assert (found.test, found.dev) == plain.plain_nested(features, labels, folds, SMALL, 2, 5)
+    assert sum(done) == pytest.approx(1) and len(found.decays) == 3
+    assert 50 < found.test < 100
+
+
+def test_folds_and_a_test_set_are_the_plain_ones(setting):
+    learn, test = points(75), points(60, seed=0)
+    found = cross_validated({"train": learn, "test": test}, setting, silent)
+    assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, folds, SMALL, 2, 5)
+
+
+def test_official_splits_are_the_plain_ones(setting):
+    learn, dev, test = points(75), points(30), points(60)
+    found = official({"train": learn, "dev": dev, "test": test}, setting, silent)
+    assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
+
+
+def test_nothing_global_is_seeded():
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    expected = torch.rand(1), np.random.rand()  # noqa: NPY002
+    torch.manual_seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    features, labels = points(40)
+    official({"train": (features, labels), "dev": points(20), "test": points(20)}, Setting(SMALL, 2), silent)
+    assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ({"all": [1] * 40}, "T: all 40 training labels are 1; a classifier takes two classes"),
+        ({"train": [0] * 9, "dev": [0, 1], "test": [1]}, "T: all 9 training labels are 0"),
+        (
+            {"train": [0] * 40 + [1] * 9, "test": [1]},
+            "T: 9 examples of class 1 are too few for 10 folds; .* at least 10",
+        ),
+        ({"all": [0] * 40 + [1] * 11}, "T: 11 examples of class 1 are too few for 10 folds within folds; .* least 12"),
+    ],
+)
+def test_labels_that_nothing_can_be_learned_from(splits, message):
+    with pytest.raises(UsageError, match=message):
+        check_labels("T", {split: np.array(labels) for split, labels in splits.items()}, FULL)
+
+
+def test_too_few_examples_to_hold_some_out():
+    labels = np.array([0, 1] * 8)
+    with pytest.raises(UsageError, match="T: of 12 training examples 5% cannot be held out; give at least 20"):
+        check_labels("T", {"all": labels}, FAST)
+    with pytest.raises(UsageError, match="T: of 16 training examples 5%"):
+        check_labels("T", {"train": labels, "test": labels}, FAST)
+
+
+def test_labels_that_are_just_enough():
+    check_labels("T", {"all": np.array([0] * 12 + [1] * 12)}, FULL)
+    check_labels("T", {"train": np.array([0] * 10 + [1] * 10), "test": np.array([1])}, FULL)
+    check_labels("T", {"train": np.array([0, 1]), "dev": np.array([1]), "test": np.array([1])}, FULL)
+
+
+# --- the command
+
+
+@pytest.fixture
+def arguments(data, tiny_folder):
+    return ["transfer", "--data-dir", data, "--backbone", tiny_folder("bert"), "--fast", "--offline"]
+
+
+def test_all_seven_in_one_json_document(run, arguments):
+    ran = run(*arguments, "--recipe", "cls", "--recipe", "last-avg", "--json")
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert document["setting"] == {"folds": 5, "optimizer": "rmsprop", "seed": 1111}
+    assert [(row["recipe"], row["task"]) for row in document["results"]] == [
+        (recipe, task) for recipe in ("cls", "last-avg") for task in TRANSFER_TASKS
+    ]
+    by_task = {row["task"]: row for row in document["results"] if row["recipe"] == "cls"}
+    assert by_task["MR"]["examples"] == {"all": 40} and len(by_task["MR"]["weight_decays"]) == 5
+    assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in document["results"])
+    assert "MR: 40 examples in all, not 10,662: not comparable" in ran.err
+    assert "distinct sentences encoded in" in ran.err and "cls: MR " in ran.err
+
+
+def test_the_table_says_what_is_missing_and_averages_the_rest(run, arguments, data):
+    for path in (data / "data/downstream/CR").iterdir():
+        path.unlink()
+    chosen = ["--task", "TREC", "--task", "CR", "--task", "MR", "--recipe", "cls"]
+    ran = run(*arguments, *chosen)
+    assert ran.code == 0, ran.err
+    title, head, _, row = ran.out.splitlines()
+    assert title == "SentEval's linear classifier, 5 folds, rmsprop, seed 1111; accuracy x 100"
+    assert head.split() == ["MR", "CR", "TREC", "Avg", "(2", "of", "7)"]
+    label, first, missing, second, mean = row.split()
+    assert (label, missing) == ("cls", "-")
+    assert float(mean) == pytest.approx((float(first) + float(second)) / 2, abs=0.006)
+    assert "CR is missing: " in ran.err and "custrev.pos is not there" in ran.err
+    assert json.loads(run(*arguments, *chosen, "--json", "-q").out)["missing"].keys() == {"CR"}
+
+
+def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tiny_backbone):
+    from promptcli.encoder import Encoder
+    from promptcli.recipe import RECIPES
+
+    ran = run(*arguments, "--task", "MRPC", "--recipe", "cls", "--json", "-q", "--seed", "3")
+    backbone = tiny_backbone("bert")
+    encoder = Encoder(RECIPES["cls"].replace(backbone=backbone.name), backbone, {})
+    task = load(data, "MRPC")
+    splits = {}
+    for name, part in task.splits.items():
+        one, other = encoder.encode(part.first), encoder.encode(part.second)
+        splits[name] = np.hstack([np.abs(one - other), one * other]), part.labels
+    test, dev = plain.plain_cross_validated(
+        splits["train"], splits["test"], lambda labels: stratified_folds(labels, 5, 3), FAST, 2, 3
+    )
+    (row,) = json.loads(ran.out)["results"]
+    assert row["value"] == pytest.approx(test, abs=10.01)  # one of ten examples may stand on the line
+    assert row["dev"] == pytest.approx(dev, abs=2.51)
+    assert ran.err == ""
+
+
+def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
+    from promptcli.transfer import scoring
+
+    seen = []
+    before = scoring.encode_together
+
+    def encode_together(encoders, sentences, *, progress):
+        seen.append(list(sentences))
+        return before(encoders, sentences, progress=progress)
+
+    monkeypatch.setattr(scoring, "encode_together", encode_together)
+    run(*arguments, "--task", "MR", "--task", "SUBJ", "--recipe", "cls")
+    (given,) = seen
+    assert len(given) == len(set(given)) == len({*sentences(GOOD, 20), *sentences(BAD, 20)})
+
+
+def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
+    from promptcli.encoding import Encoded
+    from promptcli.transfer import scoring
+
+    def encode_together(encoders, sentences, *, progress):
+        return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), np.zeros(len(sentences), bool))]
+
+    monkeypatch.setattr(scoring, "encode_together", encode_together)
+    ran = run(*arguments, "--task", "MR", "--recipe", "cls", "-q")
+    assert (ran.code, ran.out) == (1, "") and "is not finite; try --dtype float32" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        (["--task", "SST"], 2, "unknown task 'SST'; valid: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC"),
+        (["--recipe", "nothing"], 2, "nothing"),
+        (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
+    ],
+)
+def test_wrong_names_are_one_line(run, arguments, more, code, message):
+    ran = run(*arguments, "-q", *more)
+    assert (ran.code, ran.out) == (code, "")
+    assert message in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_no_folder_and_no_task(run, data, monkeypatch):
+    ran = run("transfer")
+    assert ran.code == 3 and "--data-dir FOLDER" in ran.err
+    for path in (data / "data/downstream/CR").iterdir():
+        path.unlink()
+    ran = run("transfer", "--data-dir", data, "--task", "CR", "-q")
+    assert (ran.code, ran.out) == (3, "") and "no task is there; " in ran.err
+    monkeypatch.setenv("PROMPTCLI_DATA_DIR", str(data))
+    assert "no task is there" in run("transfer", "--task", "CR").err
+
+
+def test_one_class_is_refused_before_anything_is_encoded(run, arguments, data):
+    path = data / "data/downstream/SST/binary/sentiment-train"
+    path.write_text(path.read_text().replace("\t0", "\t1"))
+    ran = run(*arguments, "--task", "SST-2", "-q")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "promptcli: SST-2: all 40 training labels are 1; a classifier takes two classes\n"
+
+
+@pytest.mark.data
+def test_real_files_have_the_printed_counts(data_folder):
+    from promptcli.data.transfer import unexpected_counts
+
+    loaded = load_transfer(data_folder, transfer_names([]))
+    assert {"MR", "SST-2", "TREC", "MRPC"} <= {task.name for task in loaded.tasks}
+    assert all(unexpected_counts(task) == {} for task in loaded.tasks)
