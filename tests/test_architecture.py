@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 FLOORS = [
     {"cli", "__main__"},
     {"commands", "options", "console"},
-    {"training"},
+    {"training", "reproducing"},
     {"registry", "choosing", "entries", "fitting", "sources"},
     {"pretraining", "searching"},
     {"embedding", "evaluation", "index", "vectors", "vector_writers", "scores", "masked_accuracy", "mask_tokens"},
