@@ -9,20 +9,13 @@ from promptcli.reproducing.plan import grouped
 from promptcli.reproducing.published import Table, published_tables
 from promptcli.reproducing.systems import SYSTEMS
 
-_FIRST = {
-    "measured": "{}",
-    "interval": "",
-    "published": "",
-    "other": "",
-    "difference": "",
-    "reason": "{}",
-}
-_WHAT = {
-    "measured": "measured",
-    "interval": "{}",
-    "published": "published, {}",
-    "other": "*published, {}*",
-    "difference": "difference",
+#: Kind of line -> what stands in the first two columns; the braces are its label.
+_NAMES = {
+    "measured": ("{}", "measured"),
+    "interval": ("", "{}"),
+    "published": ("", "published, {}"),
+    "other": ("", "*published, {}*"),
+    "difference": ("", "difference"),
 }
 
 
@@ -78,7 +71,7 @@ def _line(line: Line, columns: int) -> str:
     if line.kind == "reason":
         return _row([line.label, line.cells[0], *[""] * columns])
     cells = [f"*{cell}*" if line.kind == "other" and cell else cell for cell in line.cells]
-    return _row([_FIRST[line.kind].format(line.label), _WHAT[line.kind].format(line.label), *cells])
+    return _row([*(name.format(line.label) for name in _NAMES[line.kind]), *cells])
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -123,7 +123,7 @@ def _key(measure: str, subject: Subject, sources: Sources) -> dict[str, Any]:
 
 def _row(step: Step, subject: Subject | None, figures: Figures, place: Place) -> dict[str, Any]:
     row = step.row
-    needless = SYSTEMS[row.kind].backbone == "none"
+    needless = SYSTEMS[row.kind].make is not None and SYSTEMS[row.kind].backbone == "none"
     own = needless or same_backbone(row.backbone, place.backbone_name)
     recipe = None if subject is None or subject.recipe is None else {**subject.recipe.to_dict(), "backbone": None}
     published = {"backbone": row.backbone, "own": own, "figures": dict(row.published), "std": dict(row.std)}
