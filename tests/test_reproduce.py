@@ -63,14 +63,14 @@ def place(senteval, tiny_backbone, tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:40]) + "\n")
 
-    def make(name="tiny", data_dir=senteval):
+    def make(name="tiny", data_dir=senteval, fresh=False):
         return Place(
             name,
             lambda: tiny_backbone("bert"),
             data_dir=data_dir,
             corpus=str(few),
             offline=True,
-            cache=FigureCache(tmp_path / "figures"),
+            cache=FigureCache(tmp_path / "figures", fresh=fresh),
         )
 
     return make
@@ -224,7 +224,7 @@ def test_what_is_cached_is_not_measured_again(place, monkeypatch):
         sts, "evaluate", lambda encoders, *rest, **named: calls.append(encoders) or evaluate(encoders, *rest, **named)
     )
     assert run_table(table("promptbert/9"), place()) == first and not calls
-    assert run_table(table("promptbert/9"), place(), force=True) == first and calls
+    assert run_table(table("promptbert/9"), place(fresh=True)) == first and calls
 
 
 def test_a_stopped_run_goes_on_where_it_stood(place, monkeypatch):

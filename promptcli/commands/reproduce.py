@@ -1,6 +1,7 @@
 """``promptcli reproduce`` and ``rerun``: the papers' tables measured again. Options, calls, notes; no arithmetic."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,9 +68,8 @@ def reproduce(
 
     _run(
         [(table, name) for table in find_tables(what) for name in _backbones(table, backbone, paper=paper)],
-        lambda name: _open_place(name, data_dir, corpus, runtime),
+        lambda name: _open_place(name, data_dir, corpus, runtime, fresh=force),
         output,
-        force=force,
         json=json,
         quiet=runtime.quiet,
     )
@@ -95,8 +95,8 @@ def rerun(
     before = read_result(file)
     name = backbone or (before["backbone"] or {}).get("name") or default_backbone(paper=False)
     fitted_on = corpus or (before["corpus"] or {}).get("name") or "demo"
-    place = _open_place(name, data_folder(data_dir), fitted_on, runtime)
-    after = run_table(find_tables([before["table"]])[0], place, force=True)
+    place = _open_place(name, data_folder(data_dir), fitted_on, runtime, fresh=True)
+    after = run_table(find_tables([before["table"]])[0], place)
     found = compare_results(before, after)
     if json:
         result_json({"file": file.name, **found.to_dict(), "result": after})
@@ -119,8 +119,10 @@ def _backbones(table: "Table", given: str | None, *, paper: bool) -> list[str]:
     return (paper and given is None and own_backbones(table)) or [given or default_backbone(paper=False)]
 
 
-def _open_place(name: str, data_dir: Path | None, corpus: str, runtime: Runtime, *, look: bool = False) -> "Place":
-    """Return a place; one to ``look`` at never uses the network."""
+def _open_place(
+    name: str, data_dir: Path | None, corpus: str, runtime: Runtime, *, look: bool = False, fresh: bool = False
+) -> "Place":
+    """Return a place; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
     from promptcli.registry import home
     from promptcli.reproducing.cache import FigureCache
     from promptcli.reproducing.place import Place
@@ -132,13 +134,18 @@ def _open_place(name: str, data_dir: Path | None, corpus: str, runtime: Runtime,
         data_dir=data_dir,
         corpus=corpus,
         offline=options.offline,
-        cache=FigureCache(home(os.environ) / "cache" / "figures"),
+        cache=FigureCache(home(os.environ) / "cache" / "figures", fresh=fresh),
         working=lambda label, total: progress(label, total, quiet=runtime.quiet),
     )
 
 
 def _run(
-    wanted: "list[tuple[Table, str]]", open_place: Any, output: Path, *, force: bool, json: bool, quiet: bool
+    wanted: "list[tuple[Table, str]]",
+    open_place: "Callable[[str], Place]",
+    output: Path,
+    *,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """Measure tables, one after the other; one that cannot be measured does not end the others."""
     from promptcli.commands.reproduce_table import table_lines
@@ -150,9 +157,9 @@ def _run(
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
     for table, name in wanted:
-        place = places.setdefault(name, open_place(name))
+        place = places[name] if name in places else places.setdefault(name, open_place(name))
         try:
-            document = run_table(table, place, force=force)
+            document = run_table(table, place)
         except PromptcliError as error:
             failed[f"{table.name} on {name}"] = error
             note(f"{table.name} on {name} is left out: {error}", quiet=quiet)

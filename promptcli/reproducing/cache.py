@@ -34,15 +34,22 @@ class Figure:
 
 
 class FigureCache:
-    """A folder with one file per system, measure and data; deleting it loses nothing but time."""
+    """A folder with one file per system, measure and data; deleting it loses nothing but time.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    A ``fresh`` one gives back only what it was given itself: everything is measured again, once.
+    """
+
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+        self._folder, self._fresh = folder, fresh
+        self._own: set[Path] = set()
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what was kept under a key, or None."""
+        path = self._path(key)
+        if self._fresh and path not in self._own:
+            return None
         try:
-            kept: dict[str, Any] = json.loads(self._path(key).read_text(encoding="utf-8"))["kept"]
+            kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kept"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return kept
@@ -50,6 +57,7 @@ class FigureCache:
     def put(self, key: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
         """Keep JSON-ready values; they are in the file when this returns."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._own.add(self._path(key))
         write_text(self._path(key), json.dumps({"key": key, "kept": kept}, ensure_ascii=False) + "\n")
 
     def _path(self, key: Mapping[str, Any]) -> Path:

@@ -19,13 +19,12 @@ from promptcli.reproducing.systems import SYSTEMS, Subject, recipe_id
 Figures = dict[str, dict[str, Any]]
 
 
-def run_table(table: Table, place: Place, *, force: bool = False) -> dict[str, Any]:
+def run_table(table: Table, place: Place) -> dict[str, Any]:
     """Measure every row of a table that can be measured.
 
     Args:
         table: The published table.
-        place: Backbone and data.
-        force: Measure again what is cached.
+        place: Backbone, data and what is known already.
 
     Returns:
         The result document, JSON-ready: what was measured on what, every row with its published and measured figures,
@@ -52,7 +51,7 @@ def run_table(table: Table, place: Place, *, force: bool = False) -> dict[str, A
             sources = MEASURES[name].load(place)
             data |= sources.data
             missing |= sources.missing
-            found = _measure(name, [subject for _, subject in rows], place, force=force)
+            found = _measure(name, [subject for _, subject in rows], place)
             for (number, _), measured in zip(rows, found, strict=True):
                 figures[number] |= measured
     fitted = any(subject is not None and "corpus" in subject.identity for subject in subjects)
@@ -94,7 +93,7 @@ def _subject(step: Step, table: Table, place: Place) -> Subject | None:
         return None
 
 
-def _measure(name: str, subjects: Sequence[Subject], place: Place, *, force: bool) -> list[Figures]:
+def _measure(name: str, subjects: Sequence[Subject], place: Place) -> list[Figures]:
     """Return each subject's figures: those of equal subjects once, known ones from the cache."""
     measure = MEASURES[name]
     sources = measure.load(place)
@@ -103,7 +102,7 @@ def _measure(name: str, subjects: Sequence[Subject], place: Place, *, force: boo
     todo: dict[str, Subject] = {}
     for subject in subjects:
         key = _key(name, subject, sources)
-        kept = None if force else place.cache.get(key)
+        kept = place.cache.get(key)
         if kept is None:
             todo.setdefault(hash_of(key), subject)
         else:
