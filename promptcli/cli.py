@@ -24,6 +24,7 @@ from promptcli.commands import (
     index,
     models,
     pretrain,
+    reproduce,
     search_templates,
     templates,
     train,
@@ -52,6 +53,8 @@ app.command("train", epilog=settings_in_force())(expand(train.train))
 app.command("optiprompt")(expand(train.optiprompt))
 app.command("pretrain")(expand(pretrain.pretrain))
 app.command("perplexity")(expand(pretrain.perplexity))
+app.command("reproduce")(expand(reproduce.reproduce))
+app.command("rerun")(expand(reproduce.rerun))
 app.command("recipes")(models.recipes)
 app.add_typer(index.app, name="index")
 app.add_typer(models.app, name="models")

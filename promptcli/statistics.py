@@ -1,6 +1,6 @@
 """Rank correlation of cosines with gold scores, and how sure it is. Knows arrays only: no tasks, no sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +77,26 @@ def bootstrap_intervals(
 ) -> list[tuple[float, float]]:
     """Return ``bootstrap_spearman`` of each row of ``scores`` (k, n), drawing the pairs once for all rows."""
     return [_interval(row) for row in _draws(np.asarray(scores), gold, resamples, seed)]
+
+
+def average_intervals(
+    scores: Sequence[Floats], gold: Sequence[Floats], *, resamples: int = RESAMPLES, seed: int = SEED
+) -> list[tuple[float, float]]:
+    """Return the 95% percentile interval of the mean of each system's Spearman correlations on t tasks.
+
+    Each task's pairs are drawn on their own, task i's by ``seed + i``: the tasks are independent samples.
+
+    Args:
+        scores: Per task (k, n) similarities of k systems; n differs from task to task.
+        gold: Per task (n,) gold scores.
+        resamples: How many times the pairs of every task are drawn with replacement.
+        seed: Of the first task's draws.
+
+    Returns:
+        k intervals.
+    """
+    draws = [_draws(rows, of, resamples, seed + i) for i, (rows, of) in enumerate(zip(scores, gold, strict=True))]
+    return [_interval(row) for row in np.mean(draws, axis=0)]
 
 
 def paired_bootstrap(

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 FLOORS = [
     {"cli", "__main__"},
     {"commands", "options", "console"},
+    {"reproducing"},
     {"training"},
     {"registry", "choosing", "entries", "fitting", "fitting_flow", "sources"},
     {"pretraining", "searching", "analysis"},
@@ -31,7 +32,7 @@ FLOORS = [
 #: Library -> where it may be imported.
 DOORS = {
     "transformers": ("backbones",),
-    "huggingface_hub": ("backbones",),
+    "huggingface_hub": ("backbones", "data"),
     "tokenizers": ("backbones",),
     "faiss": ("index",),
     "typer": ("cli", "options", "console", "commands"),

@@ -86,9 +86,7 @@ def evaluate_command(
     embedded = read_foreign(foreign.vectors or [], tasks, data_dir, protocol)
     encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
     rows = _score(encoders, candidates, embedded, tasks, runtime)
-    for score in (score for scores in rows.values() for score in scores if score.zero_vectors):
-        zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
-        note(f"{score.label.model} {score.label.recipe}: {zeros}", quiet=runtime.quiet)
+    _say_zeros(rows, runtime)
     comparisons = _compare(rows, baseline)
     if save:
         for candidate in candidates:
@@ -147,6 +145,12 @@ def _score(
         with progress("eval", len(distinct_sentences(tasks)), quiet=runtime.quiet) as advance:
             scores += evaluate(encoders, tasks, labels=labels, progress=advance)
     return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
+
+
+def _say_zeros(rows: "dict[Label, list[Score]]", runtime: Runtime) -> None:
+    for score in (score for scores in rows.values() for score in scores if score.zero_vectors):
+        zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
+        note(f"{score.label.model} {score.label.recipe}: {zeros}", quiet=runtime.quiet)
 
 
 def _compare(rows: "dict[Label, list[Score]]", baseline: "Candidate | None") -> "list[Comparison]":

@@ -1,0 +1,206 @@
+"""``promptcli reproduce`` and ``rerun``: the papers' tables measured again. Options, calls, notes; no arithmetic."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from promptcli.commands.common import data_folder, default_backbone, open_backbone, prepare
+from promptcli.console import note, progress, result, result_json
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError
+from promptcli.options import Runtime
+
+if TYPE_CHECKING:
+    from promptcli.reproducing.place import Place
+    from promptcli.reproducing.published import Table
+
+Backbone = Annotated[
+    str | None,
+    typer.Option("--backbone", help="Measured on: mini (default), a local folder or a hub id.", show_default=False),
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks; without it they come from the hub.")
+]
+Corpus = Annotated[
+    str | None,
+    typer.Option("--corpus", help="What is fitted (whitening, TF-IDF) is fitted on it: file, task, `demo` (default)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def reproduce(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE...",
+            help="promptbert/5, ditto (all of a paper), all; `list` shows them, `page` makes the page of all results.",
+            show_default=False,
+        ),
+    ],
+    backbone: Backbone = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Every row on the backbone it was published for.")] = False,
+    data_dir: DataDir = None,
+    corpus: Corpus = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the result files.")] = Path("results"),
+    page: Annotated[Path, typer.Option("--page", help="File that `page` writes.")] = Path("docs/results.md"),
+    force: Annotated[bool, typer.Option("--force", help="Measure again what is cached.")] = False,
+    json: Json = False,
+    *,
+    runtime: Runtime,
+) -> None:
+    """Measure the papers' tables again: measured, published, difference, 95% interval, into results/.
+
+    What cannot be measured is listed with the reason. A killed run goes on where it stood.
+    """
+    prepare(runtime)
+    if what == ["page"]:
+        _make_page(output, page, runtime)
+        return
+    data_dir, corpus = data_folder(data_dir), corpus or "demo"
+    if data_dir is not None and not data_dir.is_dir():
+        raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
+    if what == ["list"]:
+        _list(_open_place(backbone or default_backbone(paper=paper), data_dir, corpus, runtime, look=True), json=json)
+        return
+    from promptcli.reproducing.published import find_tables
+
+    _run(
+        [(table, name) for table in find_tables(what) for name in _backbones(table, backbone, paper=paper)],
+        lambda name: _open_place(name, data_dir, corpus, runtime, fresh=force),
+        output,
+        json=json,
+        quiet=runtime.quiet,
+    )
+
+
+def rerun(
+    file: Annotated[Path, typer.Argument(metavar="RESULT.json", help="A file of results/.", show_default=False)],
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", help="Where the file's backbone is, if not under its name.")
+    ] = None,
+    data_dir: DataDir = None,
+    corpus: Corpus = None,
+    json: Json = False,
+    *,
+    runtime: Runtime,
+) -> None:
+    """Repeat a result of `reproduce` and compare every figure with the file's."""
+    prepare(runtime)
+    from promptcli.reproducing.published import find_tables
+    from promptcli.reproducing.results import compare_results, read_result
+    from promptcli.reproducing.run import run_table
+
+    before = read_result(file)
+    name = backbone or (before["backbone"] or {}).get("name") or default_backbone(paper=False)
+    fitted_on = corpus or (before["corpus"] or {}).get("name") or "demo"
+    place = _open_place(name, data_folder(data_dir), fitted_on, runtime, fresh=True)
+    after = run_table(find_tables([before["table"]])[0], place)
+    found = compare_results(before, after)
+    if json:
+        result_json({"file": file.name, **found.to_dict(), "result": after})
+    else:
+        result(
+            f"{before['table']}: {found.figures} figures, {len(found.changed)} changed;"
+            f" largest difference {found.largest}"
+        )
+        for change in found.changed:
+            result(f"  {change.row}, {change.column}: {change.before} -> {change.after}")
+    if found.inputs or found.changed:
+        other = f"other inputs: {', '.join(found.inputs)}" if found.inputs else "the inputs are the same"
+        raise CheckFailedError(f"{file.name} is not repeated: {len(found.changed)} figures changed; {other}")
+
+
+def _backbones(table: "Table", given: str | None, *, paper: bool) -> list[str]:
+    """Return what a table is measured on: one backbone, or with --paper each of its own."""
+    from promptcli.reproducing.plan import own_backbones
+
+    return (paper and given is None and own_backbones(table)) or [given or default_backbone(paper=False)]
+
+
+def _open_place(
+    name: str, data_dir: Path | None, corpus: str, runtime: Runtime, *, look: bool = False, fresh: bool = False
+) -> "Place":
+    """Return a place; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
+    from promptcli.registry import home
+    from promptcli.reproducing.cache import FigureCache
+    from promptcli.reproducing.place import Place
+
+    options = Runtime(**{**vars(runtime), "offline": runtime.offline or look})
+    return Place(
+        name,
+        lambda: open_backbone(name, options),
+        data_dir=data_dir,
+        corpus=corpus,
+        offline=options.offline,
+        cache=FigureCache(home(os.environ) / "cache" / "figures", fresh=fresh),
+        working=lambda label, total: progress(label, total, quiet=runtime.quiet),
+    )
+
+
+def _run(
+    wanted: "list[tuple[Table, str]]",
+    open_place: "Callable[[str], Place]",
+    output: Path,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Measure tables, one after the other; one that cannot be measured does not end the others."""
+    from promptcli.commands.reproduce_table import table_lines
+    from promptcli.console import out
+    from promptcli.reproducing.results import write_result
+    from promptcli.reproducing.run import measured_rows, run_table
+
+    places: dict[str, Place] = {}
+    documents: list[dict[str, Any]] = []
+    failed: dict[str, PromptcliError] = {}
+    for table, name in wanted:
+        place = places[name] if name in places else places.setdefault(name, open_place(name))
+        try:
+            document = run_table(table, place)
+        except PromptcliError as error:
+            failed[f"{table.name} on {name}"] = error
+            note(f"{table.name} on {name} is left out: {error}", quiet=quiet)
+            continue
+        documents.append(document)
+        if measured_rows(document):
+            note(f"{table.name}: kept in {write_result(output, document)}", quiet=quiet)
+        else:
+            note(f"{table.name}: no figure can be measured here, so no file is kept", quiet=quiet)
+        if not json:
+            for line in table_lines(document):
+                out.print(line)
+            out.print()
+    for label, reason in {name: why for place in places.values() for name, why in place.missing.items()}.items():
+        note(f"no data of {label}: {reason}", quiet=quiet)
+    if not documents:
+        raise next(iter(failed.values()))
+    if json:
+        result_json({"results": documents, "failed": {what: str(error) for what, error in failed.items()}})
+
+
+def _make_page(output: Path, page: Path, runtime: Runtime) -> None:
+    from promptcli.files import write_text
+    from promptcli.reproducing.page import results_page
+    from promptcli.reproducing.results import read_results
+
+    documents = read_results(output)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_text(page, results_page(documents))
+    note(f"{page} made of {len(documents)} results", quiet=runtime.quiet)
+
+
+def _list(place: "Place", *, json: bool) -> None:
+    from promptcli.commands.reproduce_table import list_lines
+    from promptcli.console import out
+    from promptcli.reproducing.plan import look_at
+    from promptcli.reproducing.published import published_tables
+
+    looks = [look_at(table, place) for table in published_tables().values()]
+    if json:
+        result_json({"backbone": place.backbone_name, "tables": [vars(look) for look in looks]})
+        return
+    for line in list_lines(looks, place.backbone_name):
+        out.print(line)

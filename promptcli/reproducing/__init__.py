@@ -1,0 +1,1 @@
+"""The papers' tables measured again: published figures, how each row is made and each column measured, results."""

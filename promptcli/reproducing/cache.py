@@ -1,0 +1,65 @@
+"""Measured figures kept on disk, by all that decides them, so that a killed run goes on. Knows no model."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import promptcli
+from promptcli.files import write_text
+from promptcli.reproducing.published import Value
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure.
+
+    Attributes:
+        value: In the unit of its column.
+        ci95: 95% interval, where there is one.
+        on: Names of the data it was measured on.
+    """
+
+    value: Value
+    ci95: tuple[float, float] | None = None
+    on: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figure as JSON-ready values."""
+        value = round(self.value, 4) if isinstance(self.value, float) else self.value
+        interval = None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]
+        return {"value": value, "ci95": interval, "on": list(self.on)}
+
+
+class FigureCache:
+    """A folder with one file per system, measure and data; deleting it loses nothing but time.
+
+    A ``fresh`` one gives back only what it was given itself: everything is measured again, once.
+    """
+
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+        self._folder, self._fresh = folder, fresh
+        self._own: set[Path] = set()
+
+    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what was kept under a key, or None."""
+        path = self._path(key)
+        if self._fresh and path not in self._own:
+            return None
+        try:
+            kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kept"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return kept
+
+    def put(self, key: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+        """Keep JSON-ready values; they are in the file when this returns."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._own.add(self._path(key))
+        write_text(self._path(key), json.dumps({"key": key, "kept": kept}, ensure_ascii=False) + "\n")
+
+    def _path(self, key: Mapping[str, Any]) -> Path:
+        line = json.dumps({"promptcli": promptcli.__version__, **key}, sort_keys=True, ensure_ascii=False)
+        return self._folder / f"{hashlib.sha256(line.encode()).hexdigest()[:32]}.json"

@@ -1,0 +1,142 @@
+"""A result document as lines of cells, for the terminal and for Markdown alike. Knows no model and no console."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from promptcli.data.sts import TEST_TASKS
+from promptcli.reproducing.measures import column_named
+from promptcli.reproducing.plan import grouped
+
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table.
+
+    Attributes:
+        kind: ``measured``, ``interval``, ``published`` (on this backbone), ``other`` (published on another one: grey),
+            ``difference``, ``reason``.
+        label: What it is.
+        cells: One per column; empty where nothing belongs; for ``reason`` a single text.
+    """
+
+    kind: str
+    label: str
+    cells: list[str]
+
+
+def heads(document: Mapping[str, Any]) -> list[str]:
+    """Return the heads of the columns; an average that is not of all tasks says so."""
+    return [_head(column, document) for column in document["columns"]]
+
+
+def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
+    """Yield the lines of one row: measured, its intervals, published, the difference, what is missing and why."""
+    figures, published = row["figures"], row["published"]
+    label = row["method"] if row["setting"] == "learning-free" else f"{row['method']} ({row['setting']})"
+    shown = [column for column in columns if column in figures]
+    if shown:
+        yield Line("measured", label, [_text(column, figures.get(column, {}).get("value")) for column in columns])
+        if any(figures[column]["ci95"] for column in shown):
+            name = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
+            yield Line("interval", name, [_half(column, figures.get(column)) for column in columns])
+    else:
+        yield Line("reason", label, [_reason(row, columns)])
+    if published["figures"]:
+        cells = [_text(column, published["figures"].get(column), absent="") for column in columns]
+        if "average_of_same_tasks" in published and "Avg" in columns:
+            cells[columns.index("Avg")] = _text("Avg", published["average_of_same_tasks"])
+        kind = "published" if published["own"] else "other"
+        yield Line(kind, published["backbone"].split("/")[-1], cells)
+    if row["difference"]:
+        yield Line("difference", "difference", [_difference(name, row["difference"].get(name)) for name in columns])
+
+
+def reasons(document: Mapping[str, Any]) -> list[str]:
+    """Return why columns of measured rows are missing, but for data, which the caption names."""
+    columns = document["columns"]
+    rows = [row for row in document["rows"] if any(column in row["figures"] for column in columns)]
+    found = grouped(row["not_measured"][column] for row in rows for column in columns if column in row["not_measured"])
+    return [reason for reason in found if not reason.startswith("no data")]
+
+
+def notes(document: Mapping[str, Any]) -> list[str]:
+    """Return the notes on published rows, each once with the methods it is about."""
+    about: dict[str, list[str]] = {}
+    for row in document["rows"]:
+        if row["note"]:
+            about.setdefault(row["note"], []).append(f"{row['method']} on {row['published']['backbone']}")
+    return [f"{', '.join(dict.fromkeys(methods))}: {note}" for note, methods in about.items()]
+
+
+def caption(document: Mapping[str, Any]) -> list[str]:
+    """Return what was measured on what: backbone, weights, protocol, seeds, data."""
+    backbone = document["backbone"]
+    lines = []
+    if backbone is not None:
+        lines.append(f"backbone {backbone['name']}, weights {backbone['weights_sha256'][:12]}, {backbone['dtype']}")
+    data = document["data"]
+    if data:
+        seed, resamples = document["seeds"]["bootstrap"], document["resamples"]
+        lines.append(
+            f"protocol {document['protocol']}; ± half of the 95% bootstrap interval ({resamples:,} resamples,"
+            f" seed {seed})"
+        )
+        lines.append("data " + ", ".join(f"{name} {facts['sha256'][:8]}" for name, facts in data.items()))
+    if document["missing"]:
+        lines.append(f"no data: {', '.join(document['missing'])}")
+    short = [name for name, facts in data.items() if facts.get("pairs") != facts.get("expected_pairs")]
+    lines += [
+        f"not comparable: {name} has {data[name]['pairs']} pairs, not {data[name]['expected_pairs']}" for name in short
+    ]
+    corpus = document["corpus"]
+    if corpus is not None:
+        lines.append(
+            f"fitted and counted on {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
+        )
+    if any("(" in head for head in heads(document)):
+        lines.append(
+            "Avg: of the tasks that are there; the published one too where it is printed by task, else it is of all"
+        )
+    if any(row["figures"] and not row["published"]["own"] for row in document["rows"]):
+        lines.append("published figures are of other models than this one, so no difference is taken")
+    return lines
+
+
+def _head(column: str, document: Mapping[str, Any]) -> str:
+    head = column_named(column).head
+    counts = {len(row["figures"][column]["on"]) for row in document["rows"] if column in row["figures"]}
+    if column == "Avg" and counts and max(counts) < len(TEST_TASKS):
+        return f"{head} ({max(counts)} of {len(TEST_TASKS)})"
+    return head
+
+
+def _reason(row: Mapping[str, Any], columns: list[str]) -> str:
+    return "; ".join(grouped(row["not_measured"].get(column, "not measured") for column in columns))
+
+
+def _text(column: str, value: Any, absent: str = NONE) -> str:
+    decimals = column_named(column).decimals
+    if value is None:
+        return absent
+    if isinstance(value, list):
+        return ", ".join(value)
+    if decimals is None or isinstance(value, str):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.{decimals}f}"
+
+
+def _difference(column: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    decimals = column_named(column).decimals
+    return f"{value:+g}" if decimals is None else f"{value:+.{decimals}f}"
+
+
+def _half(column: str, figure: Mapping[str, Any] | None) -> str:
+    if figure is None or figure["ci95"] is None:
+        return ""
+    low, high = figure["ci95"]
+    return f"±{(high - low) / 2:.{column_named(column).decimals}f}"

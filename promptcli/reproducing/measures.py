@@ -1,0 +1,116 @@
+"""How a column is measured. A new kind of column is one entry of ``MEASURES``; what runs is in a module of its own."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from promptcli.data.sts import TEST_TASKS
+from promptcli.reproducing.cache import Figure
+from promptcli.reproducing.heads import measure_diagonals
+from promptcli.reproducing.place import Place, Sources
+from promptcli.reproducing.settings import measure_settings
+from promptcli.reproducing.sts import measure_sts
+from promptcli.reproducing.systems import Subject
+from promptcli.reproducing.tokens import measure_tokens
+
+Measured = Iterator[tuple[Subject, Mapping[str, Figure]]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column is printed.
+
+    Attributes:
+        head: Above it.
+        decimals: Of a number; None prints it as it is.
+    """
+
+    head: str
+    decimals: int | None = 2
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One way of measuring some columns.
+
+    Attributes:
+        columns: By the name that tables use.
+        data: What it takes, for the list of tables.
+        run: Subjects with the same figures missing, the data, the place -> each subject's figures as soon as they are
+            known; None while it is not built.
+        load: Gets the data.
+        absent: Why ``run`` is None, as ``REASON: what``.
+    """
+
+    columns: Mapping[str, Column]
+    data: str = ""
+    run: Callable[[Sequence[Subject], Sources, Place], Measured] | None = None
+    load: Callable[[Place], Sources] = lambda place: Sources()
+    absent: str = ""
+
+
+_TESTS = [str(name) for name in TEST_TASKS]
+_TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
+_SETTINGS = {
+    "batch_size": "batch",
+    "learning_rate": "rate",
+    "epochs": "epochs",
+    "eval_steps": "eval",
+    "max_length": "tokens",
+    "prefix_length": "prefix",
+    "masked_lm": "MLM",
+    "temperature": "tau",
+    "view-1": "view 1",
+    "view-2": "view 2",
+    "head": "head",
+}
+
+#: By name; every column of the published tables is in one of them.
+MEASURES: dict[str, Measure] = {
+    "sts": Measure(
+        {name: Column(name) for name in (*_TESTS, "Avg")},
+        "STS12-16, STS-B, SICK-R",
+        measure_sts,
+        lambda place: place.tasks(_TESTS),
+    ),
+    "development": Measure(
+        {"STS-B:dev": Column("STS-B dev")}, "STS-B", measure_sts, lambda place: place.tasks(["STS-B:dev"])
+    ),
+    "diagonals": Measure(
+        {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
+        "STS-B",
+        measure_diagonals,
+        lambda place: place.tasks(["STS-B:dev"]),
+    ),
+    "tokens": Measure(
+        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", measure_tokens
+    ),
+    "settings": Measure({name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings),
+    "transfer": Measure(
+        {**{name: Column(name) for name in _TRANSFER}, "transfer": Column("Avg")},
+        "transfer tasks",
+        absent="not built here: transfer tasks",
+    ),
+    "anisotropy": Measure(
+        {"anisotropy": Column("anisotropy", 4)}, "100,000 Wikipedia sentences", absent="not built here: anisotropy"
+    ),
+    "mean-cosine": Measure(
+        {"mean-cosine": Column("cosine", 3)}, "1,000 Wikipedia sentences", absent="not built here: mean cosine"
+    ),
+    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, absent="not built here: vocabulary anisotropy"),
+    "impact": Measure(
+        {"impact-pearson": Column("Pearson"), "impact-spearman": Column("Spearman")},
+        "1,000 PUD sentences",
+        absent="not built here: impact matrix",
+    ),
+    "seeds": Measure({"max": Column("max"), "min": Column("min")}, absent="not built here: runs of several seeds"),
+    "picture": Measure({"picture": Column("picture", None)}),
+    "list": Measure({"list": Column("list", None)}),
+}
+
+#: Every column's measure, by the column's name.
+MEASURE_OF: dict[str, str] = {column: name for name, measure in MEASURES.items() for column in measure.columns}
+
+
+def column_named(name: str) -> Column:
+    """Return how a column is printed."""
+    return MEASURES[MEASURE_OF[name]].columns[name]

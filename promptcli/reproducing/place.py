@@ -1,0 +1,129 @@
+"""Where tables are measured: one backbone, one data folder, sentences to fit on. All is loaded once, when needed."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.sts import STSTask, task_names
+from promptcli.encoding import Progress, silent
+from promptcli.evaluation import load_tasks
+from promptcli.reproducing.cache import FigureCache
+from promptcli.reproducing.published import short_name
+from promptcli.sources import fitting_sentences
+
+#: The papers' pairs and text.
+PROTOCOL = "senteval"
+
+Working = Callable[[str, int], AbstractContextManager[Progress]]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The data that one measure takes.
+
+    Attributes:
+        data: What is there, by name: its hash and size, JSON-ready.
+        missing: Why the rest is not.
+        content: For the measure alone.
+    """
+
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    content: Any = None
+
+
+class Place:
+    """One backbone and the data that are at hand.
+
+    Attributes:
+        backbone_name: As given: a shipped name, a folder or a hub id.
+        data_dir: SentEval folder, or None for the hub.
+        corpus: ``demo``, a task or a file that transforms and weights are fitted on.
+        offline: Never use the network.
+        cache: Figures that are known already.
+        working: Makes a progress bar: label and number of steps.
+    """
+
+    def __init__(
+        self,
+        backbone_name: str,
+        open_backbone: Callable[[], Backbone],
+        *,
+        data_dir: Path | None,
+        corpus: str = "demo",
+        offline: bool = False,
+        cache: FigureCache,
+        working: Working = lambda label, total: nullcontext(silent),
+    ) -> None:
+        self.backbone_name = backbone_name
+        self.data_dir, self.corpus, self.offline = data_dir, corpus, offline
+        self.cache, self.working = cache, working
+        self._open_backbone = open_backbone
+        self._sources: dict[tuple[str, ...], Sources] = {}
+
+    @functools.cached_property
+    def backbone(self) -> Backbone:
+        """The language model.
+
+        Raises:
+            NotFoundError: It is not there.
+            UsageError: It cannot be used.
+        """
+        return self._open_backbone()
+
+    @functools.cached_property
+    def backbone_facts(self) -> dict[str, Any]:
+        """What the backbone is, JSON-ready, without the folder it came from."""
+        provenance = self.backbone.provenance
+        return {
+            "name": short_name(self.backbone_name),
+            "family": provenance.family,
+            "weights_sha256": provenance.weights_sha256,
+            "tokenizer_sha256": provenance.tokenizer_sha256,
+            "dtype": str(self.backbone.dtype).removeprefix("torch."),
+        }
+
+    @functools.cached_property
+    def sentences(self) -> list[str]:
+        """The sentences to fit on."""
+        return fitting_sentences(self.corpus, self.data_dir, offline=self.offline)
+
+    @functools.cached_property
+    def corpus_facts(self) -> dict[str, Any]:
+        """What they are, JSON-ready, without the folder they came from."""
+        digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
+        return {"name": Path(self.corpus).name, "sentences": len(self.sentences), "sha256": digest}
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why data that were asked for are not there, by name."""
+        return {name: reason for sources in self._sources.values() for name, reason in sources.missing.items()}
+
+    def tasks(self, names: Sequence[str]) -> Sources:
+        """Return STS tasks; ``content`` is the list of those that are there."""
+        key = tuple(names)
+        if key not in self._sources:
+            loaded = load_tasks(self.data_dir, task_names(key), PROTOCOL, offline=self.offline)
+            data = {task.label: _task_facts(task) for task in loaded.tasks}
+            self._sources[key] = Sources(data, loaded.missing, loaded.tasks)
+        return self._sources[key]
+
+
+def hash_of(value: Any) -> str:
+    """Return the hex SHA-256 of JSON-ready values."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _task_facts(task: STSTask) -> dict[str, Any]:
+    return {
+        "pairs": len(task.pairs()),
+        "expected_pairs": task.expected_pairs,
+        "text": task.text,
+        "sha256": task.sha256(),
+    }

@@ -1,0 +1,122 @@
+"""The published tables as data: every row with its figures and how it is made here. Knows no model."""
+
+import functools
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptcli.errors import UsageError
+from promptcli.recipe import split_spec
+
+#: The backbone of rows whose models were never published.
+NO_MODEL = "own pre-training"
+#: Anything but a number is printed as it is: a list of tokens, a template, a head.
+Value = float | str | list[str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published row.
+
+    Attributes:
+        method: What the paper calls it.
+        backbone: What it was measured on.
+        run: ``KIND:ARGUMENT``; the kind is an entry of ``SYSTEMS``.
+        published: Figures by column.
+        std: Printed standard deviations by column.
+        setting: ``learning-free`` (fitted transforms, too), ``unsup`` or ``sup``.
+        note: What has to be known to read the figures.
+    """
+
+    method: str
+    backbone: str
+    run: str
+    published: Mapping[str, Value]
+    std: Mapping[str, float]
+    setting: str = "learning-free"
+    note: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The entry of ``SYSTEMS`` that makes it."""
+        return split_spec(self.run)[0]
+
+    @property
+    def argument(self) -> str:
+        """What that entry is told."""
+        return split_spec(self.run)[1] or ""
+
+    @property
+    def label(self) -> str:
+        """The method, with its setting where it is trained."""
+        return self.method if self.setting == "learning-free" else f"{self.method} ({self.setting})"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One published table or figure.
+
+    Attributes:
+        name: ``PAPER/NUMBER``.
+        title: In our own words.
+        columns: Names of ``COLUMNS``.
+        rows: In the paper's order.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def backbones(self) -> list[str]:
+        """Whatever its rows were measured on, each once."""
+        return list(dict.fromkeys(row.backbone for row in self.rows))
+
+
+@functools.cache
+def published_tables() -> Mapping[str, Table]:
+    """Return all tables by name, paper after paper."""
+    with (Path(__file__).parent / "published.toml").open("rb") as file:
+        return {name: _table(name, fields) for name, fields in tomllib.load(file).items()}
+
+
+def find_tables(names: Sequence[str]) -> list[Table]:
+    """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or ``all``.
+
+    Raises:
+        UsageError: No such table.
+    """
+    tables = published_tables()
+    found: dict[str, Table] = {}
+    for name in names:
+        chosen = [table for table in tables.values() if name in ("all", table.name, table.name.split("/")[0])]
+        if not chosen:
+            raise UsageError(f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5, ditto, all")
+        found |= {table.name: table for table in chosen}
+    return list(found.values())
+
+
+def same_backbone(one: str, other: str) -> bool:
+    """Return whether two names are of one backbone: the last part decides; owner, folder, revision do not."""
+    return short_name(one) == short_name(other)
+
+
+def short_name(backbone: str) -> str:
+    """Return a backbone's name without owner, folder and revision."""
+    return backbone.rstrip("/").split("/")[-1].split("@")[0]
+
+
+def _table(name: str, fields: Mapping[str, Any]) -> Table:
+    columns = tuple(fields["columns"])
+    rows = tuple(
+        Row(
+            **{key: value for key, value in row.items() if key not in ("scores", "std")},
+            published=dict(zip(columns, row["scores"], strict=False)),  # what a paper leaves blank is at the end
+            std=dict(zip(columns, row.get("std", ()), strict=False)),
+        )
+        for row in fields["rows"]
+    )
+    return Table(name, fields["title"], columns, rows)

@@ -1,0 +1,133 @@
+"""Result files: one table on one backbone, JSON and Markdown; and what repeating one shows."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promptcli.errors import CheckFailedError, NotFoundError
+from promptcli.files import write_text
+from promptcli.reproducing.page import table_page
+from promptcli.reproducing.published import published_tables
+
+#: Shape of a result file.
+SCHEMA = 1
+#: How far a repeated figure may be from the first: rounding of float32 sums in another order of threads.
+SAME = 0.005
+
+
+def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
+    """Write a result document as JSON, and as Markdown beside it; return the JSON's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{file_stem(document)}.json"
+    write_text(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    write_text(path.with_suffix(".md"), table_page(document))
+    return path
+
+
+def file_stem(document: Mapping[str, Any]) -> str:
+    """Return a result file's name without extension: ``promptbert-5.mini``."""
+    backbone = document["backbone"]
+    table = str(document["table"]).replace("/", "-")
+    return table if backbone is None else f"{table}.{backbone['name']}"
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read a result file.
+
+    Raises:
+        NotFoundError: No such file.
+        CheckFailedError: It is none of ours, or of another shape.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"no result file {str(path)!r}; `promptcli reproduce TABLE` makes one in results/")
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known = document["schema_version"] == SCHEMA and document["table"] in published_tables()
+        (document["rows"][0]["figures"], document["backbone"], document["corpus"], document["data"] | {})
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise CheckFailedError(f"{path} is no result of `promptcli reproduce`: {error!r}") from None
+    if not known:
+        raise CheckFailedError(f"{path} is of another version of promptcli; make it again by `promptcli reproduce`")
+    return document
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Return all result documents of a folder, in the papers' order, then by backbone.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    found = [read_result(path) for path in folder.glob("*.json")] if folder.is_dir() else []
+    if not found:
+        raise NotFoundError(f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give --output")
+    order = list(published_tables())
+    return sorted(found, key=lambda document: (order.index(document["table"]), file_stem(document)))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A figure that is not what it was.
+
+    Attributes:
+        row: Number, method.
+        column: Its name.
+        before: In the file; None where it was not measured.
+        after: Now.
+    """
+
+    row: str
+    column: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What repeating a result showed.
+
+    Attributes:
+        figures: How many were compared.
+        largest: Largest difference of two numbers.
+        changed: Those that differ by more than ``SAME``, or are missing on one side.
+        inputs: Weights and data that are others than the file's, by name.
+    """
+
+    figures: int
+    largest: float
+    changed: list[Change]
+    inputs: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        changed = [vars(change) for change in self.changed]
+        return {"figures": self.figures, "largest": self.largest, "changed": changed, "inputs": self.inputs}
+
+
+def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repetition:
+    """Compare two result documents of the same table, figure by figure."""
+    count, largest, changed = 0, 0.0, []
+    for number, (old, new) in enumerate(zip(before["rows"], after["rows"], strict=True), 1):
+        for column in dict.fromkeys([*old["figures"], *new["figures"]]):
+            count += 1
+            was, now = (side["figures"].get(column, {}).get("value") for side in (old, new))
+            if isinstance(was, float) and isinstance(now, float):
+                largest = max(largest, abs(now - was))
+                same = abs(now - was) <= SAME
+            else:
+                same = was == now
+            if not same:
+                changed.append(Change(f"{number}. {old['method']}", column, was, now))
+    return Repetition(count, round(largest, 4), changed, list(_other_inputs(before, after)))
+
+
+def _other_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("weights_sha256", "tokenizer_sha256", "dtype"):
+        if (before["backbone"] or {}).get(name) != (after["backbone"] or {}).get(name):
+            yield name
+    for name in sorted(before["data"].keys() | after["data"].keys()):
+        if before["data"].get(name, {}).get("sha256") != after["data"].get(name, {}).get("sha256"):
+            yield f"data of {name}"
+    if (before["corpus"] or {}).get("sha256") != (after["corpus"] or {}).get("sha256"):
+        yield "sentences fitted on"

@@ -1,0 +1,33 @@
+"""The tables of hyper-parameters, templates and heads: no figures, but what promptcli holds for them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from promptcli.methods import find_method
+from promptcli.pooling.ditto import KNOWN_HEADS
+from promptcli.reproducing.cache import Figure
+from promptcli.reproducing.place import Place, Sources
+from promptcli.reproducing.published import Row, short_name
+from promptcli.reproducing.systems import Subject
+
+
+def measure_settings(
+    subjects: Sequence[Subject], sources: Sources, place: Place
+) -> Iterator[tuple[Subject, Mapping[str, Figure]]]:
+    """Yield what promptcli's own tables say for each row's columns; a column that they do not hold is left out."""
+    for subject in subjects:
+        held = _HELD.get(subject.row.argument, _method)(subject.row)
+        yield subject, {name: Figure(value) for name, value in held.items() if name in subject.row.published}
+
+
+def _method(row: Row) -> dict[str, Any]:
+    method = find_method(row.argument, supervised=row.setting == "sup")
+    views = method.variant("roberta" if row.backbone.startswith("roberta") else "bert").views
+    return {**vars(method.paper[row.backbone]), "view-1": views[0], "view-2": views[1]}
+
+
+def _chosen_head(row: Row) -> dict[str, Any]:
+    return {"head": {short_name(name): head for name, head in KNOWN_HEADS.items()}[short_name(row.backbone)]}
+
+
+_HELD: dict[str, Callable[[Row], dict[str, Any]]] = {"ditto": _chosen_head}

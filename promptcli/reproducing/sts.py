@@ -1,0 +1,45 @@
+"""STS columns: the figures of `promptcli eval` and their average. Rows with the same model input share a pass."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from promptcli import statistics
+from promptcli.data.sts import TEST_TASKS, STSTask
+from promptcli.evaluation import average, distinct_sentences, evaluate
+from promptcli.reproducing.cache import Figure
+from promptcli.reproducing.place import Place, Sources
+from promptcli.reproducing.systems import Subject
+from promptcli.scores import Score
+
+_TESTS = frozenset(map(str, TEST_TASKS))
+
+
+def measure_sts(
+    subjects: Sequence[Subject], sources: Sources, place: Place
+) -> Iterator[tuple[Subject, Mapping[str, Figure]]]:
+    """Yield each subject's figure on every task that is there, and the average of the test tasks."""
+    tasks: list[STSTask] = sources.content
+    groups: dict[object, list[Subject]] = {}
+    for subject in subjects:
+        groups.setdefault(subject.encoder.input_key, []).append(subject)
+    with place.working("eval", len(groups) * len(distinct_sentences(tasks))) as advance:
+        for members in groups.values():
+            scores = evaluate([subject.encoder for subject in members], tasks, progress=advance)
+            per_row = [scores[row * len(tasks) : (row + 1) * len(tasks)] for row in range(len(members))]
+            yield from zip(members, _figures(per_row), strict=True)
+
+
+def _figures(rows: Sequence[Sequence[Score]]) -> list[dict[str, Figure]]:
+    """Return the figures of each row's scores, tasks in the same order in all rows."""
+    found = [{score.column: Figure(score.value, score.ci95, (score.column,)) for score in row} for row in rows]
+    tests = [[score for score in row if score.column in _TESTS] for row in rows]
+    if tests and tests[0]:
+        by_task = list(zip(*tests, strict=True))
+        intervals = statistics.average_intervals(
+            [np.stack([score.cosines for score in scores]) for scores in by_task],
+            [scores[0].gold for scores in by_task],
+        )
+        for figures, row, (low, high) in zip(found, tests, intervals, strict=True):
+            figures["Avg"] = Figure(average(row), (100 * low, 100 * high), tuple(score.column for score in row))
+    return found

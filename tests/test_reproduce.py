@@ -1,0 +1,360 @@
+"""``reproduce`` and ``rerun``: published figures, what is measured beside them, what is kept, what is refused."""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from promptcli import statistics
+from promptcli.data.demo import SENTENCES
+from promptcli.data.sts import task_names
+from promptcli.encoder import build_encoder
+from promptcli.errors import CheckFailedError
+from promptcli.evaluation import average, evaluate, load_tasks
+from promptcli.recipe import RECIPES
+from promptcli.reproducing import sts
+from promptcli.reproducing.cache import FigureCache
+from promptcli.reproducing.lines import caption, heads, row_lines
+from promptcli.reproducing.measures import MEASURE_OF
+from promptcli.reproducing.page import results_page, table_page
+from promptcli.reproducing.place import Place
+from promptcli.reproducing.plan import grouped, look_at
+from promptcli.reproducing.published import find_tables, published_tables
+from promptcli.reproducing.results import compare_results, read_results, write_result
+from promptcli.reproducing.run import run_table
+from promptcli.reproducing.systems import SYSTEMS
+
+ROOT = Path(__file__).parents[1]
+THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
+
+
+@pytest.fixture(scope="module")
+def senteval(tmp_path_factory):
+    """A SentEval folder of our own pairs, without STS15 and STS16."""
+    root = tmp_path_factory.mktemp("senteval")
+    sentences = SENTENCES.read_text(encoding="utf-8").splitlines()[:25]
+    pairs = [(one, other, (n * 7 % 51) / 10) for n, (one, other) in enumerate(itertools.pairwise(sentences))]
+    for year in ("12", "13", "14"):
+        folder = root / "STS" / f"STS{year}-en-test"
+        folder.mkdir(parents=True)
+        (folder / "STS.input.one.txt").write_text(
+            "".join(f"{one.lower()}\t{other.lower()}\n" for one, other, _ in pairs)
+        )
+        (folder / "STS.gs.one.txt").write_text("".join(f"{gold}\n" for _, _, gold in pairs))
+        pairs = pairs[3:]
+    (root / "STS" / "STSBenchmark").mkdir()
+    for split in ("dev", "test"):
+        rows = (f"genre\tfile\t2015\t1\t{gold}\t{one.lower()}\t{other.lower()}\n" for one, other, gold in pairs)
+        (root / "STS" / "STSBenchmark" / f"sts-{split}.csv").write_text("".join(rows))
+    (root / "SICK").mkdir()
+    rows = (f"{n}\t{one}\t{other}\t{gold}\tNEUTRAL\n" for n, (one, other, gold) in enumerate(pairs))
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    (root / "SICK" / "SICK_test_annotated.txt").write_text(header + "".join(rows))
+    return root
+
+
+@pytest.fixture
+def place(senteval, tiny_backbone, tmp_path):
+    """Return what makes a place with a tiny backbone under any name."""
+    few = tmp_path / "few.txt"
+    few.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:40]) + "\n")
+
+    def make(name="tiny", data_dir=senteval, fresh=False):
+        return Place(
+            name,
+            lambda: tiny_backbone("bert"),
+            data_dir=data_dir,
+            corpus=str(few),
+            offline=True,
+            cache=FigureCache(tmp_path / "figures", fresh=fresh),
+        )
+
+    return make
+
+
+def table(name):
+    return find_tables([name])[0]
+
+
+def row_of(document, method, backbone=None):
+    return next(
+        row for row in document["rows"] if row["method"] == method and backbone in (None, row["published"]["backbone"])
+    )
+
+
+# the published figures
+
+
+def test_every_row_and_column_can_be_looked_up():
+    for found in published_tables().values():
+        assert all(column in MEASURE_OF for column in found.columns), found.name
+        for row in found.rows:
+            assert row.kind in SYSTEMS and row.published.keys() <= set(found.columns), (found.name, row)
+            if row.kind in ("recipe", "own"):
+                assert row.argument in RECIPES
+
+
+def test_published_figures_are_the_papers():
+    tables = published_tables()
+    assert sum(len(found.rows) for found in tables.values()) == 209
+    for name in (*(f"promptbert/{n}" for n in (*range(1, 13), 15)), *(f"ditto/{n}" for n in range(1, 7)), "dcpcse/1"):
+        assert name in tables
+    manual = next(row for row in tables["promptbert/5"].rows if row.method == "prompt manual")
+    assert list(manual.published.values()) == [60.96, 73.83, 62.18, 71.54, 68.68, 70.60, 67.16, 67.85]
+    assert tables["ditto/4"].rows[0].published["diagonal-pearson"] == 64.34
+
+
+def test_printed_averages_are_the_columns_means():
+    for found in published_tables().values():
+        for row in found.rows:
+            columns = [column for column in found.columns if column in row.published]
+            if len(columns) == 8 and columns[-1] in ("Avg", "transfer") and "columns' mean" not in row.note:
+                values = [row.published[column] for column in columns]
+                assert np.mean(values[:7]) == pytest.approx(values[7], abs=0.0151), (found.name, row.method)
+
+
+def test_average_interval_equals_a_plain_loop():
+    generator = np.random.default_rng(0)
+    gold = [generator.integers(0, 6, size).astype(float) for size in (9, 14)]
+    scores = [generator.normal(size=(2, len(values))) for values in gold]
+    means = np.zeros((2, 100))
+    for task in range(2):
+        for column, counts in enumerate(
+            itertools.chain.from_iterable(
+                chunk.T for chunk in statistics.resample_counts(len(gold[task]), 100, 7 + task)
+            )
+        ):
+            rows = np.repeat(np.arange(len(gold[task])), counts.astype(int))
+            for system in range(2):
+                means[system, column] += stats.spearmanr(scores[task][system][rows], gold[task][rows])[0] / 2
+    found = statistics.average_intervals(scores, gold, resamples=100, seed=7)
+    assert found == [pytest.approx(np.percentile(row, [2.5, 97.5]).tolist(), abs=1e-9) for row in means]
+
+
+# measuring
+
+
+def test_figures_are_those_of_eval(place, senteval, tiny_backbone):
+    document = run_table(table("promptbert/5"), place())
+    tasks = load_tasks(senteval, task_names(THERE), "senteval").tasks
+    encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
+    scores = evaluate([encoder], tasks)
+    figures = row_of(document, "last avg")["figures"]
+    assert [figures[score.column]["value"] for score in scores] == [round(score.value, 4) for score in scores]
+    assert figures["STS12"]["ci95"] == [round(bound, 4) for bound in scores[0].ci95]
+    assert figures["Avg"]["value"] == pytest.approx(average(scores), abs=1e-4)
+    low, high = figures["Avg"]["ci95"]
+    assert low < figures["Avg"]["value"] < high
+    assert figures["Avg"]["on"] == THERE and document["missing"] == ["STS15", "STS16"]
+    assert document["data"]["STS12"]["sha256"] == tasks[0].sha256()
+    assert document["backbone"]["weights_sha256"] == tiny_backbone("bert").provenance.weights_sha256
+
+
+def test_another_backbone_has_no_difference_and_every_row_stays(place):
+    document = run_table(table("promptbert/5"), place())
+    assert [row["method"] for row in document["rows"]] == [row.method for row in table("promptbert/5").rows]
+    assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
+    assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "not built here: GloVe"
+    assert "training" in row_of(document, "prompt manual&OptiPrompt")["not_measured"]["STS12"]
+    measured = row_of(document, "static avg")
+    assert measured["not_measured"] == {"STS15": "no data: STS15", "STS16": "no data: STS16"}
+    lines = list(row_lines(measured, document["columns"]))
+    assert [line.kind for line in lines] == ["measured", "interval", "other"]
+    assert heads(document)[-1] == "Avg (5 of 7)"
+    # the published average shown is that of the tasks that are there
+    assert lines[2].cells[-1] == f"{np.mean([42.38, 56.74, 50.6, 56.82, 58.15]):.2f}"
+    assert any("other models" in line for line in caption(document))
+
+
+def test_the_published_backbone_has_differences(place):
+    document = run_table(table("promptbert/5"), place("some/folder/bert-base-uncased"))
+    row = row_of(document, "last avg")
+    assert row["published"]["own"] and document["backbone"]["name"] == "bert-base-uncased"
+    assert row["difference"]["STS12"] == pytest.approx(row["figures"]["STS12"]["value"] - 30.87, abs=1e-4)
+    same = round(np.mean([30.87, 59.89, 47.73, 47.29, 58.22]), 2)
+    assert row["difference"]["Avg"] == pytest.approx(row["figures"]["Avg"]["value"] - same, abs=1e-4)
+    alone = run_table(table("promptbert/1"), place("bert-base-uncased"))
+    row = row_of(alone, "last avg", "bert-base-uncased")
+    assert row["figures"]["Avg"]["value"] and row["difference"] == {}  # 5 tasks against a printed 7: nothing to compare
+    assert row["not_measured"] == {"anisotropy": "not built here: anisotropy"}
+    other = row_of(alone, "last avg", "roberta-base")
+    assert not other["figures"] and other["not_measured"]["Avg"] == "needs --backbone: roberta-base"
+
+
+def test_heads_of_another_backbone_go_by_rank(place):
+    document = run_table(table("ditto/4"), place())
+    best, second = document["rows"][:2]
+    assert best["recipe"]["pooling"] != second["recipe"]["pooling"]
+    assert best["figures"]["STS-B:dev"]["value"] >= second["figures"]["STS-B:dev"]["value"]
+    assert -100 <= best["figures"]["diagonal-pearson"]["value"] <= 100
+    assert (
+        best["figures"]["diagonal-pearson"]["on"] == ["STS-B:dev", "corpus"] and document["corpus"]["sentences"] == 40
+    )
+
+
+def test_fitted_rows_name_what_they_were_fitted_on(place):
+    document = run_table(table("ditto/1"), place())
+    row = row_of(document, "first-last TF-IDF")
+    assert row["fitted"] and row["figures"]["Avg"]["value"] and document["corpus"]["name"] == "few.txt"
+    assert row_of(document, "BERT-flow")["not_measured"]["Avg"] == "not built here: flow"
+    sbert = [row for row in document["rows"] if row["run"].startswith("own:")]
+    assert len(sbert) == 2 and not any(row["figures"] for row in sbert)
+
+
+def test_tokens_and_settings(place):
+    document = run_table(table("promptbert/7"), place())
+    assert all(len(row["figures"]["tokens"]["value"]) == 5 for row in document["rows"])
+    settings = run_table(table("dcpcse/3"), place())
+    assert settings["backbone"] is None
+    for row in settings["rows"]:
+        assert row["figures"]["prefix_length"]["value"] == row["published"]["figures"]["prefix_length"]
+        assert set(row["difference"].values()) == {0}
+    templates = run_table(table("promptbert/13"), place())
+    assert templates["rows"][0]["figures"]["view-1"]["value"] == 'This sentence of "[X]" means [MASK] .'
+
+
+def test_what_is_cached_is_not_measured_again(place, monkeypatch):
+    first = run_table(table("promptbert/9"), place())
+    calls = []
+    monkeypatch.setattr(
+        sts, "evaluate", lambda encoders, *rest, **named: calls.append(encoders) or evaluate(encoders, *rest, **named)
+    )
+    assert run_table(table("promptbert/9"), place()) == first and not calls
+    assert run_table(table("promptbert/9"), place(fresh=True)) == first and calls
+
+
+def test_a_stopped_run_goes_on_where_it_stood(place, monkeypatch):
+    seen = []
+
+    def dying(encoders, *rest, **named):
+        seen.append(len(encoders))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return evaluate(encoders, *rest, **named)
+
+    monkeypatch.setattr(sts, "evaluate", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run_table(table("promptbert/3"), place())
+    run_table(table("promptbert/3"), place())
+    assert len(seen) == 6  # five inputs: the first is done, the second is repeated, three are left
+
+
+def test_without_data_the_reason_is_said(place, tmp_path):
+    (tmp_path / "empty" / "STS").mkdir(parents=True)
+    document = run_table(table("promptbert/4"), place(data_dir=tmp_path / "empty"))
+    assert all(row["not_measured"] == {"STS-B:dev": "no data: STS-B:dev"} for row in document["rows"])
+    assert look_at(table("promptbert/4"), place(data_dir=tmp_path / "empty")).now == 0
+
+
+def test_reasons_are_put_together():
+    assert grouped(["no data: A", "no data: B", "no data: A", "plain"]) == {"no data: A, B": 3, "plain": 1}
+
+
+# the command line
+
+
+def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, tmp_path):
+    model = tmp_path / "models" / "bert-base-uncased"
+    shutil.copytree(tiny_folder("bert"), model)
+    options = ("--backbone", model, "--data-dir", senteval, "--offline", "--quiet")
+    ran = run("reproduce", "promptbert/4", "promptbert/14", "-o", tmp_path / "results", *options)
+    assert ran.code == 0, ran.err
+    assert "73.44" in ran.out and "difference" in ran.out and "STS-B dev" in ran.out
+    kept = tmp_path / "results" / "promptbert-4.bert-base-uncased.json"
+    text = kept.read_text()
+    assert str(tmp_path) not in text and (tmp_path / "results" / "promptbert-14.json").exists()
+    assert kept.with_suffix(".md").read_text() == table_page(json.loads(text))
+    repeated = run("rerun", kept, *options, "--json")
+    assert repeated.code == 0, repeated.err
+    found = json.loads(repeated.out)
+    assert (found["figures"], found["changed"], found["inputs"]) == (8, [], [])
+    document = json.loads(text)
+    document["rows"][0]["figures"]["STS-B:dev"]["value"] += 1
+    kept.write_text(json.dumps(document))
+    changed = run("rerun", kept, *options)
+    assert changed.code == 4 and "1 changed" in changed.out and "inputs are the same" in changed.err
+    page = tmp_path / "docs" / "results.md"
+    assert run("reproduce", "page", "-o", tmp_path / "results", "--page", page).code == 0
+    assert page.read_text() == results_page(read_results(tmp_path / "results"))
+
+
+def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
+    ran = run(
+        "reproduce", "promptbert/4", "dcpcse/4", "--backbone", "no-such/model", "--data-dir", senteval, "--offline",
+        "--json", "-o", tmp_path / "results",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    assert [result["table"] for result in document["results"]] == ["dcpcse/4"]
+    assert "promptbert/4 on no-such/model" in document["failed"] and "local cache" in ran.err
+    assert (
+        run("reproduce", "promptbert/4", "--backbone", "no-such/model", "--data-dir", senteval, "--offline").code == 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("reproduce", "promptbert/99"), 2, "reproduce list"),
+        (("reproduce", "promptbert/4", "--data-dir", "nowhere"), 3, "no such folder"),
+        (("reproduce", "page", "-o", "nowhere"), 3, "reproduce all"),
+        (("rerun", "nowhere.json"), 3, "no result file"),
+    ],
+)
+def test_bad_input_is_refused(run, arguments, code, words):
+    ran = run(*arguments, "--offline")
+    assert ran.code == code and words in ran.err and len(ran.err.strip().splitlines()) == 1
+
+
+def test_a_file_that_is_no_result_is_refused(run, tmp_path):
+    (tmp_path / "a.json").write_text('{"rows": []}')
+    assert run("rerun", tmp_path / "a.json").code == 4
+
+
+def test_the_list_says_what_can_run(run, senteval, tiny_folder):
+    ran = run("reproduce", "list", "--json", "--backbone", tiny_folder("bert"), "--data-dir", senteval)
+    assert ran.code == 0, ran.err
+    tables = {look["table"]: look for look in json.loads(ran.out)["tables"]}
+    assert tables.keys() == published_tables().keys()
+    assert (tables["promptbert/4"]["now"], tables["promptbert/4"]["figures"]) == (8, 8)
+    assert tables["promptbert/8"]["now"] == 0 and tables["promptbert/8"]["time"] == ["hours, GPU"]
+    assert tables["promptbert/12"]["now"] == 1  # the tiny model's output embeddings are tied
+
+
+def test_comparing_sees_what_changed(place):
+    before = run_table(table("promptbert/4"), place())
+    after = json.loads(json.dumps(before))
+    after["data"]["STS-B:dev"]["sha256"] = "other"
+    after["rows"][1]["figures"] = {}
+    found = compare_results(before, after)
+    assert found.inputs == ["data of STS-B:dev"] and [change.after for change in found.changed] == [None]
+    assert found.figures == 8 and found.largest == 0
+
+
+# what the repository keeps
+
+
+def test_kept_results_and_their_page_are_not_stale():
+    documents = read_results(ROOT / "results")
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert page == results_page(documents), "make it again: promptcli reproduce page"
+    for path in (ROOT / "results").glob("*.json"):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        assert path.with_suffix(".md").read_text(encoding="utf-8") == table_page(document), path.name
+        published = table(document["table"])
+        assert [row["run"] for row in document["rows"]] == [row.run for row in published.rows], path.name
+        figures = [row["published"]["figures"] for row in document["rows"]]
+        assert figures == [dict(row.published) for row in published.rows], f"{path.name}: run it again"
+
+
+def test_writing_and_reading_is_the_same(place, tmp_path):
+    document = run_table(table("dcpcse/4"), place())
+    write_result(tmp_path / "r", document)
+    assert read_results(tmp_path / "r") == [document]
+    (tmp_path / "r" / "bad.json").write_text("{")
+    with pytest.raises(CheckFailedError):
+        read_results(tmp_path / "r")
