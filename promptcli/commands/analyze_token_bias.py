@@ -87,7 +87,7 @@ _EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 
 
 def _draw(path: Path, found: "TokenBias", title: str) -> None:
-    """Draw a panel for each bias that has groups; the rarer group lies on top."""
+    """Draw a panel for each bias that has two groups; pieces inside words, and capitals, lie on top."""
     import numpy as np
 
     flags = [("continues a word", "starts a word", found.subword)]
