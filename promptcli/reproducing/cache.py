@@ -28,9 +28,12 @@ class Figure:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figure as JSON-ready values."""
-        value = round(self.value, 4) if isinstance(self.value, float) else self.value
-        interval = None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]
-        return {"value": value, "ci95": interval, "on": list(self.on)}
+        return {"value": self.value, "ci95": None if self.ci95 is None else list(self.ci95), "on": list(self.on)}
+
+
+def rounded(value: float, ci95: tuple[float, float] | None, on: tuple[str, ...]) -> Figure:
+    """Return a measured figure with the four decimals that results keep."""
+    return Figure(round(value, 4), None if ci95 is None else (round(ci95[0], 4), round(ci95[1], 4)), on)
 
 
 class FigureCache:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from promptcli.recipe import split_spec
-from promptcli.reproducing.cache import Figure
+from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.systems import Subject, ranked_heads
 
@@ -22,5 +22,5 @@ def measure_diagonals(
         on = (*sources.data, "corpus")
         yield (
             subject,
-            {f"diagonal-{kind}": Figure(100 * found[kind], None, on) for kind in ("pearson", "spearman")},
+            {f"diagonal-{kind}": rounded(100 * found[kind], None, on) for kind in ("pearson", "spearman")},
         )

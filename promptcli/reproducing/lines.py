@@ -97,9 +97,7 @@ def caption(document: Mapping[str, Any]) -> list[str]:
             f"fitted and counted on {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
         )
     if any("(" in head for head in heads(document)):
-        lines.append(
-            "Avg: of the tasks that are there; the published one too where it is printed by task, else it is of all"
-        )
+        lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
     if any(row["figures"] and not row["published"]["own"] for row in document["rows"]):
         lines.append("published figures are of other models than this one, so no difference is taken")
     return lines

@@ -39,6 +39,7 @@ class Measure:
             known; None while it is not built.
         load: Gets the data.
         absent: Why ``run`` is None, as ``REASON: what``.
+        kept: Figures are cached; not what is only looked up.
     """
 
     columns: Mapping[str, Column]
@@ -46,6 +47,7 @@ class Measure:
     run: Callable[[Sequence[Subject], Sources, Place], Measured] | None = None
     load: Callable[[Place], Sources] = lambda place: Sources()
     absent: str = ""
+    kept: bool = True
 
 
 _TESTS = [str(name) for name in TEST_TASKS]
@@ -84,7 +86,9 @@ MEASURES: dict[str, Measure] = {
     "tokens": Measure(
         {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", measure_tokens
     ),
-    "settings": Measure({name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings),
+    "settings": Measure(
+        {name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings, kept=False
+    ),
     "transfer": Measure(
         {**{name: Column(name) for name in _TRANSFER}, "transfer": Column("Avg")},
         "transfer tasks",

@@ -54,6 +54,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
             found = _measure(name, [subject for _, subject in rows], place)
             for (number, _), measured in zip(rows, found, strict=True):
                 figures[number] |= measured
+    there = [str(name) for name in TEST_TASKS if str(name) in data] if "Avg" in table.columns else []
     fitted = any(subject is not None and "corpus" in subject.identity for subject in subjects)
     uses_corpus = fitted or any("corpus" in figure["on"] for row in figures for figure in row.values())
     return {
@@ -70,7 +71,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         "missing": list(missing),
         "corpus": place.corpus_facts if uses_corpus else None,
         "rows": [
-            _row(step, subject, measured, place)
+            _row(step, subject, measured, place, there)
             for step, subject, measured in zip(steps, subjects, figures, strict=True)
         ],
     }
@@ -102,7 +103,7 @@ def _measure(name: str, subjects: Sequence[Subject], place: Place) -> list[Figur
     todo: dict[str, Subject] = {}
     for subject in subjects:
         key = _key(name, subject, sources)
-        kept = place.cache.get(key)
+        kept = place.cache.get(key) if measure.kept else None
         if kept is None:
             todo.setdefault(hash_of(key), subject)
         else:
@@ -111,7 +112,8 @@ def _measure(name: str, subjects: Sequence[Subject], place: Place) -> list[Figur
         for subject, found in measure.run(list(todo.values()), sources, place):
             key = _key(name, subject, sources)
             known[hash_of(key)] = {column: figure.to_dict() for column, figure in found.items()}
-            place.cache.put(key, known[hash_of(key)])
+            if measure.kept:
+                place.cache.put(key, known[hash_of(key)])
     return [known[hash_of(_key(name, subject, sources))] for subject in subjects]
 
 
@@ -120,13 +122,13 @@ def _key(measure: str, subject: Subject, sources: Sources) -> dict[str, Any]:
     return {"measure": measure, **subject.identity, "data": sources.data}
 
 
-def _row(step: Step, subject: Subject | None, figures: Figures, place: Place) -> dict[str, Any]:
+def _row(step: Step, subject: Subject | None, figures: Figures, place: Place, there: Sequence[str]) -> dict[str, Any]:
     row = step.row
     needless = SYSTEMS[row.kind].make is not None and SYSTEMS[row.kind].backbone == "none"
     own = needless or same_backbone(row.backbone, place.backbone_name)
     recipe = None if subject is None or subject.recipe is None else {**subject.recipe.to_dict(), "backbone": None}
     published = {"backbone": row.backbone, "own": own, "figures": dict(row.published), "std": dict(row.std)}
-    same = _same_tasks(row, figures)
+    same = _same_tasks(row, there)
     if same is not None:
         published["average_of_same_tasks"] = same
     return {
@@ -144,13 +146,12 @@ def _row(step: Step, subject: Subject | None, figures: Figures, place: Place) ->
     }
 
 
-def _same_tasks(row: Row, figures: Figures) -> float | None:
-    """Return the published average of the tasks that the measured one is of, where that is not all of them."""
-    on = figures.get("Avg", {}).get("on", [])
-    values = [row.published[task] for task in on if task in row.published]
-    if not on or len(on) == len(TEST_TASKS) or len(values) < len(on):
+def _same_tasks(row: Row, there: Sequence[str]) -> float | None:
+    """Return the published average of the test tasks that are there, where those are not all and it is known."""
+    values = [float(value) for task in there if isinstance(value := row.published.get(task), (int, float))]
+    if not there or len(there) == len(TEST_TASKS) or len(values) < len(there):
         return None
-    return round(float(np.mean([float(value) for value in values if isinstance(value, (int, float))])), 2)
+    return round(float(np.mean(values)), 2)
 
 
 def _differences(row: Row, figures: Figures, same_tasks: float | None) -> dict[str, float]:
@@ -164,7 +165,7 @@ def _differences(row: Row, figures: Figures, same_tasks: float | None) -> dict[s
             against = same_tasks
         value = figures[column]["value"]
         if _is_number(against) and _is_number(value):
-            result[column] = round(float(value) - float(against), 4)  # type: ignore[arg-type]
+            result[column] = round(float(value) - float(against), 6)  # type: ignore[arg-type]
     return result
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from promptcli import statistics
 from promptcli.data.sts import TEST_TASKS, STSTask
 from promptcli.evaluation import average, distinct_sentences, evaluate
-from promptcli.reproducing.cache import Figure
+from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.systems import Subject
 from promptcli.scores import Score
@@ -32,7 +32,7 @@ def measure_sts(
 
 def _figures(rows: Sequence[Sequence[Score]]) -> list[dict[str, Figure]]:
     """Return the figures of each row's scores, tasks in the same order in all rows."""
-    found = [{score.column: Figure(score.value, score.ci95, (score.column,)) for score in row} for row in rows]
+    found = [{score.column: rounded(score.value, score.ci95, (score.column,)) for score in row} for row in rows]
     tests = [[score for score in row if score.column in _TESTS] for row in rows]
     if tests and tests[0]:
         by_task = list(zip(*tests, strict=True))
@@ -41,5 +41,5 @@ def _figures(rows: Sequence[Sequence[Score]]) -> list[dict[str, Figure]]:
             [scores[0].gold for scores in by_task],
         )
         for figures, row, (low, high) in zip(found, tests, intervals, strict=True):
-            figures["Avg"] = Figure(average(row), (100 * low, 100 * high), tuple(score.column for score in row))
+            figures["Avg"] = rounded(average(row), (100 * low, 100 * high), tuple(score.column for score in row))
     return found
