@@ -14,6 +14,7 @@ from promptcli.analysis import anisotropy, impact, token_bias, uniformity
 from promptcli.analysis.anisotropy import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
 from promptcli.analysis.attention import attention
 from promptcli.analysis.sentence import plain_encoder, tokenize
+from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Needs
 from promptcli.batching import make_batch
 from promptcli.data.sts import Pairs, STSTask
@@ -197,12 +198,12 @@ def test_bands_go_by_rank():
     assert Counter(named) == {"1 to 100": 100, "101 to 1,000": 103, "never": 2}
 
 
-def test_output_embeddings_are_the_head_s(tiny_backbone, monkeypatch):
-    backbone = tiny_backbone("bert")
+def test_output_embeddings_are_the_head_s(tiny_folder):
+    backbone = load_backbone(str(tiny_folder("bert")), offline=True)
     tied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
     assert np.allclose(tied.points, token_bias.token_bias(backbone, SENTENCES).points)
     other = torch.nn.Linear(16, len(backbone.token_rows))
-    monkeypatch.setattr(backbone.head, "decoder", other)
+    backbone.head.decoder = other
     untied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
     special = {backbone.tokens.cls, backbone.tokens.sep, backbone.tokens.pad, backbone.tokens.unk, backbone.tokens.mask}
     rows = np.delete(other.weight.detach().numpy(), sorted(special), axis=0)

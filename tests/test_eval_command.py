@@ -40,7 +40,7 @@ def fake(monkeypatch):
     def open_entries(entries, runtime, *, refused=None):
         encoders = []
         for entry in entries:
-            fitted = "tfidf" in entry.recipe.pooling or "whitening" in entry.recipe.transforms
+            fitted = "tfidf" in entry.recipe.pooling or {"whitening", "flow"} & set(entry.recipe.transforms)
             if fitted and not entry.tensors:
                 error = UsageError("is fitted: `promptcli fit --recipe ... --on FILE --name NAME`")
                 if refused is None:
@@ -165,7 +165,8 @@ def test_nothing_named_means_every_recipe_that_needs_no_fitting(run, fake, data)
     assert [item["recipe"] for item in results(ran)] == UNFITTED
     assert "first-last-tfidf is left out: " in ran.err
     assert "whitening is left out: " in ran.err
-    assert ran.err.count("promptcli fit") == 2
+    assert "flow is left out: " in ran.err
+    assert ran.err.count("promptcli fit") == 3
     assert len(fake["encoded"]) == 1
     assert len(set(fake["encoded"][0])) == len(fake["encoded"][0])
 

@@ -104,7 +104,7 @@ def test_all_splits_of_a_task(run, tmp_path):
     assert fitting_sentences("STS-B", tmp_path) == ["c", "other c"]
     with pytest.raises(NotFoundError, match="task SICK-R:all is not there: "):
         fitting_sentences("SICK-R:all", tmp_path)
-    with pytest.raises(NotFoundError, match="no file 'STS12:all' to fit on, and no task: unknown task"):
+    with pytest.raises(NotFoundError, match="no file 'STS12:all' with sentences, and no task: unknown task"):
         fitting_sentences("STS12:all", tmp_path)
     ran = run("fit", "--recipe", "first-last-tfidf", "--on", "STS-B:all", "--data-dir", tmp_path, "--name", "t")
     assert ran.code == 0 and "fitted on 6 sentences of STS-B:all" in ran.err
