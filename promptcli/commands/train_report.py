@@ -129,7 +129,7 @@ def _draw_curve(axes: Any, curve: Sequence[dict[str, Any]], on: str) -> None:
     )
     other.set_ylabel("loss")
     handles = [line for axis in (axes, other) for line in axis.get_lines()]
-    axes.legend(handles=handles, loc="lower right")
+    axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
 def _draw_sweep(axes: Any, rows: "Sequence[Row]", on: str) -> None:

@@ -9,7 +9,7 @@ from promptcli.recipe import SLOT, Recipe
 
 #: The backbone whose published settings hold for all that have none of their own.
 _BASE = "bert-base-uncased"
-#: Below this width the published learning rates, found on 768 and 1024, are too low or too high (docs/log.md).
+#: Below this width the published settings, found on 768 and 1024, are not the best (docs/log.md).
 _SMALL = 512
 
 
@@ -135,7 +135,7 @@ class Method:
     def settings(self, backbone: str, width: int) -> Settings:
         """Return the settings in force for a backbone of that width: its published ones, a small one's, or the base's.
 
-        Where a paper and its code differ they follow the intention (METHODS of the two papers: template positions).
+        Where a paper and its code differ they follow the paper; see ``published``.
         """
         if backbone in self.paper:
             return self.paper[backbone]
