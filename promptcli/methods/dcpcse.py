@@ -30,7 +30,7 @@ SUPERVISED = Method(
     keeps_head=True,
     reads=("prefix_length", "mlm_weight", "mlm_head"),
     mlm_decay=0.95,
-    small=Settings(batch_size=128, learning_rate=3e-3, eval_steps=25, prefix_length=12),
+    small=Settings(batch_size=128, learning_rate=3e-3, epochs=3, eval_steps=25, prefix_length=4),
     paper={
         "bert-base-uncased": Settings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
         "bert-large-uncased": Settings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),

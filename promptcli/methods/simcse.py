@@ -28,7 +28,7 @@ SUPERVISED = Method(
     variants=_ANY,
     keeps_head=True,
     reads=("mlm_weight", "mlm_head"),
-    small=Settings(batch_size=128, learning_rate=5e-5, epochs=1, eval_steps=25),
+    small=Settings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={
         "bert-base-uncased": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
         "roberta-base": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
