@@ -12,6 +12,7 @@ from scipy import stats
 from promptcli import statistics
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sts import task_names
+from promptcli.data.transfer import load_transfer
 from promptcli.encoder import build_encoder
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import average, evaluate, load_tasks
@@ -27,6 +28,9 @@ from promptcli.reproducing.published import find_tables, published_tables
 from promptcli.reproducing.results import compare_results, read_results, write_result
 from promptcli.reproducing.run import run_table
 from promptcli.reproducing.systems import SYSTEMS
+from promptcli.scores import Label
+from promptcli.transfer.classifier import FULL
+from promptcli.transfer.scoring import encode_tasks, score_tasks
 
 ROOT = Path(__file__).parents[1]
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
@@ -54,6 +58,22 @@ def senteval(tmp_path_factory):
     rows = (f"{n}\t{one}\t{other}\t{gold}\tNEUTRAL\n" for n, (one, other, gold) in enumerate(pairs))
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
     (root / "SICK" / "SICK_test_annotated.txt").write_text(header + "".join(rows))
+    return root
+
+
+@pytest.fixture(scope="module")
+def transfer_data(tmp_path_factory):
+    """Two transfer tasks of our own questions and sentences."""
+    root = tmp_path_factory.mktemp("transfer")
+    (root / "SST" / "binary").mkdir(parents=True)
+    (root / "TREC").mkdir()
+    for split, count in (("train", 40), ("dev", 12), ("test", 12)):
+        rows = [f"a {'bright' if n % 2 else 'dull'} day by the {'river lake sea'.split()[n % 3]}" for n in range(count)]
+        text = "".join(f"{row}\t{n % 3 % 2}\n" for n, row in enumerate(rows))
+        (root / "SST" / "binary" / f"sentiment-{split}").write_text(text)
+    for name, count in (("train_5500", 60), ("TREC_10", 12)):
+        rows = [f"{('HUM', 'LOC')[n % 3 % 2]}:kind {('Who', 'Where')[n % 2]} is number {n} ?" for n in range(count)]
+        (root / "TREC" / f"{name}.label").write_text("\n".join(rows) + "\n")
     return root
 
 
@@ -252,6 +272,42 @@ def test_without_data_the_reason_is_said(place, tmp_path):
 
 def test_reasons_are_put_together():
     assert grouped(["no data: A", "no data: B", "no data: A", "plain"]) == {"no data: A, B": 3, "plain": 1}
+
+
+def test_transfer_figures_are_those_of_transfer(place, transfer_data, tiny_backbone):
+    document = run_table(table("promptbert/15"), place(data_dir=transfer_data))
+    tasks = load_transfer(transfer_data, ["SST-2", "TREC"]).tasks
+    encoders = [build_encoder(RECIPES[name], backbone=tiny_backbone("bert")) for name in ("last-avg", "cls")]
+    vectors = encode_tasks(encoders, tasks)
+    scores = score_tasks(encoders, [Label("tiny", "a"), Label("tiny", "b")], tasks, vectors, FULL, seed=1111)
+    first, second = (row_of(document, f"{what} embedding") for what in ("Avg. BERT", "BERT-[CLS]"))
+    found = [row["figures"][name]["value"] for row in (first, second) for name in ("SST-2", "TREC")]
+    assert found == [score.outcome.test for score in scores]
+    assert first["figures"]["transfer"]["value"] == pytest.approx(np.mean(found[:2]), abs=1e-4)
+    assert first["not_measured"] == {name: f"no data: {name}" for name in ("MR", "CR", "SUBJ", "MPQA", "MRPC")}
+    assert document["missing"] == ["MR", "CR", "SUBJ", "MPQA", "MRPC"] and heads(document)[-1] == "Avg (2 of 7)"
+    said = caption(document)
+    assert any("10 folds, adam, seed 1111" in line for line in said)
+    assert "not comparable: TREC has 60 examples in train, not 5452" in said
+    # the published average shown is that of the two tasks
+    assert list(row_lines(first, document["columns"]))[-1].cells[-1] == f"{np.mean([84.4, 92.8]):.2f}"
+
+
+def test_the_published_transfer_average_is_of_the_same_tasks(place, transfer_data):
+    document = run_table(table("promptbert/15"), place("bert-base-uncased", data_dir=transfer_data))
+    row = row_of(document, "Avg. BERT embedding")
+    assert row["difference"]["transfer"] == pytest.approx(row["figures"]["transfer"]["value"] - 88.6, abs=1e-4)
+
+
+def test_transfer_tasks_that_are_too_small_or_nowhere_are_named(place, transfer_data, tmp_path):
+    few = tmp_path / "few"
+    shutil.copytree(transfer_data, few)
+    (few / "TREC" / "train_5500.label").write_text("HUM:ind Who sings ?\nLOC:city Where is it ?\n")
+    there = place(data_dir=few)
+    assert look_at(table("promptbert/15"), there).now == 4  # two rows of SST-2 and the average
+    assert "too few for 10 folds" in there.missing["TREC"]
+    nowhere = place(data_dir=None)
+    assert look_at(table("promptbert/15"), nowhere).now == 0 and "--data-dir" in nowhere.missing["MR"]
 
 
 # the command line

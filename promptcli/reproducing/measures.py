@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptcli.data.sts import TEST_TASKS
+from promptcli.data.transfer import TRANSFER_TASKS
 from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.heads import measure_diagonals
 from promptcli.reproducing.place import Place, Sources
@@ -11,6 +12,7 @@ from promptcli.reproducing.settings import measure_settings
 from promptcli.reproducing.sts import measure_sts
 from promptcli.reproducing.systems import Subject
 from promptcli.reproducing.tokens import measure_tokens
+from promptcli.reproducing.transfer import measure_transfer, transfer_sources
 
 Measured = Iterator[tuple[Subject, Mapping[str, Figure]]]
 
@@ -22,10 +24,12 @@ class Column:
     Attributes:
         head: Above it.
         decimals: Of a number; None prints it as it is.
+        mean_of: The columns that it is the mean of, as far as their data are there.
     """
 
     head: str
     decimals: int | None = 2
+    mean_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,7 @@ class Measure:
     kept: bool = True
 
 
-_TESTS = [str(name) for name in TEST_TASKS]
-_TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
+_TESTS = tuple(str(name) for name in TEST_TASKS)
 _SETTINGS = {
     "batch_size": "batch",
     "learning_rate": "rate",
@@ -69,7 +72,7 @@ _SETTINGS = {
 #: By name; every column of the published tables is in one of them.
 MEASURES: dict[str, Measure] = {
     "sts": Measure(
-        {name: Column(name) for name in (*_TESTS, "Avg")},
+        {**{name: Column(name) for name in _TESTS}, "Avg": Column("Avg", mean_of=_TESTS)},
         "STS12-16, STS-B, SICK-R",
         measure_sts,
         lambda place: place.tasks(_TESTS),
@@ -90,9 +93,10 @@ MEASURES: dict[str, Measure] = {
         {name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings, kept=False
     ),
     "transfer": Measure(
-        {**{name: Column(name) for name in _TRANSFER}, "transfer": Column("Avg")},
+        {**{name: Column(name) for name in TRANSFER_TASKS}, "transfer": Column("Avg", mean_of=TRANSFER_TASKS)},
         "transfer tasks",
-        absent="not built here: transfer tasks",
+        measure_transfer,
+        transfer_sources,
     ),
     "anisotropy": Measure(
         {"anisotropy": Column("anisotropy", 4)}, "100,000 Wikipedia sentences", absent="not built here: anisotropy"

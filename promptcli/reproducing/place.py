@@ -65,7 +65,7 @@ class Place:
         self.data_dir, self.corpus, self.offline = data_dir, corpus, offline
         self.cache, self.working = cache, working
         self._open_backbone = open_backbone
-        self._sources: dict[tuple[str, ...], Sources] = {}
+        self._sources: dict[str, Sources] = {}
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -107,12 +107,18 @@ class Place:
 
     def tasks(self, names: Sequence[str]) -> Sources:
         """Return STS tasks; ``content`` is the list of those that are there."""
-        key = tuple(names)
-        if key not in self._sources:
-            loaded = load_tasks(self.data_dir, task_names(key), PROTOCOL, offline=self.offline)
-            data = {task.label: _task_facts(task) for task in loaded.tasks}
-            self._sources[key] = Sources(data, loaded.missing, loaded.tasks)
-        return self._sources[key]
+
+        def load() -> Sources:
+            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL, offline=self.offline)
+            return Sources({task.label: _task_facts(task) for task in loaded.tasks}, loaded.missing, loaded.tasks)
+
+        return self.once(" ".join(names), load)
+
+    def once(self, name: str, load: Callable[[], Sources]) -> Sources:
+        """Return what ``load`` returned the first time it was called for a name."""
+        if name not in self._sources:
+            self._sources[name] = load()
+        return self._sources[name]
 
 
 def hash_of(value: Any) -> str:
