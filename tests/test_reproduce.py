@@ -199,8 +199,8 @@ def test_the_published_backbone_has_differences(place):
     assert row["difference"]["Avg"] == pytest.approx(row["figures"]["Avg"]["value"] - same, abs=1e-4)
     alone = run_table(table("promptbert/1"), place("bert-base-uncased"))
     row = row_of(alone, "last avg", "bert-base-uncased")
-    assert row["figures"]["Avg"]["value"] and row["difference"] == {}  # 5 tasks against a printed 7: nothing to compare
-    assert row["not_measured"] == {"anisotropy": "not built here: anisotropy"}
+    assert row["figures"]["Avg"]["value"]  # 5 tasks against a printed 7: nothing to compare
+    assert row["difference"] == {"anisotropy": pytest.approx(row["figures"]["anisotropy"]["value"] - 0.4874)}
     other = row_of(alone, "last avg", "roberta-base")
     assert not other["figures"] and other["not_measured"]["Avg"] == "needs --backbone: roberta-base"
 
@@ -308,6 +308,38 @@ def test_transfer_tasks_that_are_too_small_or_nowhere_are_named(place, transfer_
     assert "too few for 10 folds" in there.missing["TREC"]
     nowhere = place(data_dir=None)
     assert look_at(table("promptbert/15"), nowhere).now == 0 and "--data-dir" in nowhere.missing["MR"]
+
+
+def mean_cosine(vectors):
+    """The mean over all pairs, one after the other (PromptBERT, eq. 1)."""
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.mean([one @ other for one, other in itertools.combinations(units.astype(np.float64), 2)])
+
+
+def test_anisotropy_is_that_of_the_corpus(place, tiny_backbone):
+    document = run_table(table("promptbert/1"), place())
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:40]
+    encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
+    figure = row_of(document, "last avg")["figures"]["anisotropy"]
+    prepared = [" ".join(line.split()[:32]).lower() for line in lines]
+    assert figure["value"] == pytest.approx(mean_cosine(encoder.encode(prepared)), abs=1e-4)
+    assert figure["on"] == ["corpus"] and document["corpus"]["name"] == "few.txt"
+    said = "\n".join(caption(document))
+    assert "40 sentences from the start, lower-cased" in said and "measured on few.txt, 40 sentences" in said
+    document = run_table(table("ditto/5"), place())
+    value = row_of(document, "last avg")["figures"]["mean-cosine"]["value"]
+    assert value == pytest.approx(mean_cosine(encoder.encode(lines)), abs=1e-4)
+
+
+def test_anisotropy_of_token_rows(place, tiny_backbone):
+    document = run_table(table("promptbert/2"), place("bert-base-cased"))
+    row = row_of(document, "word-embedding rows", "bert-base-cased")
+    rows = tiny_backbone("bert").token_rows.detach().numpy()
+    units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    cosines = units.astype(np.float64) @ units.T
+    mean = (cosines.sum() - np.trace(cosines)) / (len(rows) * (len(rows) - 1))
+    assert row["figures"]["vocabulary"]["value"] == pytest.approx(abs(mean), abs=1e-4)
+    assert row["difference"]["vocabulary"] == pytest.approx(row["figures"]["vocabulary"]["value"] - 0.1465)
 
 
 # the command line

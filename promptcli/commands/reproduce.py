@@ -25,7 +25,9 @@ DataDir = Annotated[
 ]
 Corpus = Annotated[
     str | None,
-    typer.Option("--corpus", help="What is fitted (whitening, TF-IDF) is fitted on it: file, task, `demo` (default)."),
+    typer.Option(
+        "--corpus", help="Sentences to fit and count on, anisotropy and impact too: file, task, `demo` (default)."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 

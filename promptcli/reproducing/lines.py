@@ -101,9 +101,8 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     ]
     corpus = document["corpus"]
     if corpus is not None:
-        lines.append(
-            f"fitted and counted on {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
-        )
+        done = "measured on" if "corpus" in data else "fitted and counted on"
+        lines.append(f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}")
     if any("(" in head for head in heads(document)):
         lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
     if any(row["figures"] and not row["published"]["own"] for row in document["rows"]):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from promptcli.data.sts import TEST_TASKS
 from promptcli.data.transfer import TRANSFER_TASKS
+from promptcli.reproducing.anisotropy import measure_sentences, measure_vocabulary, sentence_sources
 from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.heads import measure_diagonals
 from promptcli.reproducing.place import Place, Sources
@@ -99,12 +100,12 @@ MEASURES: dict[str, Measure] = {
         transfer_sources,
     ),
     "anisotropy": Measure(
-        {"anisotropy": Column("anisotropy", 4)}, "100,000 Wikipedia sentences", absent="not built here: anisotropy"
+        {"anisotropy": Column("anisotropy", 4)}, "corpus", measure_sentences, sentence_sources("anisotropy")
     ),
     "mean-cosine": Measure(
-        {"mean-cosine": Column("cosine", 3)}, "1,000 Wikipedia sentences", absent="not built here: mean cosine"
+        {"mean-cosine": Column("cosine", 3)}, "corpus", measure_sentences, sentence_sources("mean-cosine")
     ),
-    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, absent="not built here: vocabulary anisotropy"),
+    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", measure_vocabulary),
     "impact": Measure(
         {"impact-pearson": Column("Pearson"), "impact-spearman": Column("Spearman")},
         "1,000 PUD sentences",
