@@ -10,6 +10,8 @@ import pytest
 from scipy import stats
 
 from promptcli import statistics
+from promptcli.analysis.impact import impact
+from promptcli.analysis.sentence import plain_encoder, tokenize
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sts import task_names
 from promptcli.data.transfer import load_transfer
@@ -340,6 +342,24 @@ def test_anisotropy_of_token_rows(place, tiny_backbone):
     mean = (cosines.sum() - np.trace(cosines)) / (len(rows) * (len(rows) - 1))
     assert row["figures"]["vocabulary"]["value"] == pytest.approx(abs(mean), abs=1e-4)
     assert row["difference"]["vocabulary"] == pytest.approx(row["figures"]["vocabulary"]["value"] - 0.1465)
+
+
+def test_impact_is_compared_over_the_corpus(place, tiny_backbone):
+    document = run_table(table("ditto/3"), place())
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:40]
+    backbone = tiny_backbone("bert")
+    given = [tokenize(plain_encoder(backbone), line).ids[1:-1] for line in lines]
+    means, tfidf = [], []
+    for line, ids in zip(lines, given, strict=True):
+        matrix = impact(backbone, line).matrix
+        means += [sum(matrix[:, column]) / len(ids) for column in range(len(ids))]
+        terms = {one: ids.count(one) * np.log2(40 / sum(one in other for other in given)) for one in ids}
+        tfidf += [terms[one] / np.sqrt(sum(term**2 for term in terms.values())) for one in ids]
+    figures = document["rows"][0]["figures"]
+    assert figures["impact-pearson"]["value"] == pytest.approx(100 * stats.pearsonr(means, tfidf)[0], abs=1e-2)
+    assert figures["impact-spearman"]["value"] == pytest.approx(100 * stats.spearmanr(means, tfidf)[0], abs=1e-2)
+    assert figures["impact-pearson"]["on"] == ["corpus"]
+    assert any("impact matrices of 40 sentences" in line for line in caption(document))
 
 
 # the command line

@@ -8,6 +8,7 @@ from promptcli.data.transfer import TRANSFER_TASKS
 from promptcli.reproducing.anisotropy import measure_sentences, measure_vocabulary, sentence_sources
 from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.heads import measure_diagonals
+from promptcli.reproducing.impact import impact_sources, measure_impact
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.settings import measure_settings
 from promptcli.reproducing.sts import measure_sts
@@ -108,8 +109,9 @@ MEASURES: dict[str, Measure] = {
     "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", measure_vocabulary),
     "impact": Measure(
         {"impact-pearson": Column("Pearson"), "impact-spearman": Column("Spearman")},
-        "1,000 PUD sentences",
-        absent="not built here: impact matrix",
+        "corpus",
+        measure_impact,
+        impact_sources,
     ),
     "seeds": Measure({"max": Column("max"), "min": Column("min")}, absent="not built here: runs of several seeds"),
     "picture": Measure({"picture": Column("picture", None)}),
