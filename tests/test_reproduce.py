@@ -1,5 +1,6 @@
 """``reproduce`` and ``rerun``: published figures, what is measured beside them, what is kept, what is refused."""
 
+import dataclasses
 import itertools
 import json
 import shutil
@@ -7,19 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from promptcli import statistics
 from promptcli.analysis.impact import impact
 from promptcli.analysis.sentence import plain_encoder, tokenize
+from promptcli.backbones.devices import choose_dtype
+from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
+from promptcli.data.examples import read_examples
 from promptcli.data.sts import task_names
 from promptcli.data.transfer import load_transfer
 from promptcli.encoder import build_encoder
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import average, evaluate, load_tasks
+from promptcli.methods import find_method
 from promptcli.recipe import RECIPES
-from promptcli.reproducing import sts
+from promptcli.reproducing import sts, trained
 from promptcli.reproducing.cache import FigureCache
 from promptcli.reproducing.lines import caption, heads, row_lines
 from promptcli.reproducing.measures import MEASURE_OF
@@ -30,7 +36,11 @@ from promptcli.reproducing.published import find_tables, published_tables
 from promptcli.reproducing.results import compare_results, read_results, write_result
 from promptcli.reproducing.run import run_table
 from promptcli.reproducing.systems import SYSTEMS
+from promptcli.reproducing.trained import FORMS
 from promptcli.scores import Label
+from promptcli.training.learner import Learner
+from promptcli.training.loop import train
+from promptcli.training.processes import start_processes
 from promptcli.transfer.classifier import FULL
 from promptcli.transfer.scoring import encode_tasks, score_tasks
 
@@ -80,19 +90,22 @@ def transfer_data(tmp_path_factory):
 
 
 @pytest.fixture
-def place(senteval, tiny_backbone, tmp_path):
+def place(senteval, tiny_backbone, tiny_folder, tmp_path):
     """Return what makes a place with a tiny backbone under any name."""
     few = tmp_path / "few.txt"
     few.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:40]) + "\n")
 
-    def make(name="tiny", data_dir=senteval, fresh=False):
+    def make(name="tiny", data_dir=senteval, fresh=False, corpus=few, train=False):
         return Place(
             name,
-            lambda: tiny_backbone("bert"),
+            (lambda: load_backbone(str(tiny_folder("bert")), offline=True))
+            if train
+            else (lambda: tiny_backbone("bert")),
             data_dir=data_dir,
-            corpus=str(few),
+            corpus=str(corpus),
             offline=True,
             cache=FigureCache(tmp_path / "figures", fresh=fresh),
+            train=train,
         )
 
     return make
@@ -114,6 +127,7 @@ def row_of(document, method, backbone=None):
 def test_every_row_and_column_can_be_looked_up():
     for found in published_tables().values():
         assert all(column in MEASURE_OF for column in found.columns), found.name
+        assert all(row.argument in FORMS for row in found.rows if row.kind == "trained"), found.name
         for row in found.rows:
             assert row.kind in SYSTEMS and row.published.keys() <= set(found.columns), (found.name, row)
             if row.kind in ("recipe", "own"):
@@ -342,6 +356,80 @@ def test_anisotropy_of_token_rows(place, tiny_backbone):
     mean = (cosines.sum() - np.trace(cosines)) / (len(rows) * (len(rows) - 1))
     assert row["figures"]["vocabulary"]["value"] == pytest.approx(abs(mean), abs=1e-4)
     assert row["difference"]["vocabulary"] == pytest.approx(row["figures"]["vocabulary"]["value"] - 0.1465)
+
+
+@pytest.fixture
+def examples(tmp_path):
+    """Sentences for two steps of a small backbone's batch size."""
+    path = tmp_path / "examples.txt"
+    path.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:140]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "row"), [("dcpcse/2", "dcpcse", "DCPCSE w/o MLM"), ("ditto/1", "simcse", "SimCSE")]
+)
+def test_trained_rows_are_those_of_training(
+    place, examples, tiny_folder, senteval, tmp_path, monkeypatch, name, method, row
+):
+    quick = find_method(method, supervised=False)
+    quick = dataclasses.replace(quick, small=quick.small.replace(learning_rate=3e-2, epochs=4, eval_steps=1))
+    monkeypatch.setattr(trained, "find_method", lambda name, supervised: quick)
+    document = run_table(table(name), place(corpus=examples, train=True))
+    measured = row_of(document, row)
+    assert measured["fitted"] and document["seeds"]["training"] == 42
+    assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
+    learner = Learner(quick, quick.small, load_backbone(str(tiny_folder("bert")), offline=True))
+    (development,) = load_tasks(senteval, task_names(["STS-B:dev"]), "senteval").tasks
+    halves = choose_dtype("auto", "cpu") == torch.bfloat16
+    processes = start_processes("cpu", halves=halves, trackers=[], folder=tmp_path)
+    (tmp_path / "run").mkdir()
+    found = train(learner, read_examples(examples), development, folder=tmp_path / "run", processes=processes)
+    print("BEST", found.best.step, [look.value for look in found.looks])
+    learner.load(found.tensors)
+    learner.eval()
+    scores = evaluate([learner.encoder()], load_tasks(senteval, task_names(THERE), "senteval").tasks)
+    assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
+
+
+def test_training_leaves_the_other_rows_alone_and_is_cached(place, examples, tmp_path, monkeypatch):
+    here = place(corpus=examples, train=True)
+    plain = run_table(table("promptbert/9"), here)
+    told, train_one = [], trained._train
+
+    def telling(method, settings, *rest, **named):
+        told.append((settings.two_templates, settings.denoising))
+        return train_one(method, settings, *rest, **named)
+
+    monkeypatch.setattr(trained, "_train", telling)
+    found = run_table(table("promptbert/8"), here)
+    # dropout only, two templates, two templates with denoising; whatever backbone they were published for
+    assert told == [(False, False), (True, False), (True, True)]
+    assert all(row["figures"]["Avg"]["value"] for row in found["rows"])
+    monkeypatch.setattr(trained, "_train", lambda *args, **named: pytest.fail("trained again"))
+    assert run_table(table("promptbert/8"), place(corpus=examples, train=True)) == found
+    here.cache = FigureCache(tmp_path / "again")
+    assert run_table(table("promptbert/9"), here) == plain
+
+
+def test_training_has_to_be_asked_for_and_needs_fitting_examples(place, examples, tmp_path):
+    def why(**given):
+        document = run_table(table("dcpcse/1"), place(**given))
+        return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
+
+    assert why() == {"training: ask for it by --train"}
+    (few,) = {reason for reason in why(train=True) if "pairs" not in reason}
+    assert "40 examples are less than one batch" in few
+    assert why(train=True) - {few} == {"training: needs a --corpus of pairs or triplets"}
+    (tmp_path / "empty" / "STS").mkdir(parents=True)
+    document = run_table(table("promptbert/8"), place(corpus=examples, train=True, data_dir=tmp_path / "empty"))
+    assert not any(row["figures"] for row in document["rows"])
+
+
+@pytest.mark.parametrize("argument", FORMS)
+def test_every_form_is_a_method_with_settings_it_reads(argument):
+    form = FORMS[argument]
+    assert set(form.changes) <= set(find_method(form.method, supervised=False).reads)
 
 
 def test_impact_is_compared_over_the_corpus(place, tiny_backbone):

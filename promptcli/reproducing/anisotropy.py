@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from promptcli.analysis.anisotropy import Preparation, check_enough, sentence_anisotropy, token_anisotropy
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources, hash_of
-from promptcli.reproducing.systems import Subject
+from promptcli.reproducing.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from promptcli.recipe import split_spec
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
-from promptcli.reproducing.systems import Subject, ranked_heads
+from promptcli.reproducing.subject import Subject
+from promptcli.reproducing.systems import ranked_heads
 
 
 def measure_diagonals(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from promptcli.analysis.impact import check_mask, compare_with_tfidf
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
-from promptcli.reproducing.systems import Subject
+from promptcli.reproducing.subject import Subject
 
 _FIRST = 1000
 

@@ -101,8 +101,13 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     ]
     corpus = document["corpus"]
     if corpus is not None:
-        done = "measured on" if "corpus" in data else "fitted and counted on"
+        trained = "trained, " if "training" in document["seeds"] else ""
+        done = "measured on" if "corpus" in data else f"{trained}fitted and counted on"
         lines.append(f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}")
+    if "training" in document["seeds"]:
+        lines.append(
+            f"trained rows are one run each, seed {document['seeds']['training']}; the notes say what the papers' are"
+        )
     if any("(" in head for head in heads(document)):
         lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
     if any(row["figures"] and not row["published"]["own"] for row in document["rows"]):

@@ -12,7 +12,7 @@ from promptcli.reproducing.impact import impact_sources, measure_impact
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.settings import measure_settings
 from promptcli.reproducing.sts import measure_sts
-from promptcli.reproducing.systems import Subject
+from promptcli.reproducing.subject import Subject
 from promptcli.reproducing.tokens import measure_tokens
 from promptcli.reproducing.transfer import measure_transfer, transfer_sources
 

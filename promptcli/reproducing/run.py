@@ -13,7 +13,9 @@ from promptcli.reproducing.place import PROTOCOL, Place, Sources, hash_of
 from promptcli.reproducing.plan import Step, needs_backbone, plan_table
 from promptcli.reproducing.published import Row, Table, Value, same_backbone
 from promptcli.reproducing.results import SCHEMA
-from promptcli.reproducing.systems import SYSTEMS, Subject, recipe_id
+from promptcli.reproducing.subject import Subject, recipe_id
+from promptcli.reproducing.systems import SYSTEMS
+from promptcli.reproducing.trained import SEED
 
 Figures = dict[str, dict[str, Any]]
 
@@ -33,7 +35,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         NotFoundError: The backbone is not there.
         UsageError: The backbone cannot be used.
     """
-    facts = place.backbone_facts if needs_backbone(table) else None
+    facts = place.backbone_facts if needs_backbone(table, train=place.train) else None
     steps = plan_table(table, place)
     subjects = [_subject(step, table, place) for step in steps]
     figures: list[Figures] = [{} for _ in steps]
@@ -59,6 +61,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         if column_named(column).mean_of
     }
     fitted = any(subject is not None and "corpus" in subject.identity for subject in subjects)
+    trained = any(SYSTEMS[step.row.kind].trains and row for step, row in zip(steps, figures, strict=True))
     uses_corpus = fitted or any("corpus" in figure["on"] for row in figures for figure in row.values())
     return {
         "schema_version": SCHEMA,
@@ -68,7 +71,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         "columns": list(table.columns),
         "backbone": facts,
         "protocol": PROTOCOL,
-        "seeds": {"bootstrap": statistics.SEED},
+        "seeds": {"bootstrap": statistics.SEED, **({"training": SEED} if trained else {})},
         "resamples": statistics.RESAMPLES,
         "data": data,
         "missing": list(missing),

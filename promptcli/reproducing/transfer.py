@@ -8,7 +8,7 @@ from promptcli.data.transfer import TRANSFER_TASKS, TransferTask, load_transfer,
 from promptcli.errors import UsageError
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources, hash_of
-from promptcli.reproducing.systems import Subject
+from promptcli.reproducing.subject import Subject
 from promptcli.scores import Label
 from promptcli.transfer.classifier import FULL
 from promptcli.transfer.protocol import DECAYS, HELD_OUT
@@ -56,11 +56,10 @@ def measure_transfer(
     """Yield each subject's accuracy on every task that is there, and the average; they have no interval."""
     tasks: list[TransferTask] = sources.content
     count = len(distinct_transfer_sentences(tasks))
-    with place.working("transfer", len(subjects) * (count + len(tasks))) as advance:
-        for subject in subjects:
-            vectors = encode_tasks([subject.encoder], tasks, progress=advance)
-            label = Label(place.backbone_name, subject.row.label)
-            scores = score_tasks([subject.encoder], [label], tasks, vectors, FULL, seed=_SEED)
-            advance(len(tasks))
-            found = {score.task: rounded(score.outcome.test, None, (score.task,)) for score in scores}
-            yield subject, {**found, "transfer": rounded(average(scores), None, tuple(found))}
+    for subject in subjects:
+        encoders, labels = [subject.encoder], [Label(place.backbone_name, subject.row.label)]
+        with place.working("transfer", count) as advance:
+            vectors = encode_tasks(encoders, tasks, progress=advance)
+            scores = score_tasks(encoders, labels, tasks, vectors, FULL, seed=_SEED)
+        found = {score.task: rounded(score.outcome.test, None, (score.task,)) for score in scores}
+        yield subject, {**found, "transfer": rounded(average(scores), None, tuple(found))}
