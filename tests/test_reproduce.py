@@ -23,7 +23,7 @@ from promptcli.data.transfer import load_transfer
 from promptcli.encoder import build_encoder
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import average, evaluate, load_tasks
-from promptcli.methods import find_method
+from promptcli.methods import METHODS, find_method
 from promptcli.recipe import RECIPES
 from promptcli.reproducing import sts, trained
 from promptcli.reproducing.cache import FigureCache
@@ -227,9 +227,16 @@ def test_heads_of_another_backbone_go_by_rank(place):
     assert best["recipe"]["pooling"] != second["recipe"]["pooling"]
     assert best["figures"]["STS-B:dev"]["value"] >= second["figures"]["STS-B:dev"]["value"]
     assert -100 <= best["figures"]["diagonal-pearson"]["value"] <= 100
-    assert (
-        best["figures"]["diagonal-pearson"]["on"] == ["STS-B:dev", "corpus"] and document["corpus"]["sentences"] == 40
-    )
+    on = best["figures"]["diagonal-pearson"]["on"]
+    assert on == ["STS-B:dev", "corpus"] and document["corpus"]["sentences"] == 40
+
+
+def test_diagonals_of_another_corpus_are_not_taken_from_the_cache(place, examples):
+    documents = [run_table(table("ditto/4"), here) for here in (place(), place(corpus=examples))]
+    assert documents[0]["data"]["idf"]["sha256"] != documents[1]["data"]["idf"]["sha256"]
+    one, other = (document["rows"][0] for document in documents)
+    assert one["recipe_id"] == other["recipe_id"]
+    assert one["figures"]["diagonal-pearson"] != other["figures"]["diagonal-pearson"]
 
 
 def test_fitted_rows_name_what_they_were_fitted_on(place):
@@ -367,14 +374,18 @@ def examples(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "method", "row"), [("dcpcse/2", "dcpcse", "DCPCSE w/o MLM"), ("ditto/1", "simcse", "SimCSE")]
+    ("name", "method", "row", "rate"),
+    [
+        ("dcpcse/2", "dcpcse", "DCPCSE w/o MLM", 3.0),
+        ("ditto/1", "simcse", "SimCSE", 3e-2),
+    ],
 )
 def test_trained_rows_are_those_of_training(
-    place, examples, tiny_folder, senteval, tmp_path, monkeypatch, name, method, row
+    place, examples, tiny_folder, senteval, tmp_path, monkeypatch, name, method, row, rate
 ):
     quick = find_method(method, supervised=False)
-    quick = dataclasses.replace(quick, small=quick.small.replace(learning_rate=3e-2, epochs=4, eval_steps=1))
-    monkeypatch.setattr(trained, "find_method", lambda name, supervised: quick)
+    quick = dataclasses.replace(quick, small=quick.small.replace(learning_rate=rate, epochs=4, eval_steps=1))
+    monkeypatch.setitem(METHODS, method, (quick, None))
     document = run_table(table(name), place(corpus=examples, train=True))
     measured = row_of(document, row)
     assert measured["fitted"] and document["seeds"]["training"] == 42
@@ -385,7 +396,7 @@ def test_trained_rows_are_those_of_training(
     processes = start_processes("cpu", halves=halves, trackers=[], folder=tmp_path)
     (tmp_path / "run").mkdir()
     found = train(learner, read_examples(examples), development, folder=tmp_path / "run", processes=processes)
-    print("BEST", found.best.step, [look.value for look in found.looks])
+    assert found.best.step > 0  # the numbers that are kept were learned
     learner.load(found.tensors)
     learner.eval()
     scores = evaluate([learner.encoder()], load_tasks(senteval, task_names(THERE), "senteval").tasks)
@@ -432,22 +443,23 @@ def test_every_form_is_a_method_with_settings_it_reads(argument):
     assert set(form.changes) <= set(find_method(form.method, supervised=False).reads)
 
 
-def test_impact_is_compared_over_the_corpus(place, tiny_backbone):
-    document = run_table(table("ditto/3"), place())
-    lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:40]
+def test_impact_is_compared_over_the_corpus(place, tiny_backbone, tmp_path):
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:10]
+    (tmp_path / "ten.txt").write_text("\n".join(lines) + "\n")
+    document = run_table(table("ditto/3"), place(corpus=tmp_path / "ten.txt"))
     backbone = tiny_backbone("bert")
     given = [tokenize(plain_encoder(backbone), line).ids[1:-1] for line in lines]
     means, tfidf = [], []
     for line, ids in zip(lines, given, strict=True):
         matrix = impact(backbone, line).matrix
         means += [sum(matrix[:, column]) / len(ids) for column in range(len(ids))]
-        terms = {one: ids.count(one) * np.log2(40 / sum(one in other for other in given)) for one in ids}
+        terms = {one: ids.count(one) * np.log2(10 / sum(one in other for other in given)) for one in ids}
         tfidf += [terms[one] / np.sqrt(sum(term**2 for term in terms.values())) for one in ids]
     figures = document["rows"][0]["figures"]
     assert figures["impact-pearson"]["value"] == pytest.approx(100 * stats.pearsonr(means, tfidf)[0], abs=1e-2)
     assert figures["impact-spearman"]["value"] == pytest.approx(100 * stats.spearmanr(means, tfidf)[0], abs=1e-2)
     assert figures["impact-pearson"]["on"] == ["corpus"]
-    assert any("impact matrices of 40 sentences" in line for line in caption(document))
+    assert any("impact matrices of 10 sentences" in line for line in caption(document))
 
 
 # the command line
@@ -476,6 +488,22 @@ def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, 
     page = tmp_path / "docs" / "results.md"
     assert run("reproduce", "page", "-o", tmp_path / "results", "--page", page).code == 0
     assert page.read_text() == results_page(read_results(tmp_path / "results"))
+
+
+def test_the_command_trains_where_it_is_asked_to(run, senteval, tiny_folder, examples, tmp_path):
+    options = ("--backbone", tiny_folder("bert"), "--data-dir", senteval, "--corpus", examples, "--offline", "--quiet")
+    ran = run("reproduce", "promptbert/4.2", "--json", "-o", tmp_path / "a", *options)
+    assert ran.code == 0, ran.err
+    reason = json.loads(ran.out)["results"][0]["rows"][1]["not_measured"]["STS-B:dev"]
+    assert reason == "training: ask for it by --train"
+    ran = run("reproduce", "promptbert/4.2", "--train", "--json", "-o", tmp_path / "b", *options)
+    assert ran.code == 0, ran.err
+    row = json.loads(ran.out)["results"][0]["rows"][1]
+    assert row["figures"]["STS-B:dev"]["on"] == ["STS-B:dev"]
+    (kept,) = (tmp_path / "b").glob("*.json")
+    repeated = run("rerun", kept, *options, "--json")
+    assert repeated.code == 0, repeated.err
+    assert json.loads(repeated.out)["figures"] == 2
 
 
 def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):

@@ -7,7 +7,7 @@ from promptcli.data.sts import TEST_TASKS
 from promptcli.data.transfer import TRANSFER_TASKS
 from promptcli.reproducing.anisotropy import measure_sentences, measure_vocabulary, sentence_sources
 from promptcli.reproducing.cache import Figure
-from promptcli.reproducing.heads import measure_diagonals
+from promptcli.reproducing.heads import diagonal_sources, measure_diagonals
 from promptcli.reproducing.impact import impact_sources, measure_impact
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.settings import measure_settings
@@ -86,7 +86,7 @@ MEASURES: dict[str, Measure] = {
         {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
         "STS-B",
         measure_diagonals,
-        lambda place: place.tasks(["STS-B:dev"]),
+        diagonal_sources,
     ),
     "tokens": Measure(
         {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", measure_tokens
