@@ -1,5 +1,6 @@
 """``reproduce`` and ``rerun``: published figures, what is measured beside them, what is kept, what is refused."""
 
+import dataclasses
 import itertools
 import json
 import shutil
@@ -7,16 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from promptcli import statistics
+from promptcli.analysis.impact import impact
+from promptcli.analysis.sentence import plain_encoder, tokenize
+from promptcli.backbones.devices import choose_dtype
+from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
+from promptcli.data.examples import read_examples
 from promptcli.data.sts import task_names
+from promptcli.data.transfer import load_transfer
 from promptcli.encoder import build_encoder
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import average, evaluate, load_tasks
+from promptcli.methods import METHODS, find_method
 from promptcli.recipe import RECIPES
-from promptcli.reproducing import sts
+from promptcli.reproducing import sts, trained
 from promptcli.reproducing.cache import FigureCache
 from promptcli.reproducing.lines import caption, heads, row_lines
 from promptcli.reproducing.measures import MEASURE_OF
@@ -27,6 +36,13 @@ from promptcli.reproducing.published import find_tables, published_tables
 from promptcli.reproducing.results import compare_results, read_results, write_result
 from promptcli.reproducing.run import run_table
 from promptcli.reproducing.systems import SYSTEMS
+from promptcli.reproducing.trained import FORMS
+from promptcli.scores import Label
+from promptcli.training.learner import Learner
+from promptcli.training.loop import train
+from promptcli.training.processes import start_processes
+from promptcli.transfer.classifier import FULL
+from promptcli.transfer.scoring import encode_tasks, score_tasks
 
 ROOT = Path(__file__).parents[1]
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
@@ -57,20 +73,39 @@ def senteval(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope="module")
+def transfer_data(tmp_path_factory):
+    """Two transfer tasks of our own questions and sentences."""
+    root = tmp_path_factory.mktemp("transfer")
+    (root / "SST" / "binary").mkdir(parents=True)
+    (root / "TREC").mkdir()
+    for split, count in (("train", 40), ("dev", 12), ("test", 12)):
+        rows = [f"a {'bright' if n % 2 else 'dull'} day by the {'river lake sea'.split()[n % 3]}" for n in range(count)]
+        text = "".join(f"{row}\t{n % 3 % 2}\n" for n, row in enumerate(rows))
+        (root / "SST" / "binary" / f"sentiment-{split}").write_text(text)
+    for name, count in (("train_5500", 60), ("TREC_10", 12)):
+        rows = [f"{('HUM', 'LOC')[n % 3 % 2]}:kind {('Who', 'Where')[n % 2]} is number {n} ?" for n in range(count)]
+        (root / "TREC" / f"{name}.label").write_text("\n".join(rows) + "\n")
+    return root
+
+
 @pytest.fixture
-def place(senteval, tiny_backbone, tmp_path):
+def place(senteval, tiny_backbone, tiny_folder, tmp_path):
     """Return what makes a place with a tiny backbone under any name."""
     few = tmp_path / "few.txt"
     few.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:40]) + "\n")
 
-    def make(name="tiny", data_dir=senteval, fresh=False):
+    def make(name="tiny", data_dir=senteval, fresh=False, corpus=few, train=False):
         return Place(
             name,
-            lambda: tiny_backbone("bert"),
+            (lambda: load_backbone(str(tiny_folder("bert")), offline=True))
+            if train
+            else (lambda: tiny_backbone("bert")),
             data_dir=data_dir,
-            corpus=str(few),
+            corpus=str(corpus),
             offline=True,
             cache=FigureCache(tmp_path / "figures", fresh=fresh),
+            train=train,
         )
 
     return make
@@ -92,6 +127,7 @@ def row_of(document, method, backbone=None):
 def test_every_row_and_column_can_be_looked_up():
     for found in published_tables().values():
         assert all(column in MEASURE_OF for column in found.columns), found.name
+        assert all(row.argument in FORMS for row in found.rows if row.kind == "trained"), found.name
         for row in found.rows:
             assert row.kind in SYSTEMS and row.published.keys() <= set(found.columns), (found.name, row)
             if row.kind in ("recipe", "own"):
@@ -179,8 +215,8 @@ def test_the_published_backbone_has_differences(place):
     assert row["difference"]["Avg"] == pytest.approx(row["figures"]["Avg"]["value"] - same, abs=1e-4)
     alone = run_table(table("promptbert/1"), place("bert-base-uncased"))
     row = row_of(alone, "last avg", "bert-base-uncased")
-    assert row["figures"]["Avg"]["value"] and row["difference"] == {}  # 5 tasks against a printed 7: nothing to compare
-    assert row["not_measured"] == {"anisotropy": "not built here: anisotropy"}
+    assert row["figures"]["Avg"]["value"]  # 5 tasks against a printed 7: nothing to compare
+    assert row["difference"] == {"anisotropy": pytest.approx(row["figures"]["anisotropy"]["value"] - 0.4874)}
     other = row_of(alone, "last avg", "roberta-base")
     assert not other["figures"] and other["not_measured"]["Avg"] == "needs --backbone: roberta-base"
 
@@ -191,9 +227,16 @@ def test_heads_of_another_backbone_go_by_rank(place):
     assert best["recipe"]["pooling"] != second["recipe"]["pooling"]
     assert best["figures"]["STS-B:dev"]["value"] >= second["figures"]["STS-B:dev"]["value"]
     assert -100 <= best["figures"]["diagonal-pearson"]["value"] <= 100
-    assert (
-        best["figures"]["diagonal-pearson"]["on"] == ["STS-B:dev", "corpus"] and document["corpus"]["sentences"] == 40
-    )
+    on = best["figures"]["diagonal-pearson"]["on"]
+    assert on == ["STS-B:dev", "corpus"] and document["corpus"]["sentences"] == 40
+
+
+def test_diagonals_of_another_corpus_are_not_taken_from_the_cache(place, examples):
+    documents = [run_table(table("ditto/4"), here) for here in (place(), place(corpus=examples))]
+    assert documents[0]["data"]["idf"]["sha256"] != documents[1]["data"]["idf"]["sha256"]
+    one, other = (document["rows"][0] for document in documents)
+    assert one["recipe_id"] == other["recipe_id"]
+    assert one["figures"]["diagonal-pearson"] != other["figures"]["diagonal-pearson"]
 
 
 def test_fitted_rows_name_what_they_were_fitted_on(place):
@@ -254,6 +297,171 @@ def test_reasons_are_put_together():
     assert grouped(["no data: A", "no data: B", "no data: A", "plain"]) == {"no data: A, B": 3, "plain": 1}
 
 
+def test_transfer_figures_are_those_of_transfer(place, transfer_data, tiny_backbone):
+    document = run_table(table("promptbert/15"), place(data_dir=transfer_data))
+    tasks = load_transfer(transfer_data, ["SST-2", "TREC"]).tasks
+    encoders = [build_encoder(RECIPES[name], backbone=tiny_backbone("bert")) for name in ("last-avg", "cls")]
+    vectors = encode_tasks(encoders, tasks)
+    scores = score_tasks(encoders, [Label("tiny", "a"), Label("tiny", "b")], tasks, vectors, FULL, seed=1111)
+    first, second = (row_of(document, f"{what} embedding") for what in ("Avg. BERT", "BERT-[CLS]"))
+    found = [row["figures"][name]["value"] for row in (first, second) for name in ("SST-2", "TREC")]
+    assert found == [score.outcome.test for score in scores]
+    assert first["figures"]["transfer"]["value"] == pytest.approx(np.mean(found[:2]), abs=1e-4)
+    assert first["not_measured"] == {name: f"no data: {name}" for name in ("MR", "CR", "SUBJ", "MPQA", "MRPC")}
+    assert document["missing"] == ["MR", "CR", "SUBJ", "MPQA", "MRPC"] and heads(document)[-1] == "Avg (2 of 7)"
+    said = caption(document)
+    assert any("10 folds, adam, seed 1111" in line for line in said)
+    assert "not comparable: TREC has 60 examples in train, not 5452" in said
+    # the published average shown is that of the two tasks
+    assert list(row_lines(first, document["columns"]))[-1].cells[-1] == f"{np.mean([84.4, 92.8]):.2f}"
+
+
+def test_the_published_transfer_average_is_of_the_same_tasks(place, transfer_data):
+    document = run_table(table("promptbert/15"), place("bert-base-uncased", data_dir=transfer_data))
+    row = row_of(document, "Avg. BERT embedding")
+    assert row["difference"]["transfer"] == pytest.approx(row["figures"]["transfer"]["value"] - 88.6, abs=1e-4)
+
+
+def test_transfer_tasks_that_are_too_small_or_nowhere_are_named(place, transfer_data, tmp_path):
+    few = tmp_path / "few"
+    shutil.copytree(transfer_data, few)
+    (few / "TREC" / "train_5500.label").write_text("HUM:ind Who sings ?\nLOC:city Where is it ?\n")
+    there = place(data_dir=few)
+    assert look_at(table("promptbert/15"), there).now == 4  # two rows of SST-2 and the average
+    assert "too few for 10 folds" in there.missing["TREC"]
+    nowhere = place(data_dir=None)
+    assert look_at(table("promptbert/15"), nowhere).now == 0 and "--data-dir" in nowhere.missing["MR"]
+
+
+def mean_cosine(vectors):
+    """The mean over all pairs, one after the other (PromptBERT, eq. 1)."""
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.mean([one @ other for one, other in itertools.combinations(units.astype(np.float64), 2)])
+
+
+def test_anisotropy_is_that_of_the_corpus(place, tiny_backbone):
+    document = run_table(table("promptbert/1"), place())
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:40]
+    encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
+    figure = row_of(document, "last avg")["figures"]["anisotropy"]
+    prepared = [" ".join(line.split()[:32]).lower() for line in lines]
+    assert figure["value"] == pytest.approx(mean_cosine(encoder.encode(prepared)), abs=1e-4)
+    assert figure["on"] == ["corpus"] and document["corpus"]["name"] == "few.txt"
+    said = "\n".join(caption(document))
+    assert "40 sentences from the start, lower-cased" in said and "measured on few.txt, 40 sentences" in said
+    document = run_table(table("ditto/5"), place())
+    value = row_of(document, "last avg")["figures"]["mean-cosine"]["value"]
+    assert value == pytest.approx(mean_cosine(encoder.encode(lines)), abs=1e-4)
+
+
+def test_anisotropy_of_token_rows(place, tiny_backbone):
+    document = run_table(table("promptbert/2"), place("bert-base-cased"))
+    row = row_of(document, "word-embedding rows", "bert-base-cased")
+    rows = tiny_backbone("bert").token_rows.detach().numpy()
+    units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    cosines = units.astype(np.float64) @ units.T
+    mean = (cosines.sum() - np.trace(cosines)) / (len(rows) * (len(rows) - 1))
+    assert row["figures"]["vocabulary"]["value"] == pytest.approx(abs(mean), abs=1e-4)
+    assert row["difference"]["vocabulary"] == pytest.approx(row["figures"]["vocabulary"]["value"] - 0.1465)
+
+
+@pytest.fixture
+def examples(tmp_path):
+    """Sentences for two steps of a small backbone's batch size."""
+    path = tmp_path / "examples.txt"
+    path.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:140]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "row", "rate"),
+    [
+        ("dcpcse/2", "dcpcse", "DCPCSE w/o MLM", 3.0),
+        ("ditto/1", "simcse", "SimCSE", 3e-2),
+    ],
+)
+def test_trained_rows_are_those_of_training(
+    place, examples, tiny_folder, senteval, tmp_path, monkeypatch, name, method, row, rate
+):
+    quick = find_method(method, supervised=False)
+    quick = dataclasses.replace(quick, small=quick.small.replace(learning_rate=rate, epochs=4, eval_steps=1))
+    monkeypatch.setitem(METHODS, method, (quick, None))
+    document = run_table(table(name), place(corpus=examples, train=True))
+    measured = row_of(document, row)
+    assert measured["fitted"] and document["seeds"]["training"] == 42
+    assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
+    learner = Learner(quick, quick.small, load_backbone(str(tiny_folder("bert")), offline=True))
+    (development,) = load_tasks(senteval, task_names(["STS-B:dev"]), "senteval").tasks
+    halves = choose_dtype("auto", "cpu") == torch.bfloat16
+    processes = start_processes("cpu", halves=halves, trackers=[], folder=tmp_path)
+    (tmp_path / "run").mkdir()
+    found = train(learner, read_examples(examples), development, folder=tmp_path / "run", processes=processes)
+    assert found.best.step > 0  # the numbers that are kept were learned
+    learner.load(found.tensors)
+    learner.eval()
+    scores = evaluate([learner.encoder()], load_tasks(senteval, task_names(THERE), "senteval").tasks)
+    assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
+
+
+def test_training_leaves_the_other_rows_alone_and_is_cached(place, examples, tmp_path, monkeypatch):
+    here = place(corpus=examples, train=True)
+    plain = run_table(table("promptbert/9"), here)
+    told, train_one = [], trained._train
+
+    def telling(method, settings, *rest, **named):
+        told.append((settings.two_templates, settings.denoising))
+        return train_one(method, settings, *rest, **named)
+
+    monkeypatch.setattr(trained, "_train", telling)
+    found = run_table(table("promptbert/8"), here)
+    # dropout only, two templates, two templates with denoising; whatever backbone they were published for
+    assert told == [(False, False), (True, False), (True, True)]
+    assert all(row["figures"]["Avg"]["value"] for row in found["rows"])
+    monkeypatch.setattr(trained, "_train", lambda *args, **named: pytest.fail("trained again"))
+    assert run_table(table("promptbert/8"), place(corpus=examples, train=True)) == found
+    here.cache = FigureCache(tmp_path / "again")
+    assert run_table(table("promptbert/9"), here) == plain
+
+
+def test_training_has_to_be_asked_for_and_needs_fitting_examples(place, examples, tmp_path):
+    def why(**given):
+        document = run_table(table("dcpcse/1"), place(**given))
+        return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
+
+    assert why() == {"training: ask for it by --train"}
+    (few,) = {reason for reason in why(train=True) if "pairs" not in reason}
+    assert "40 examples are less than one batch" in few
+    assert why(train=True) - {few} == {"training: needs a --corpus of pairs or triplets"}
+    (tmp_path / "empty" / "STS").mkdir(parents=True)
+    document = run_table(table("promptbert/8"), place(corpus=examples, train=True, data_dir=tmp_path / "empty"))
+    assert not any(row["figures"] for row in document["rows"])
+
+
+@pytest.mark.parametrize("argument", FORMS)
+def test_every_form_is_a_method_with_settings_it_reads(argument):
+    form = FORMS[argument]
+    assert set(form.changes) <= set(find_method(form.method, supervised=False).reads)
+
+
+def test_impact_is_compared_over_the_corpus(place, tiny_backbone, tmp_path):
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:10]
+    (tmp_path / "ten.txt").write_text("\n".join(lines) + "\n")
+    document = run_table(table("ditto/3"), place(corpus=tmp_path / "ten.txt"))
+    backbone = tiny_backbone("bert")
+    given = [tokenize(plain_encoder(backbone), line).ids[1:-1] for line in lines]
+    means, tfidf = [], []
+    for line, ids in zip(lines, given, strict=True):
+        matrix = impact(backbone, line).matrix
+        means += [sum(matrix[:, column]) / len(ids) for column in range(len(ids))]
+        terms = {one: ids.count(one) * np.log2(10 / sum(one in other for other in given)) for one in ids}
+        tfidf += [terms[one] / np.sqrt(sum(term**2 for term in terms.values())) for one in ids]
+    figures = document["rows"][0]["figures"]
+    assert figures["impact-pearson"]["value"] == pytest.approx(100 * stats.pearsonr(means, tfidf)[0], abs=1e-2)
+    assert figures["impact-spearman"]["value"] == pytest.approx(100 * stats.spearmanr(means, tfidf)[0], abs=1e-2)
+    assert figures["impact-pearson"]["on"] == ["corpus"]
+    assert any("impact matrices of 10 sentences" in line for line in caption(document))
+
+
 # the command line
 
 
@@ -280,6 +488,22 @@ def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, 
     page = tmp_path / "docs" / "results.md"
     assert run("reproduce", "page", "-o", tmp_path / "results", "--page", page).code == 0
     assert page.read_text() == results_page(read_results(tmp_path / "results"))
+
+
+def test_the_command_trains_where_it_is_asked_to(run, senteval, tiny_folder, examples, tmp_path):
+    options = ("--backbone", tiny_folder("bert"), "--data-dir", senteval, "--corpus", examples, "--offline", "--quiet")
+    ran = run("reproduce", "promptbert/4.2", "--json", "-o", tmp_path / "a", *options)
+    assert ran.code == 0, ran.err
+    reason = json.loads(ran.out)["results"][0]["rows"][1]["not_measured"]["STS-B:dev"]
+    assert reason == "training: ask for it by --train"
+    ran = run("reproduce", "promptbert/4.2", "--train", "--json", "-o", tmp_path / "b", *options)
+    assert ran.code == 0, ran.err
+    row = json.loads(ran.out)["results"][0]["rows"][1]
+    assert row["figures"]["STS-B:dev"]["on"] == ["STS-B:dev"]
+    (kept,) = (tmp_path / "b").glob("*.json")
+    repeated = run("rerun", kept, *options, "--json")
+    assert repeated.code == 0, repeated.err
+    assert json.loads(repeated.out)["figures"] == 2
 
 
 def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):

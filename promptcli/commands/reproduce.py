@@ -25,7 +25,9 @@ DataDir = Annotated[
 ]
 Corpus = Annotated[
     str | None,
-    typer.Option("--corpus", help="What is fitted (whitening, TF-IDF) is fitted on it: file, task, `demo` (default)."),
+    typer.Option(
+        "--corpus", help="Sentences to fit and count on, anisotropy and impact too: file, task, `demo` (default)."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -45,6 +47,10 @@ def reproduce(
     corpus: Corpus = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the result files.")] = Path("results"),
     page: Annotated[Path, typer.Option("--page", help="File that `page` writes.")] = Path("docs/results.md"),
+    train: Annotated[
+        bool,
+        typer.Option("--train", help="Train the rows that take it, on --corpus, seed 42: hours on large backbones."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is cached.")] = False,
     json: Json = False,
     *,
@@ -62,13 +68,18 @@ def reproduce(
     if data_dir is not None and not data_dir.is_dir():
         raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
     if what == ["list"]:
-        _list(_open_place(backbone or default_backbone(paper=paper), data_dir, corpus, runtime, look=True), json=json)
+        name = backbone or default_backbone(paper=paper)
+        _list(_open_place(name, data_dir, corpus, runtime, look=True, train=train), json=json)
         return
     from promptcli.reproducing.published import find_tables
 
     _run(
-        [(table, name) for table in find_tables(what) for name in _backbones(table, backbone, paper=paper)],
-        lambda name: _open_place(name, data_dir, corpus, runtime, fresh=force),
+        [
+            (table, name)
+            for table in find_tables(what)
+            for name in _backbones(table, backbone, paper=paper, train=train)
+        ],
+        lambda name: _open_place(name, data_dir, corpus, runtime, fresh=force, train=train),
         output,
         json=json,
         quiet=runtime.quiet,
@@ -95,7 +106,8 @@ def rerun(
     before = read_result(file)
     name = backbone or (before["backbone"] or {}).get("name") or default_backbone(paper=False)
     fitted_on = corpus or (before["corpus"] or {}).get("name") or "demo"
-    place = _open_place(name, data_folder(data_dir), fitted_on, runtime, fresh=True)
+    train = "training" in before["seeds"]
+    place = _open_place(name, data_folder(data_dir), fitted_on, runtime, fresh=True, train=train)
     after = run_table(find_tables([before["table"]])[0], place)
     found = compare_results(before, after)
     if json:
@@ -112,15 +124,22 @@ def rerun(
         raise CheckFailedError(f"{file.name} is not repeated: {len(found.changed)} figures changed; {other}")
 
 
-def _backbones(table: "Table", given: str | None, *, paper: bool) -> list[str]:
+def _backbones(table: "Table", given: str | None, *, paper: bool, train: bool) -> list[str]:
     """Return what a table is measured on: one backbone, or with --paper each of its own."""
     from promptcli.reproducing.plan import own_backbones
 
-    return (paper and given is None and own_backbones(table)) or [given or default_backbone(paper=False)]
+    return (paper and given is None and own_backbones(table, train=train)) or [given or default_backbone(paper=False)]
 
 
 def _open_place(
-    name: str, data_dir: Path | None, corpus: str, runtime: Runtime, *, look: bool = False, fresh: bool = False
+    name: str,
+    data_dir: Path | None,
+    corpus: str,
+    runtime: Runtime,
+    *,
+    look: bool = False,
+    fresh: bool = False,
+    train: bool = False,
 ) -> "Place":
     """Return a place; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
     from promptcli.registry import home
@@ -136,6 +155,7 @@ def _open_place(
         offline=options.offline,
         cache=FigureCache(home(os.environ) / "cache" / "figures", fresh=fresh),
         working=lambda label, total: progress(label, total, quiet=runtime.quiet),
+        train=train,
     )
 
 

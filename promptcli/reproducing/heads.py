@@ -5,7 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from promptcli.recipe import split_spec
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
-from promptcli.reproducing.systems import Subject, ranked_heads
+from promptcli.reproducing.subject import Subject
+from promptcli.reproducing.systems import ranked_heads
+
+_TASK = "STS-B:dev"
+
+
+def diagonal_sources(place: Place) -> Sources:
+    """Return the development pairs, and which sentences idf is counted on."""
+    found = place.tasks([_TASK])
+    return Sources({**found.data, "idf": place.corpus_facts} if found.data else {}, found.missing)
 
 
 def measure_diagonals(
@@ -19,7 +28,7 @@ def measure_diagonals(
     for subject in subjects:
         assert subject.recipe is not None
         found = alike[split_spec(subject.recipe.pooling)[1] or ""]
-        on = (*sources.data, "corpus")
+        on = (_TASK, "corpus")
         yield (
             subject,
             {f"diagonal-{kind}": rounded(100 * found[kind], None, on) for kind in ("pearson", "spearman")},

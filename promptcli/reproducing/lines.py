@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from promptcli.data.sts import TEST_TASKS
 from promptcli.reproducing.measures import column_named
 from promptcli.reproducing.plan import grouped
 
@@ -46,8 +45,9 @@ def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
         yield Line("reason", label, [_reason(row, columns)])
     if published["figures"]:
         cells = [_text(column, published["figures"].get(column), absent="") for column in columns]
-        if "average_of_same_tasks" in published and "Avg" in columns:
-            cells[columns.index("Avg")] = _text("Avg", published["average_of_same_tasks"])
+        if "average_of_same_tasks" in published:
+            mean = next(column for column in columns if column_named(column).mean_of)
+            cells[columns.index(mean)] = _text(mean, published["average_of_same_tasks"])
         kind = "published" if published["own"] else "other"
         yield Line(kind, published["backbone"].split("/")[-1], cells)
     if row["difference"]:
@@ -78,12 +78,15 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     if backbone is not None:
         lines.append(f"backbone {backbone['name']}, weights {backbone['weights_sha256'][:12]}, {backbone['dtype']}")
     data = document["data"]
-    if data:
+    intervals = any(figure["ci95"] for row in document["rows"] for figure in row["figures"].values())
+    if intervals:
         seed, resamples = document["seeds"]["bootstrap"], document["resamples"]
         lines.append(
             f"protocol {document['protocol']}; ± half of the 95% bootstrap interval ({resamples:,} resamples,"
             f" seed {seed})"
         )
+    lines += list(dict.fromkeys(facts["setting"] for facts in data.values() if "setting" in facts))
+    if data:
         lines.append("data " + ", ".join(f"{name} {facts['sha256'][:8]}" for name, facts in data.items()))
     if document["missing"]:
         lines.append(f"no data: {', '.join(document['missing'])}")
@@ -91,10 +94,19 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     lines += [
         f"not comparable: {name} has {data[name]['pairs']} pairs, not {data[name]['expected_pairs']}" for name in short
     ]
+    lines += [
+        f"not comparable: {name} has {count} examples in {split}, not {printed}"
+        for name, facts in data.items()
+        for split, (count, printed) in facts.get("unexpected", {}).items()
+    ]
     corpus = document["corpus"]
     if corpus is not None:
+        trained = "trained, " if "training" in document["seeds"] else ""
+        done = "measured on" if "corpus" in data else f"{trained}fitted and counted on"
+        lines.append(f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}")
+    if "training" in document["seeds"]:
         lines.append(
-            f"fitted and counted on {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
+            f"trained rows are one run each, seed {document['seeds']['training']}; the notes say what the papers' are"
         )
     if any("(" in head for head in heads(document)):
         lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
@@ -105,9 +117,10 @@ def caption(document: Mapping[str, Any]) -> list[str]:
 
 def _head(column: str, document: Mapping[str, Any]) -> str:
     head = column_named(column).head
+    tasks = len(column_named(column).mean_of)
     counts = {len(row["figures"][column]["on"]) for row in document["rows"] if column in row["figures"]}
-    if column == "Avg" and counts and max(counts) < len(TEST_TASKS):
-        return f"{head} ({max(counts)} of {len(TEST_TASKS)})"
+    if counts and max(counts) < tasks:
+        return f"{head} ({max(counts)} of {tasks})"
     return head
 
 

@@ -4,13 +4,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptcli.data.sts import TEST_TASKS
+from promptcli.data.transfer import TRANSFER_TASKS
+from promptcli.reproducing.anisotropy import measure_sentences, measure_vocabulary, sentence_sources
 from promptcli.reproducing.cache import Figure
-from promptcli.reproducing.heads import measure_diagonals
+from promptcli.reproducing.heads import diagonal_sources, measure_diagonals
+from promptcli.reproducing.impact import impact_sources, measure_impact
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.settings import measure_settings
 from promptcli.reproducing.sts import measure_sts
-from promptcli.reproducing.systems import Subject
+from promptcli.reproducing.subject import Subject
 from promptcli.reproducing.tokens import measure_tokens
+from promptcli.reproducing.transfer import measure_transfer, transfer_sources
 
 Measured = Iterator[tuple[Subject, Mapping[str, Figure]]]
 
@@ -22,10 +26,12 @@ class Column:
     Attributes:
         head: Above it.
         decimals: Of a number; None prints it as it is.
+        mean_of: The columns that it is the mean of, as far as their data are there.
     """
 
     head: str
     decimals: int | None = 2
+    mean_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,7 @@ class Measure:
     kept: bool = True
 
 
-_TESTS = [str(name) for name in TEST_TASKS]
-_TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC")
+_TESTS = tuple(str(name) for name in TEST_TASKS)
 _SETTINGS = {
     "batch_size": "batch",
     "learning_rate": "rate",
@@ -69,7 +74,7 @@ _SETTINGS = {
 #: By name; every column of the published tables is in one of them.
 MEASURES: dict[str, Measure] = {
     "sts": Measure(
-        {name: Column(name) for name in (*_TESTS, "Avg")},
+        {**{name: Column(name) for name in _TESTS}, "Avg": Column("Avg", mean_of=_TESTS)},
         "STS12-16, STS-B, SICK-R",
         measure_sts,
         lambda place: place.tasks(_TESTS),
@@ -81,7 +86,7 @@ MEASURES: dict[str, Measure] = {
         {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
         "STS-B",
         measure_diagonals,
-        lambda place: place.tasks(["STS-B:dev"]),
+        diagonal_sources,
     ),
     "tokens": Measure(
         {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", measure_tokens
@@ -90,21 +95,23 @@ MEASURES: dict[str, Measure] = {
         {name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings, kept=False
     ),
     "transfer": Measure(
-        {**{name: Column(name) for name in _TRANSFER}, "transfer": Column("Avg")},
+        {**{name: Column(name) for name in TRANSFER_TASKS}, "transfer": Column("Avg", mean_of=TRANSFER_TASKS)},
         "transfer tasks",
-        absent="not built here: transfer tasks",
+        measure_transfer,
+        transfer_sources,
     ),
     "anisotropy": Measure(
-        {"anisotropy": Column("anisotropy", 4)}, "100,000 Wikipedia sentences", absent="not built here: anisotropy"
+        {"anisotropy": Column("anisotropy", 4)}, "corpus", measure_sentences, sentence_sources("anisotropy")
     ),
     "mean-cosine": Measure(
-        {"mean-cosine": Column("cosine", 3)}, "1,000 Wikipedia sentences", absent="not built here: mean cosine"
+        {"mean-cosine": Column("cosine", 3)}, "corpus", measure_sentences, sentence_sources("mean-cosine")
     ),
-    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, absent="not built here: vocabulary anisotropy"),
+    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", measure_vocabulary),
     "impact": Measure(
         {"impact-pearson": Column("Pearson"), "impact-spearman": Column("Spearman")},
-        "1,000 PUD sentences",
-        absent="not built here: impact matrix",
+        "corpus",
+        measure_impact,
+        impact_sources,
     ),
     "seeds": Measure({"max": Column("max"), "min": Column("min")}, absent="not built here: runs of several seeds"),
     "picture": Measure({"picture": Column("picture", None)}),

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask, task_names
 from promptcli.encoding import Progress, silent
 from promptcli.evaluation import load_tasks
 from promptcli.reproducing.cache import FigureCache
 from promptcli.reproducing.published import short_name
-from promptcli.sources import fitting_sentences
+from promptcli.sources import fitting_sentences, training_examples
 
 #: The papers' pairs and text.
 PROTOCOL = "senteval"
@@ -48,6 +49,7 @@ class Place:
         offline: Never use the network.
         cache: Figures that are known already.
         working: Makes a progress bar: label and number of steps.
+        train: Rows that take training are asked for.
     """
 
     def __init__(
@@ -60,12 +62,13 @@ class Place:
         offline: bool = False,
         cache: FigureCache,
         working: Working = lambda label, total: nullcontext(silent),
+        train: bool = False,
     ) -> None:
         self.backbone_name = backbone_name
         self.data_dir, self.corpus, self.offline = data_dir, corpus, offline
-        self.cache, self.working = cache, working
+        self.cache, self.working, self.train = cache, working, train
         self._open_backbone = open_backbone
-        self._sources: dict[tuple[str, ...], Sources] = {}
+        self._sources: dict[str, Sources] = {}
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -75,6 +78,10 @@ class Place:
             NotFoundError: It is not there.
             UsageError: It cannot be used.
         """
+        return self._open_backbone()
+
+    def new_backbone(self) -> Backbone:
+        """Return the language model loaded anew, for training, which changes it."""
         return self._open_backbone()
 
     @functools.cached_property
@@ -100,6 +107,11 @@ class Place:
         digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
         return {"name": Path(self.corpus).name, "sentences": len(self.sentences), "sha256": digest}
 
+    @functools.cached_property
+    def examples(self) -> Examples:
+        """The corpus as examples to train on."""
+        return training_examples(self.corpus, offline=self.offline)
+
     @property
     def missing(self) -> dict[str, str]:
         """Why data that were asked for are not there, by name."""
@@ -107,12 +119,18 @@ class Place:
 
     def tasks(self, names: Sequence[str]) -> Sources:
         """Return STS tasks; ``content`` is the list of those that are there."""
-        key = tuple(names)
-        if key not in self._sources:
-            loaded = load_tasks(self.data_dir, task_names(key), PROTOCOL, offline=self.offline)
-            data = {task.label: _task_facts(task) for task in loaded.tasks}
-            self._sources[key] = Sources(data, loaded.missing, loaded.tasks)
-        return self._sources[key]
+
+        def load() -> Sources:
+            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL, offline=self.offline)
+            return Sources({task.label: _task_facts(task) for task in loaded.tasks}, loaded.missing, loaded.tasks)
+
+        return self.once(" ".join(names), load)
+
+    def once(self, name: str, load: Callable[[], Sources]) -> Sources:
+        """Return what ``load`` returned the first time it was called for a name."""
+        if name not in self._sources:
+            self._sources[name] = load()
+        return self._sources[name]
 
 
 def hash_of(value: Any) -> str:

@@ -43,14 +43,14 @@ def plan_table(table: Table, place: Place) -> list[Step]:
     return steps
 
 
-def needs_backbone(table: Table) -> bool:
-    """Return whether any row of a table is measured on a backbone."""
-    return any(SYSTEMS[row.kind].make is not None and SYSTEMS[row.kind].backbone != "none" for row in table.rows)
+def needs_backbone(table: Table, *, train: bool) -> bool:
+    """Return whether any row of a table is measured on a backbone, trained ones where ``train`` says so."""
+    return any(SYSTEMS[row.kind].on_backbone(train=train) for row in table.rows)
 
 
 def _lacks_row(row: Row, table: Table, place: Place) -> str | None:
     system = SYSTEMS[row.kind]
-    if system.make is None:
+    if system.make is None or (system.trains and not place.train):
         return system.absent.format(row.argument)
     if system.backbone == "none":
         return None
@@ -80,10 +80,10 @@ def _lacks_measure(column: str, place: Place) -> str | None:
     return f"no data: {', '.join(sources.missing)}"
 
 
-def own_backbones(table: Table) -> list[str]:
+def own_backbones(table: Table, *, train: bool) -> list[str]:
     """Return the backbones that rows of a table were published on and can be measured on."""
     kinds = ((row.backbone, SYSTEMS[row.kind]) for row in table.rows if row.backbone != NO_MODEL)
-    return list(dict.fromkeys(name for name, system in kinds if system.make is not None and system.backbone != "none"))
+    return list(dict.fromkeys(name for name, system in kinds if system.on_backbone(train=train)))
 
 
 @dataclass(frozen=True)

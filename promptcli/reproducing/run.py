@@ -7,14 +7,15 @@ import numpy as np
 
 import promptcli
 from promptcli import statistics
-from promptcli.data.sts import TEST_TASKS
 from promptcli.errors import PromptcliError
-from promptcli.reproducing.measures import MEASURE_OF, MEASURES
+from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named
 from promptcli.reproducing.place import PROTOCOL, Place, Sources, hash_of
 from promptcli.reproducing.plan import Step, needs_backbone, plan_table
 from promptcli.reproducing.published import Row, Table, Value, same_backbone
 from promptcli.reproducing.results import SCHEMA
-from promptcli.reproducing.systems import SYSTEMS, Subject, recipe_id
+from promptcli.reproducing.subject import Subject, recipe_id
+from promptcli.reproducing.systems import SYSTEMS
+from promptcli.reproducing.trained import SEED
 
 Figures = dict[str, dict[str, Any]]
 
@@ -34,7 +35,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         NotFoundError: The backbone is not there.
         UsageError: The backbone cannot be used.
     """
-    facts = place.backbone_facts if needs_backbone(table) else None
+    facts = place.backbone_facts if needs_backbone(table, train=place.train) else None
     steps = plan_table(table, place)
     subjects = [_subject(step, table, place) for step in steps]
     figures: list[Figures] = [{} for _ in steps]
@@ -54,8 +55,13 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
             found = _measure(name, [subject for _, subject in rows], place)
             for (number, _), measured in zip(rows, found, strict=True):
                 figures[number] |= measured
-    there = [str(name) for name in TEST_TASKS if str(name) in data] if "Avg" in table.columns else []
+    there = {
+        column: [name for name in column_named(column).mean_of if name in data]
+        for column in table.columns
+        if column_named(column).mean_of
+    }
     fitted = any(subject is not None and "corpus" in subject.identity for subject in subjects)
+    trained = any(SYSTEMS[step.row.kind].trains and row for step, row in zip(steps, figures, strict=True))
     uses_corpus = fitted or any("corpus" in figure["on"] for row in figures for figure in row.values())
     return {
         "schema_version": SCHEMA,
@@ -65,7 +71,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         "columns": list(table.columns),
         "backbone": facts,
         "protocol": PROTOCOL,
-        "seeds": {"bootstrap": statistics.SEED},
+        "seeds": {"bootstrap": statistics.SEED, **({"training": SEED} if trained else {})},
         "resamples": statistics.RESAMPLES,
         "data": data,
         "missing": list(missing),
@@ -122,15 +128,17 @@ def _key(measure: str, subject: Subject, sources: Sources) -> dict[str, Any]:
     return {"measure": measure, **subject.identity, "data": sources.data}
 
 
-def _row(step: Step, subject: Subject | None, figures: Figures, place: Place, there: Sequence[str]) -> dict[str, Any]:
+def _row(
+    step: Step, subject: Subject | None, figures: Figures, place: Place, there: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
     row = step.row
     needless = SYSTEMS[row.kind].make is not None and SYSTEMS[row.kind].backbone == "none"
     own = needless or same_backbone(row.backbone, place.backbone_name)
     recipe = None if subject is None or subject.recipe is None else {**subject.recipe.to_dict(), "backbone": None}
     published = {"backbone": row.backbone, "own": own, "figures": dict(row.published), "std": dict(row.std)}
-    same = _same_tasks(row, there)
-    if same is not None:
-        published["average_of_same_tasks"] = same
+    same = {column: _same_tasks(row, column, names) for column, names in there.items()}
+    for mean in (mean for mean in same.values() if mean is not None):
+        published["average_of_same_tasks"] = mean
     return {
         "method": row.method,
         "setting": row.setting,
@@ -146,23 +154,23 @@ def _row(step: Step, subject: Subject | None, figures: Figures, place: Place, th
     }
 
 
-def _same_tasks(row: Row, there: Sequence[str]) -> float | None:
-    """Return the published average of the test tasks that are there, where those are not all and it is known."""
+def _same_tasks(row: Row, column: str, there: Sequence[str]) -> float | None:
+    """Return the published average of the tasks that are there, where those are not all and it is known."""
     values = [float(value) for task in there if isinstance(value := row.published.get(task), (int, float))]
-    if not there or len(there) == len(TEST_TASKS) or len(values) < len(there):
+    if not there or len(there) == len(column_named(column).mean_of) or len(values) < len(there):
         return None
     return round(float(np.mean(values)), 2)
 
 
-def _differences(row: Row, figures: Figures, same_tasks: float | None) -> dict[str, float]:
+def _differences(row: Row, figures: Figures, same_tasks: Mapping[str, float | None]) -> dict[str, float]:
     """Return measured minus published; an average over fewer tasks is compared with the same tasks' or not at all."""
     result: dict[str, float] = {}
     for column, published in row.published.items():
         if column not in figures:
             continue
         against: Value | None = published
-        if column == "Avg" and len(figures[column]["on"]) < len(TEST_TASKS):
-            against = same_tasks
+        if len(figures[column]["on"]) < len(column_named(column).mean_of):
+            against = same_tasks[column]
         value = figures[column]["value"]
         if _is_number(against) and _is_number(value):
             result[column] = round(float(value) - float(against), 6)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from promptcli.pooling.ditto import KNOWN_HEADS
 from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.published import Row, short_name
-from promptcli.reproducing.systems import Subject
+from promptcli.reproducing.subject import Subject
 
 
 def measure_settings(

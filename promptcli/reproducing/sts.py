@@ -9,7 +9,7 @@ from promptcli.data.sts import TEST_TASKS, STSTask
 from promptcli.evaluation import average, distinct_sentences, evaluate
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
-from promptcli.reproducing.systems import Subject
+from promptcli.reproducing.subject import Subject
 from promptcli.scores import Score
 
 _TESTS = frozenset(map(str, TEST_TASKS))
@@ -18,16 +18,20 @@ _TESTS = frozenset(map(str, TEST_TASKS))
 def measure_sts(
     subjects: Sequence[Subject], sources: Sources, place: Place
 ) -> Iterator[tuple[Subject, Mapping[str, Figure]]]:
-    """Yield each subject's figure on every task that is there, and the average of the test tasks."""
+    """Yield each subject's figure on every task that is there, and the average of the test tasks.
+
+    What takes long to make comes last, each when its turn comes, so that a killed run loses one at most.
+    """
     tasks: list[STSTask] = sources.content
     groups: dict[object, list[Subject]] = {}
     for subject in subjects:
-        groups.setdefault(subject.encoder.input_key, []).append(subject)
-    with place.working("eval", len(groups) * len(distinct_sentences(tasks))) as advance:
-        for members in groups.values():
-            scores = evaluate([subject.encoder for subject in members], tasks, progress=advance)
-            per_row = [scores[row * len(tasks) : (row + 1) * len(tasks)] for row in range(len(members))]
-            yield from zip(members, _figures(per_row), strict=True)
+        groups.setdefault(subject if subject.slow else subject.encoder.input_key, []).append(subject)
+    for members in sorted(groups.values(), key=lambda members: members[0].slow):
+        encoders = [subject.encoder for subject in members]
+        with place.working("eval", len(distinct_sentences(tasks))) as advance:
+            scores = evaluate(encoders, tasks, progress=advance)
+        per_row = [scores[row * len(tasks) : (row + 1) * len(tasks)] for row in range(len(members))]
+        yield from zip(members, _figures(per_row), strict=True)
 
 
 def _figures(rows: Sequence[Sequence[Score]]) -> list[dict[str, Figure]]:

@@ -1,6 +1,5 @@
 """How a published row becomes an encoder here. A new kind of row is one entry of ``SYSTEMS``."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,37 +11,13 @@ from promptcli.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.fitting import fit
 from promptcli.recipe import RECIPES, Recipe, split_spec
-from promptcli.reproducing.place import Place, hash_of
+from promptcli.reproducing.place import Place
 from promptcli.reproducing.published import Row, same_backbone
+from promptcli.reproducing.subject import Subject, identity_of, weights_of
+from promptcli.reproducing.trained import lacks_training, trained_subject
 
 #: What the heads of another backbone than the published one are ranked by (Ditto, table 4).
 _RANKED_BY = "STS-B:dev"
-
-
-class Subject:
-    """What a row's columns are measured on.
-
-    Attributes:
-        row: The published row.
-        identity: All that decides its figures but the data they are measured on; JSON-ready.
-        recipe: Its four parts, every name resolved; None where nothing is encoded.
-    """
-
-    def __init__(
-        self,
-        row: Row,
-        identity: dict[str, Any],
-        recipe: Recipe | None = None,
-        make: Callable[[], Encoder] | None = None,
-    ) -> None:
-        self.row, self.identity, self.recipe = row, identity, recipe
-        self._make = make
-
-    @functools.cached_property
-    def encoder(self) -> Encoder:
-        """The encoder; fitted now where something has to be fitted."""
-        assert self._make is not None, f"{self.row.run} encodes nothing"
-        return self._make()
 
 
 @dataclass(frozen=True)
@@ -52,9 +27,10 @@ class System:
     Attributes:
         time: How long a row takes on two processor cores, data and weights being there.
         make: From a row and a place to its subject; None while it is not built.
-        absent: Why there is none, as ``REASON: {}``; the braces are the row's argument.
+        absent: Why a row is not measured, as ``REASON: {}``; the braces are the row's argument.
         backbone: ``any`` one will do; only the row's ``own``; or ``none`` is needed.
         lacks: What this place lacks for a row, or None: a quick look, nothing is measured.
+        trains: Only where it is asked for; ``absent`` says so.
     """
 
     time: str
@@ -62,19 +38,24 @@ class System:
     absent: str = ""
     backbone: str = "any"
     lacks: Callable[[Row, Place], str | None] = lambda row, place: None
+    trains: bool = False
+
+    def on_backbone(self, *, train: bool) -> bool:
+        """Return whether its rows are measured on a backbone, trained ones where ``train`` says so."""
+        return self.make is not None and self.backbone != "none" and (train or not self.trains)
 
 
 def _plain(recipe: Recipe, row: Row, place: Place) -> Subject:
     """Return the subject of a recipe that needs no numbers of its own."""
     encoder = Encoder(_on(recipe, place), place.backbone, {})
-    return Subject(row, _identity(encoder.recipe, place), encoder.recipe, lambda: encoder)
+    return Subject(row, identity_of(encoder.recipe, place), encoder.recipe, lambda: encoder)
 
 
 def _fitted(row: Row, place: Place) -> Subject:
     recipe = _on(RECIPES[row.argument], place)
     return Subject(
         row,
-        {**_identity(recipe, place), "corpus": place.corpus_facts["sha256"]},
+        {**identity_of(recipe, place), "corpus": place.corpus_facts["sha256"]},
         recipe,
         lambda: fit(recipe, place.sentences, backbone=place.backbone).encoder,
     )
@@ -93,7 +74,7 @@ def _head(row: Row, place: Place) -> Subject:
 
 def _tokens(row: Row, place: Place) -> Subject:
     recipe = _on(RECIPES["prompt-denoised"], place)
-    return Subject(row, {**_identity(recipe, place), "sentence": row.argument}, recipe)
+    return Subject(row, {**identity_of(recipe, place), "sentence": row.argument}, recipe)
 
 
 def _settings(row: Row, place: Place) -> Subject:
@@ -112,7 +93,7 @@ def ranked_heads(place: Place) -> list[dict[str, Any]]:
     found = place.tasks([_RANKED_BY])
     if found.missing:
         raise NotFoundError(f"no data: {_RANKED_BY}")
-    key = {"search": "heads", **_weights(place), "data": found.data, "corpus": place.corpus_facts["sha256"]}
+    key = {"search": "heads", **weights_of(place), "data": found.data, "corpus": place.corpus_facts["sha256"]}
     kept = place.cache.get(key)
     if kept is None:
         task: STSTask = found.content[0]
@@ -153,20 +134,6 @@ def _on(recipe: Recipe, place: Place) -> Recipe:
     return recipe.replace(backbone=place.backbone.name)
 
 
-def _weights(place: Place) -> dict[str, str]:
-    return {name: place.backbone_facts[name] for name in ("weights_sha256", "tokenizer_sha256", "dtype")}
-
-
-def _identity(recipe: Recipe, place: Place) -> dict[str, Any]:
-    return {"recipe": {**recipe.to_dict(), "backbone": None}, **_weights(place)}
-
-
-def recipe_id(subject: Subject) -> str:
-    """Return a short name of the recipe and what it was fitted on, the same for every backbone."""
-    return hash_of({key: value for key, value in subject.identity.items() if key not in _OF_BACKBONE})[:12]
-
-
-_OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
 _MINUTES, _HOURS = "minutes", "hours, GPU"
 
 SYSTEMS: dict[str, System] = {
@@ -183,9 +150,9 @@ SYSTEMS: dict[str, System] = {
     "untied": System(
         _MINUTES, lambda row, place: _plain(Recipe(pooling=row.argument), row, place), lacks=_lacks_tie(False)
     ),
-    "backbone": System(_MINUTES, lambda row, place: Subject(row, _weights(place))),
+    "backbone": System(_MINUTES, lambda row, place: Subject(row, weights_of(place))),
     "settings": System("seconds", _settings, backbone="none"),
-    "trained": System(_HOURS, absent="training, hours on a GPU, not built here: {}"),
+    "trained": System(_HOURS, trained_subject, "training: ask for it by --train", lacks=lacks_training, trains=True),
     "picture": System(_MINUTES, absent="picture, not built here: {}"),
     "list": System("-", absent="a list of words, no figures: held in {}", backbone="none"),
     "absent": System("-", absent="not built here: {}", backbone="none"),

@@ -1,0 +1,56 @@
+"""What a row's columns are measured on, and all that decides its figures."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from promptcli.encoder import Encoder
+from promptcli.recipe import Recipe
+from promptcli.reproducing.place import Place, hash_of
+from promptcli.reproducing.published import Row
+
+_OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
+
+
+class Subject:
+    """What a row's columns are measured on.
+
+    Attributes:
+        row: The published row.
+        identity: All that decides its figures but the data they are measured on; JSON-ready.
+        recipe: Its four parts, every name resolved; None where nothing is encoded.
+        slow: Making the encoder takes long, so it is made when its turn comes.
+    """
+
+    def __init__(
+        self,
+        row: Row,
+        identity: dict[str, Any],
+        recipe: Recipe | None = None,
+        make: Callable[[], Encoder] | None = None,
+        *,
+        slow: bool = False,
+    ) -> None:
+        self.row, self.identity, self.recipe, self.slow = row, identity, recipe, slow
+        self._make = make
+
+    @functools.cached_property
+    def encoder(self) -> Encoder:
+        """The encoder; fitted or trained now where something has to be."""
+        assert self._make is not None, f"{self.row.run} encodes nothing"
+        return self._make()
+
+
+def weights_of(place: Place) -> dict[str, str]:
+    """Return which backbone it is, under no name."""
+    return {name: place.backbone_facts[name] for name in _OF_BACKBONE}
+
+
+def identity_of(recipe: Recipe, place: Place) -> dict[str, Any]:
+    """Return what decides the figures of a recipe on a place's backbone."""
+    return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(place)}
+
+
+def recipe_id(subject: Subject) -> str:
+    """Return a short name of the recipe and what it was fitted on, the same for every backbone."""
+    return hash_of({key: value for key, value in subject.identity.items() if key not in _OF_BACKBONE})[:12]

@@ -1,0 +1,65 @@
+"""Transfer columns: the figures of `promptcli transfer` in SentEval's full setting, and their average."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from promptcli.data.transfer import TRANSFER_TASKS, TransferTask, load_transfer, unexpected_counts
+from promptcli.errors import UsageError
+from promptcli.reproducing.cache import Figure, rounded
+from promptcli.reproducing.place import Place, Sources, hash_of
+from promptcli.reproducing.subject import Subject
+from promptcli.scores import Label
+from promptcli.transfer.classifier import FULL
+from promptcli.transfer.protocol import DECAYS, HELD_OUT
+from promptcli.transfer.scoring import average, check_tasks, distinct_transfer_sentences, encode_tasks, score_tasks
+
+#: SentEval's, of folds, first weights and order of examples.
+_SEED = 1111
+_SETTING = f"SentEval's linear classifier, {FULL.folds} folds, {FULL.optimizer}, seed {_SEED}; accuracy x 100"
+
+
+def transfer_sources(place: Place) -> Sources:
+    """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
+    return place.once("transfer", lambda: _load(place))
+
+
+def _load(place: Place) -> Sources:
+    if place.data_dir is None:
+        why = "it is read from a folder; give --data-dir FOLDER, SentEval's `downstream`"
+        return Sources(missing=dict.fromkeys(TRANSFER_TASKS, why))
+    loaded = load_transfer(place.data_dir, TRANSFER_TASKS)
+    missing, tasks = dict(loaded.missing), []
+    for task in loaded.tasks:
+        try:
+            check_tasks([task], FULL)
+            tasks.append(task)
+        except UsageError as error:
+            missing[task.name] = str(error)
+    return Sources({task.name: _facts(task) for task in tasks}, missing, tasks)
+
+
+def _facts(task: TransferTask) -> dict[str, Any]:
+    text = {split: [part.first, part.second or [], part.labels.tolist()] for split, part in sorted(task.splits.items())}
+    return {
+        "examples": {split: len(part) for split, part in task.splits.items()},
+        "unexpected": {split: list(counts) for split, counts in unexpected_counts(task).items()},
+        "sha256": hash_of(text),
+        "setting": _SETTING,
+        "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": _SEED},
+    }
+
+
+def measure_transfer(
+    subjects: Sequence[Subject], sources: Sources, place: Place
+) -> Iterator[tuple[Subject, Mapping[str, Figure]]]:
+    """Yield each subject's accuracy on every task that is there, and the average; they have no interval."""
+    tasks: list[TransferTask] = sources.content
+    count = len(distinct_transfer_sentences(tasks))
+    for subject in subjects:
+        encoders, labels = [subject.encoder], [Label(place.backbone_name, subject.row.label)]
+        with place.working("transfer", count) as advance:
+            vectors = encode_tasks(encoders, tasks, progress=advance)
+            scores = score_tasks(encoders, labels, tasks, vectors, FULL, seed=_SEED)
+        found = {score.task: rounded(score.outcome.test, None, (score.task,)) for score in scores}
+        yield subject, {**found, "transfer": rounded(average(scores), None, tuple(found))}
