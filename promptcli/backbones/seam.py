@@ -96,10 +96,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, proba
             query, key, value, attn_mask=mask, dropout_p=probability, scale=scale
         )
     # with dropout the library falls back to these products, and draws its numbers one after the other
-    scores = (query * scale) @ key.transpose(-1, -2)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
-    return quick.dropout(scores.float().softmax(-1).to(value.dtype), probability) @ value
+    weights = _scores(query, key, mask, scale).softmax(-1).to(value.dtype)
+    return quick.dropout(weights, probability) @ value
 
 
 def with_prefix(

@@ -74,7 +74,7 @@ class _Chosen:
 
 
 def _train(name: str, training: Training, changes: SettingsOptions, several: Several, runtime: Runtime) -> None:
-    find_method(name, supervised=training.supervised)
+    method = find_method(name, supervised=training.supervised)
     paper_data = _TRIPLETS if training.supervised else PAPER.corpus
     data_dir = data_folder(training.data_dir)
     chosen = _Chosen(
@@ -86,13 +86,12 @@ def _train(name: str, training: Training, changes: SettingsOptions, several: Sev
         training.name or name,
     )
     if training.dry_run:
-        method = find_method(name, supervised=training.supervised)
         loaded = None if chosen.backbone in method.paper else open_backbone(chosen.backbone, runtime, dtype="float32")
         settings = _settings(method, chosen.backbone, loaded, training, changes)
         family = loaded.provenance.family if loaded else ("roberta" if "roberta" in chosen.backbone else "bert")
         print_settings(method, settings, chosen.backbone, family, chosen.data, chosen.on, as_json=training.json_output)
         return
-    _check(find_method(name, supervised=training.supervised), chosen.backbone, training)
+    _check(method, chosen.backbone, training)
     if training.plot is not None:
         check_picture(training.plot, force=training.force)
     _run(chosen, training, changes, several, runtime)
@@ -135,7 +134,8 @@ def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several:
     def load() -> "Backbone":
         return open_backbone(chosen.backbone, runtime, dtype="float32")
 
-    settings = _settings(method, chosen.backbone, load(), training, changes)
+    backbone = load()
+    settings = _settings(method, chosen.backbone, backbone, training, changes)
     if training.report_to:
         processes.accelerator.init_trackers(chosen.entry, config=dataclasses.asdict(settings))
     trials = plan_trials(several.swept(method), range(several.seeds) if several.seeds else [settings.seed])
@@ -146,6 +146,7 @@ def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several:
         rows = run_trials(
             run,
             trials,
+            backbone,
             load,
             name=chosen.entry,
             folder=folder,
@@ -157,11 +158,11 @@ def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several:
     processes.accelerator.end_training()
     if not processes.is_main:
         return
-    card = registry.card(chosen.entry)
     shutil.rmtree(folder)
     print_rows(rows, chosen.entry, as_json=training.json_output, quiet=runtime.quiet)
     if training.plot is not None:
-        draw(training.plot, rows, card.provenance["trained"]["curve"], f"{chosen.name} on {chosen.backbone}", chosen.on)
+        curve = registry.card(chosen.entry).provenance["trained"]["curve"]
+        draw(training.plot, rows, curve, f"{chosen.name} on {chosen.backbone}", chosen.on)
         note(f"drawn to {training.plot}", quiet=runtime.quiet)
 
 

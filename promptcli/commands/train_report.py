@@ -1,13 +1,12 @@
 """What a training command prints and draws at its end, and its dry run. Part of the entrance."""
 
 import dataclasses
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from promptcli.commands.plots import BLUE, RED, drawing
 from promptcli.console import note, result, result_json, result_table
-from promptcli.files import atomic_path
 from promptcli.methods.method import OWN
 
 if TYPE_CHECKING:
@@ -105,28 +104,23 @@ def print_rows(rows: "Sequence[Row]", name: str, *, as_json: bool, quiet: bool) 
 
 def draw(path: Path, rows: "Sequence[Row]", curve: Sequence[dict[str, Any]], title: str, on: str) -> None:
     """Draw one run's loss and development score by step, or of a sweep the score by the first swept setting."""
-    figures: Any = importlib.import_module("matplotlib.figure")
-    figure = figures.Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    axes.set_title(title)
-    if rows[0].changes:
-        _draw_sweep(axes, rows, on)
-    else:
-        _draw_curve(axes, curve, on)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=120)
+    with drawing(path, 8, 4.5, dpi=120) as figure:
+        axes = figure.subplots()
+        axes.set_title(title)
+        if rows[0].changes:
+            _draw_sweep(axes, rows, on)
+        else:
+            _draw_curve(axes, curve, on)
 
 
 def _draw_curve(axes: Any, curve: Sequence[dict[str, Any]], on: str) -> None:
-    axes.plot([look["step"] for look in curve], [look["value"] for look in curve], "o-", color="#0072b2", label=on)
+    axes.plot([look["step"] for look in curve], [look["value"] for look in curve], "o-", color=BLUE, label=on)
     best = [look for look in curve if look["best"]][-1]
-    axes.plot(best["step"], best["value"], "*", color="#0072b2", markersize=14, label="kept")
+    axes.plot(best["step"], best["value"], "*", color=BLUE, markersize=14, label="kept")
     axes.set(xlabel="step", ylabel=f"Spearman x 100, {on}")
     losses = [look for look in curve if look["loss"] is not None]
     other = axes.twinx()
-    other.plot(
-        [look["step"] for look in losses], [look["loss"] for look in losses], "--", color="#d55e00", label="loss"
-    )
+    other.plot([look["step"] for look in losses], [look["loss"] for look in losses], "--", color=RED, label="loss")
     other.set_ylabel("loss")
     handles = [line for axis in (axes, other) for line in axis.get_lines()]
     axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

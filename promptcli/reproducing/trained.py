@@ -94,24 +94,21 @@ def _development(place: Place) -> STSTask:
 
 def _train(method: Method, settings: Settings, development: STSTask, place: Place, *, halves: bool) -> Encoder:
     """Train on a backbone of its own, since training changes it."""
-    from promptcli.training.learner import Learner
-    from promptcli.training.loop import Told, steps_of, train
+    from promptcli.training.loop import Told, steps_of
     from promptcli.training.processes import start_processes
+    from promptcli.training.run import Run, train_encoder
 
     backbone, examples = place.new_backbone(), place.examples
-    learner = Learner(method, settings, backbone)
+    run = Run(method, settings, examples, "corpus", development, ())
     with (
         tempfile.TemporaryDirectory() as folder,
         place.working(f"train {method.name}", steps_of(settings, len(examples))) as advance,
     ):
-        trained = train(
-            learner,
-            examples,
-            development,
+        encoder, _ = train_encoder(
+            run,
+            backbone,
             folder=Path(folder),
             processes=start_processes(str(backbone.device), halves=halves, trackers=[], folder=Path(folder)),
             told=Told(step=lambda step, loss: advance(1)),
         )
-    learner.load(trained.tensors)
-    learner.eval()
-    return learner.encoder()
+    return encoder

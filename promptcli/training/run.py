@@ -128,11 +128,7 @@ def execute(
     tasks = [run.development, *run.tests]
     plain = build_encoder(run.method.baseline(backbone.name, family), backbone=backbone)
     untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
-    learner = Learner(run.method, run.settings, backbone)
-    trained = train(learner, run.examples, run.development, folder=folder, processes=processes, told=told)
-    learner.load(trained.tensors)
-    learner.eval()
-    encoder = learner.encoder()
+    encoder, trained = train_encoder(run, backbone, folder=folder, processes=processes, told=told)
     scores = evaluate([encoder], tasks, labels=[Label(name, run.method.name)])
     words = _nearest_words(encoder)
     provenance = {
@@ -157,6 +153,22 @@ def execute(
     recipe = portable(run.method.recipe(backbone.name, family, run.settings))
     entry = Entry(name, recipe, trained.tensors, provenance, [score.to_dict() for score in scores])
     return Result(entry, trained, untrained, scores, words)
+
+
+def train_encoder(
+    run: Run,
+    backbone: Backbone,
+    *,
+    folder: Path,
+    processes: Processes,
+    told: Told = Told(),  # noqa: B008
+) -> tuple[Encoder, Trained]:
+    """Train; return the encoder of the best numbers, and how the run went. See ``execute``."""
+    learner = Learner(run.method, run.settings, backbone)
+    trained = train(learner, run.examples, run.development, folder=folder, processes=processes, told=told)
+    learner.load(trained.tensors)
+    learner.eval()
+    return learner.encoder(), trained
 
 
 def _nearest_words(encoder: Encoder) -> list[dict[str, Any]]:

@@ -95,6 +95,7 @@ def plan_trials(sweep: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> lis
 def run_trials(
     run: Run,
     trials: Sequence[Trial],
+    backbone: Backbone,
     load: Callable[[], Backbone],
     *,
     name: str,
@@ -109,7 +110,8 @@ def run_trials(
     Args:
         run: With the settings that all share.
         trials: What to run.
-        load: Gives a fresh backbone; a method may change it.
+        backbone: Fresh; for the first trial.
+        load: Gives another one: a method may change its backbone.
         name: Of the entry.
         folder: Of the whole; each trial has one inside while it lasts.
         resume: Go on with what is in the folder.
@@ -117,7 +119,6 @@ def run_trials(
         save: Takes the best entry so far.
         begin: Told each trial's number (from 1) and what it is; returns who listens to it.
     """
-    backbone = load()
     shared = {**run.identity(backbone), "trials": [trial.key for trial in trials]}
     if processes.is_main:
         prepare_folder(folder, shared, resume=resume)
