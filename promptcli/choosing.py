@@ -74,7 +74,8 @@ def _changed(entry: Entry, changes: dict[str, Any]) -> Entry:
         )
     changed = [name for name in changes if getattr(recipe, name) != getattr(entry.recipe, name)]
     given = " ".join(f"{name}={getattr(recipe, name)}" for name in changed)
-    return Entry(f"{entry.name} {given}", recipe, entry.tensors, entry.provenance)
+    transfer = None if entry.transfer is None else entry.transfer.replace(**changes)
+    return Entry(f"{entry.name} {given}", recipe, entry.tensors, entry.provenance, transfer=transfer)
 
 
 def _read_recipe(text: str) -> Entry:

@@ -17,7 +17,7 @@ from promptcli.recipe import Recipe
 if TYPE_CHECKING:
     import torch
 
-RECIPE, TENSORS, CARD = "recipe.json", "tensors.safetensors", "card.json"
+RECIPE, TRANSFER, TENSORS, CARD = "recipe.json", "transfer_recipe.json", "tensors.safetensors", "card.json"
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Entry:
         tensors: Learned and fitted numbers, by name.
         provenance: Where it came from, JSON-ready; ``width`` in it, where known, is d of its vectors.
         scores: Figures measured with it, JSON-ready.
+        transfer: The recipe of transfer tasks, where it is another one (PromptBERT, supervised).
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entry:
     tensors: "dict[str, torch.Tensor]" = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     scores: list[dict[str, Any]] = field(default_factory=list)
+    transfer: Recipe | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Card:
 def write_entry(folder: Path, entry: Entry) -> None:
     """Write an entry into an empty folder."""
     write_text(folder / RECIPE, entry.recipe.to_json() + "\n")
+    if entry.transfer is not None:
+        write_text(folder / TRANSFER, entry.transfer.to_json() + "\n")
     if entry.tensors:
         from safetensors.torch import save_file
 
@@ -88,7 +92,8 @@ def read_entry(folder: Path) -> Entry:
         from safetensors.torch import load_file
 
         tensors = load_file(folder / TENSORS)
-    return Entry(folder.name, _recipe(folder), tensors, card["provenance"], card["scores"])
+    transfer = _recipe(folder, TRANSFER) if TRANSFER in card["sha256"] else None
+    return Entry(folder.name, _recipe(folder, RECIPE), tensors, card["provenance"], card["scores"], transfer)
 
 
 def describe(folder: Path) -> Card:
@@ -102,7 +107,7 @@ def describe(folder: Path) -> Card:
     return Card(
         name=folder.name,
         origin="saved",
-        recipe=_recipe(folder),
+        recipe=_recipe(folder, RECIPE),
         provenance=card["provenance"],
         scores=card["scores"],
         tensors=TENSORS in card["sha256"],
@@ -151,8 +156,8 @@ def _check(folder: Path, card: dict[str, Any], only: str | None = None) -> None:
             raise _damaged(folder, name, "its sha256 differs from the card's")
 
 
-def _recipe(folder: Path) -> Recipe:
-    return Recipe.from_text((folder / RECIPE).read_text(encoding="utf-8"))
+def _recipe(folder: Path, name: str) -> Recipe:
+    return Recipe.from_text((folder / name).read_text(encoding="utf-8"))
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:

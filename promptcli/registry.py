@@ -3,6 +3,7 @@
 Knows nothing of how an entry's folder looks inside, nor of the environment.
 """
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -113,11 +114,12 @@ class Registry:
             UsageError: see ``check_free``.
         """
         recipe = portable(entry.recipe)
+        transfer = None if entry.transfer is None else portable(entry.transfer)
         with self._locked():
             self.check_free(entry.name, force=force)
             target = self._models / entry.name
             with atomic_folder(target) as folder:
-                write_entry(folder, Entry(entry.name, recipe, entry.tensors, entry.provenance, entry.scores))
+                write_entry(folder, dataclasses.replace(entry, recipe=recipe, transfer=transfer))
 
     def remove(self, name: str) -> None:
         """Delete an entry and its aliases, or only an alias.

@@ -59,6 +59,34 @@ def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
     assert one[0] == one[1] != method.variant("bert").prompts(Settings())[1]
 
 
+def test_given_templates_are_the_views_the_recipe_and_the_baseline():
+    one, two = "[X] : [MASK]", "[MASK] is {p} [X]"
+    method = find_method("promptbert", supervised=False)
+    for given, views in (((one,), (one, one)), ((one, two), (one, two))):
+        settings = Settings(template=given)
+        assert method.variant("bert").prompts(settings) == views
+        assert method.recipe("x", "bert", settings).prompt == one == method.baseline("x", "bert", settings).prompt
+    assert method.variant("bert").prompts(Settings(template=(one, two), two_templates=False)) == (one, one)
+    soft = find_method("optiprompt", supervised=False)
+    settings = Settings(template=(two,), slots="lookup")
+    assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
+    assert soft.baseline("x", "bert", settings).prompt == two
+
+
+def test_a_template_is_an_option_of_the_methods_that_have_one(run, options, tmp_path):
+    ran = run("train", "--method", "promptbert", *options, "--template", "[X] is [MASK] .", "--name", "mine", "--json")
+    assert ran.code == 0, ran.err
+    entry = Registry(tmp_path / "home").load("mine")
+    assert entry.recipe.prompt == "[X] is [MASK] ."
+    assert entry.provenance["trained"]["template"] == ["[X] is [MASK] ."]
+    (before,) = json.loads(
+        run(
+            "eval", *options[:2], "--prompt", "[X] is [MASK] .", "--pooling", "last/mask", "--json", "--task", "demo"
+        ).out
+    )["results"]
+    assert json.loads(ran.out)["scores"][1]["untrained"] == pytest.approx(before["value"], abs=0.01)
+
+
 def test_trials_are_every_combination_with_every_seed():
     trials = plan_trials({"batch_size": [4, 8], "learning_rate": [0.1]}, range(2))
     assert [(trial.changes, trial.seed) for trial in trials] == [
@@ -151,6 +179,10 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
         (["--method", "dcpcse", "--sweep", "batch-size=a"], 2, "'a' is no value; it takes a number such as 64"),
         (["--method", "dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
         (["--method", "dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
+        (["--method", "promptbert", "--sweep", "template=a,b"], 2, "give --template, a run for each"),
+        (["--method", "promptbert", *3 * ["--template", "[X] [MASK]"]], 2, "--template is given 3 times"),
+        (["--method", "promptbert", "--template", "[X] is what"], 2, "has no [MASK]"),
+        (["--method", "simcse", "--template", "[X] [MASK]"], 2, "method simcse has no setting template"),
         (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
         (["--method", "dcpcse", "--report-to", "nobody"], 2, "--report-to 'nobody' is unknown or not installed"),
         (["--method", "dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),

@@ -22,6 +22,7 @@ from promptcli.methods import METHODS, find_method
 from promptcli.objectives import contrastive_loss
 from promptcli.prompts import deep_prefix, soft_template
 from promptcli.recipe import Recipe
+from promptcli.registry import Registry, home
 from promptcli.training.learner import Learner
 from promptcli.training.loop import batches, steps_of
 from tests.tiny import SENTENCES
@@ -268,11 +269,11 @@ def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tin
     again = json.loads(run("eval", "-m", "mine", "--task", "demo", "--json", "--offline").out)["results"][0]
     assert again["value"] == pytest.approx(told["scores"][1]["trained"], abs=0.01)
     assert run("train", "--method", name, *options).code == 2  # the name is taken
+    entry = Registry(home(os.environ)).load("mine")
     if name == "dcpcse" and not supervised:
-        from promptcli.registry import Registry, home
-
-        tensors = Registry(home(os.environ)).load("mine").tensors
-        assert set(tensors) == {deep_prefix.TENSOR}
+        assert set(entry.tensors) == {deep_prefix.TENSOR}
+    plain = {"transforms": (), "denoise": "none"} if (name, supervised) == ("promptbert", True) else None
+    assert entry.transfer == (plain and entry.recipe.replace(**plain))
 
 
 def launch(*arguments, home):
@@ -309,8 +310,6 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
     assert whole.wait() == 0, whole.stderr.read()
     one, two = json.loads(whole.stdout.read()), json.loads(resumed.stdout.read())
     assert {**one, "seconds": 0} == {**two, "seconds": 0}
-    from promptcli.registry import Registry
-
     first, second = (Registry(tmp_path / name).load("dcpcse").tensors for name in ("whole", "killed"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 

@@ -1,6 +1,7 @@
 """Transfer tasks: the readers, the folds, the classifier beside a plain one, and the command."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -387,6 +388,25 @@ def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tin
     assert row["value"] == pytest.approx(test, abs=10.01)  # one of ten examples may stand on the line
     assert row["dev"] == pytest.approx(dev, abs=2.51)
     assert ran.err == ""
+
+
+def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tiny_folder):
+    from promptcli.entries import Entry
+    from promptcli.recipe import RECIPES
+    from promptcli.registry import Registry, home
+
+    backbone = str(tiny_folder("bert"))
+    cls, average = (RECIPES[name].replace(backbone=backbone) for name in ("cls", "last-avg"))
+    Registry(home(os.environ)).save(Entry("mine", average, transfer=cls))
+    assert Registry(home(os.environ)).load("mine").transfer == cls
+    chosen = ["transfer", *arguments[1:3], "--fast", "--offline", "--task", "TREC", "--json", "-m", "mine"]
+    ran = run(*chosen)
+    assert "mine: vectors before head and denoising" in ran.err
+    (mine,) = json.loads(ran.out)["results"]
+    (other,) = json.loads(run(*arguments, "--task", "TREC", "--json", "--recipe", "cls").out)["results"]
+    assert (mine["value"], mine["dev"], mine["fingerprint"]) == (other["value"], other["dev"], other["fingerprint"])
+    (shorter,) = json.loads(run(*chosen, "--max-length", "4").out)["results"]
+    assert (shorter["recipe_fields"]["pooling"], shorter["recipe_fields"]["max_length"]) == ("last/cls", 4)
 
 
 def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):

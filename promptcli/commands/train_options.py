@@ -12,6 +12,8 @@ from promptcli.errors import UsageError, unknown
 from promptcli.methods import METHODS
 from promptcli.methods.method import OWN, VALUES, Method, Settings
 
+#: Settings that are no axis of a sweep, and what to give instead.
+_UNSWEPT = {"seed": "--seeds N", "template": "--template, a run for each"}
 _PANEL, _OWN, _MANY = "Settings (in force: --dry-run)", "Settings of single methods", "Several runs"
 
 
@@ -52,6 +54,14 @@ class SettingsOptions:
     mlm_head: Annotated[
         str | None, _option("dcpcse, simcse: trained (the code) or frozen (the paper).", panel=_OWN)
     ] = None
+    template: Annotated[
+        list[str] | None,
+        _option(
+            "promptbert, optiprompt, scpcse: template with [X] and [MASK], or a named one; given twice: one for each"
+            " view.",
+            panel=_OWN,
+        ),
+    ] = None
     two_templates: Annotated[
         bool | None,
         _option("promptbert: one template for each view.", "--two-templates/--same-template", panel=_OWN),
@@ -74,7 +84,11 @@ class SettingsOptions:
         Raises:
             UsageError: A setting that the method does not read, or a value that is not allowed.
         """
-        given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        given = {name: value for name, value in dataclasses.asdict(self).items() if value not in (None, [])}
+        if "template" in given:
+            given["template"] = tuple(given["template"])
+            if len(given["template"]) > 2:
+                raise UsageError(f"--template is given {len(given['template'])} times; there are two views")
         for name, value in given.items():
             check_setting(method, name, value)
         return given
@@ -148,9 +162,9 @@ class Several:
             name = name.replace("-", "_")
             if not separator or not values:
                 raise UsageError(f"--sweep takes SETTING=V,V as in learning-rate=3e-3,1e-2; got {part!r}")
+            if name in _UNSWEPT:
+                raise UsageError(f"--sweep does not take {name}; give {_UNSWEPT[name]}")
             found[name] = [_parsed(method, name, value) for value in values.split(",")]
-        if "seed" in found:
-            raise UsageError("--sweep does not take seeds; give --seeds N")
         return found
 
 

@@ -37,7 +37,7 @@ def print_settings(
         result_json(shown)
         return
     for key, value in shown.items():
-        if key != "recipe":
+        if key not in ("recipe", "template"):  # views show them
             result(f"{key.replace('_', '-')} = {' | '.join(value) if isinstance(value, list) else value}")
 
 

@@ -1,5 +1,6 @@
 """`promptcli transfer`: what a linear classifier makes of frozen vectors on SentEval's seven transfer tasks."""
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,11 @@ from promptcli.options import Runtime
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
+    from promptcli.commands.candidates import Candidate
     from promptcli.commands.score_table import Row
     from promptcli.data.transfer import TransferTask
     from promptcli.encoder import Encoder
+    from promptcli.entries import Entry
     from promptcli.scores import Label
     from promptcli.transfer.classifier import Training
     from promptcli.transfer.scoring import TransferScore
@@ -67,7 +70,7 @@ def transfer(
     tasks, missing = _load(data_folder(data_dir), wanted, runtime)
     check_tasks(tasks, training)
     candidates = find_candidates(open_registry(), choice, bare=[PAPER.recipe] if choice.paper and PAPER.recipe else [])
-    encoders = open_entries([candidate.entry for candidate in candidates], runtime)
+    encoders = open_entries([_for_transfer(candidate, runtime) for candidate in candidates], runtime)
     labels = [candidate.label for candidate in candidates]
     scores = _score(encoders, labels, tasks, training, seed, runtime)
     if json:
@@ -99,6 +102,15 @@ def _load(data_dir: Path | None, wanted: list[str], runtime: Runtime) -> "tuple[
         if blank:
             note(f"{item.name}: {blank} empty sentences are classified, too, as in SentEval", quiet=runtime.quiet)
     return loaded.tasks, loaded.missing
+
+
+def _for_transfer(candidate: "Candidate", runtime: Runtime) -> "Entry":
+    """Return the entry with the recipe that it holds for transfer tasks, if it does."""
+    entry = candidate.entry
+    if entry.transfer is None:
+        return entry
+    note(f"{candidate.label.model}: vectors before head and denoising, as its method says", quiet=runtime.quiet)
+    return dataclasses.replace(entry, recipe=entry.transfer)
 
 
 def _score(

@@ -2,7 +2,7 @@
 
 from promptcli.methods.method import Method, Settings, Variant
 
-_PREFIX = {"*": Variant(("deep-prefix:{p}", "deep-prefix:{p}"))}
+_PREFIX = {"*": Variant(("", ""), learned="deep-prefix:{p}")}
 
 UNSUPERVISED = Method(
     name="dcpcse",

@@ -33,6 +33,7 @@ class Settings:
         prefix_length: p of a deep prefix.
         mlm_weight: lambda at the start, the weight of a masked-LM loss beside the contrastive one; 0 for none.
         mlm_head: ``trained`` along, as DCPCSE's code does, or ``frozen``, as its paper says.
+        template: Of the first view and, where two are given, of the second; none: the method's own.
         two_templates: The second view has a template of its own (PromptBERT, table 8).
         denoising: Template denoising while training (PromptBERT, table 8).
         bias_positions: ``paper``: as in the input; ``code``: counted from 0, off by 2 for RoBERTa.
@@ -56,6 +57,7 @@ class Settings:
     prefix_length: int = 16
     mlm_weight: float = 0.0
     mlm_head: str = "trained"
+    template: tuple[str, ...] = ()
     two_templates: bool = True
     denoising: bool = True
     bias_positions: str = "paper"
@@ -75,7 +77,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "selection": ("test", "code"),
 }
 #: Settings that some methods do not read.
-OWN = ("prefix_length", "mlm_weight", "mlm_head", "two_templates", "denoising", *list(VALUES)[1:])
+OWN = ("prefix_length", "mlm_weight", "mlm_head", "template", "two_templates", "denoising", *list(VALUES)[1:])
 #: What the published figures were made with, where the papers and their code, or we, would do otherwise.
 _PUBLISHED = {"mask_duplicates": False, "bias_positions": "code", "slots": "lookup", "selection": "code"}
 
@@ -85,21 +87,28 @@ class Variant:
     """What a method does for one kind of backbones.
 
     Attributes:
-        views: Prompts of the two views; the first is also the test's. ``{p}`` is the prefix length, ``{lookup}`` how
-            learned vectors find their places.
+        views: Templates of the two views; the first is also the test's.
+        learned: What makes a prompt of them, as a recipe writes it before the template: ``{p}`` is the prefix length,
+            ``{lookup}`` how learned vectors find their places.
         head: Projection while training (``tanh``, ``mlm``).
         denoise_at_test: Where the kept head's encoder takes h - h_hat; ``none`` where it does not.
     """
 
     views: tuple[str, str] = (SLOT, SLOT)
+    learned: str = ""
     head: str = "tanh"
     denoise_at_test: str = "none"
 
     def prompts(self, settings: Settings) -> tuple[str, str]:
         """Return the two views' prompts as a recipe writes them."""
         values = {"p": settings.prefix_length, "lookup": "-lookup" if settings.slots == "lookup" else ""}
-        first, second = (view.format(**values) for view in self.views)
-        return first, second if settings.two_templates else first
+        first, second = (self.learned.format(**values) + text for text in self.templates(settings))
+        return first, second
+
+    def templates(self, settings: Settings) -> tuple[str, str]:
+        """Return the two views' templates; empty where the prompt has none."""
+        views = settings.template or self.views
+        return views[0], views[-1] if settings.two_templates else views[0]
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,7 @@ class Method:
         paper: By backbone, the published settings.
         reads: Which of ``OWN`` it reads.
         keeps_head: The head stays at test time (supervised runs).
+        plain_transfer: Transfer tasks take the vectors before head and denoising.
         counts_specials: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only.
         mlm_decay: lambda's factor every 100 steps.
     """
@@ -129,6 +139,7 @@ class Method:
     paper: Mapping[str, Settings]
     reads: tuple[str, ...] = ()
     keeps_head: bool = False
+    plain_transfer: bool = False
     counts_specials: bool = True
     mlm_decay: float = 1.0
 
@@ -169,6 +180,11 @@ class Method:
             denoise=denoise,
         )
 
+    def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
+        """Return the recipe of transfer tasks, where it is another one than ``recipe``, the trained encoder's."""
+        plain = recipe.replace(transforms=(), denoise="none")
+        return plain if self.plain_transfer and plain != recipe else None
+
     def selecting(self, recipe: Recipe, settings: Settings) -> Recipe:
         """Return the recipe that the development score is taken by (``selection``)."""
         if settings.selection == "test":
@@ -176,8 +192,7 @@ class Method:
         denoise = "hidden" if self.denoised and recipe.denoise == "none" else recipe.denoise
         return recipe.replace(denoise=denoise, period=False)
 
-    def baseline(self, backbone: str, family: str) -> Recipe:
+    def baseline(self, backbone: str, family: str, settings: Settings) -> Recipe:
         """Return the untrained encoder that a run is measured against: the same without anything learned."""
-        prompt = self.variant(family).prompts(Settings())[0].removeprefix("soft-template:")
-        words = SLOT if prompt.startswith("deep-prefix:") else prompt
+        words = self.variant(family).templates(settings)[0] or SLOT
         return Recipe(backbone=backbone, prompt=words, pooling=self.pooling)

@@ -2,7 +2,7 @@
 
 from promptcli.methods.method import Method, Settings, Variant
 
-_TEMPLATE = 'soft-template{lookup}:This sentence : "[X]" means [MASK] .'
+_TEMPLATE = 'This sentence : "[X]" means [MASK] .'
 
 
 def _soft(name: str, source: str, head: str, paper: Settings, reads: tuple[str, ...]) -> Method:
@@ -11,7 +11,7 @@ def _soft(name: str, source: str, head: str, paper: Settings, reads: tuple[str, 
         source=source,
         pooling="last/mask",
         learns=("prompt",),
-        variants={"*": Variant((_TEMPLATE, _TEMPLATE), head=head)},
+        variants={"*": Variant((_TEMPLATE, _TEMPLATE), learned="soft-template{lookup}:", head=head)},
         counts_specials=False,
         reads=reads,
         small=Settings(batch_size=128, learning_rate=1e-3, eval_steps=25),
@@ -24,12 +24,12 @@ OPTIPROMPT = _soft(
     "PromptBERT 4.2: soft template and MLM transform, backbone frozen",
     "mlm",
     Settings(batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000),
-    ("slots", "selection"),
+    ("template", "slots", "selection"),
 )
 SCPCSE = _soft(
     "scpcse",
     "DCPCSE's ablation: input vectors only, backbone frozen",
     "tanh",
     Settings(batch_size=256, learning_rate=1e-3, epochs=5),
-    (),
+    ("template",),
 )

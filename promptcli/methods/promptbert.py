@@ -14,7 +14,7 @@ UNSUPERVISED = Method(
     learns=("backbone",),
     variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
     counts_specials=False,
-    reads=("two_templates", "denoising", "bias_positions", "selection"),
+    reads=("template", "two_templates", "denoising", "bias_positions", "selection"),
     small=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper={
         "bert-base-uncased": Settings(batch_size=256, learning_rate=1e-5),
@@ -32,8 +32,9 @@ SUPERVISED = Method(
         **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoise_at_test="hidden")),
     },
     keeps_head=True,
+    plain_transfer=True,
     counts_specials=False,
-    reads=("denoising", "bias_positions", "selection"),
+    reads=("template", "denoising", "bias_positions", "selection"),
     small=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper={
         "bert-base-uncased": Settings(batch_size=512, learning_rate=5e-5, epochs=3),

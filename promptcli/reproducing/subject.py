@@ -20,6 +20,7 @@ class Subject:
         identity: All that decides its figures but the data they are measured on; JSON-ready.
         recipe: Its four parts, every name resolved; None where nothing is encoded.
         slow: Making the encoder takes long, so it is made when its turn comes.
+        transfer: The recipe of transfer tasks, where it is another one.
     """
 
     def __init__(
@@ -30,8 +31,9 @@ class Subject:
         make: Callable[[], Encoder] | None = None,
         *,
         slow: bool = False,
+        transfer: Recipe | None = None,
     ) -> None:
-        self.row, self.identity, self.recipe, self.slow = row, identity, recipe, slow
+        self.row, self.identity, self.recipe, self.slow, self.transfer = row, identity, recipe, slow, transfer
         self._make = make
 
     @functools.cached_property
@@ -39,6 +41,12 @@ class Subject:
         """The encoder; fitted or trained now where something has to be."""
         assert self._make is not None, f"{self.row.run} encodes nothing"
         return self._make()
+
+    @property
+    def transfer_encoder(self) -> Encoder:
+        """The encoder of transfer tasks."""
+        encoder = self.encoder
+        return encoder if self.transfer is None else Encoder(self.transfer, encoder.backbone, encoder.tensors())
 
 
 def weights_of(place: Place) -> dict[str, str]:

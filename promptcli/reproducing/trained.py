@@ -65,15 +65,22 @@ def trained_subject(row: Row, place: Place) -> Subject:
     backbone, development = place.backbone, _development(place)
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     halves = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
+    transfer = method.transfer_recipe(recipe)
     identity = {
         **identity_of(recipe, place),
+        **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),
         "trained": {"method": method.name, "supervised": row.setting == "sup", **dataclasses.asdict(settings)},
         "precision": "bfloat16" if halves else "float32",
         "corpus": place.examples.sha256,
         "development": development.sha256(),
     }
     return Subject(
-        row, identity, recipe, lambda: _train(method, settings, development, place, halves=halves), slow=True
+        row,
+        identity,
+        recipe,
+        lambda: _train(method, settings, development, place, halves=halves),
+        slow=True,
+        transfer=transfer,
     )
 
 

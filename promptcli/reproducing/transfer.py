@@ -57,7 +57,7 @@ def measure_transfer(
     tasks: list[TransferTask] = sources.content
     count = len(distinct_transfer_sentences(tasks))
     for subject in subjects:
-        encoders, labels = [subject.encoder], [Label(place.backbone_name, subject.row.label)]
+        encoders, labels = [subject.transfer_encoder], [Label(place.backbone_name, subject.row.label)]
         with place.working("transfer", count) as advance:
             vectors = encode_tasks(encoders, tasks, progress=advance)
             scores = score_tasks(encoders, labels, tasks, vectors, FULL, seed=_SEED)

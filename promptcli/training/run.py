@@ -93,7 +93,7 @@ def prepare_folder(folder: Path, identity: dict[str, Any], *, resume: bool) -> N
     if not resume:
         raise UsageError(f"{folder} holds an unfinished run; go on with it by --resume, or take another --name")
     stored = json.loads(path.read_text(encoding="utf-8"))
-    for name, value in identity.items():
+    for name, value in json.loads(json.dumps(identity)).items():
         if stored.get(name) != value:
             raise UsageError(
                 f"the run in {folder} was started with {name.replace('_', '-')} {stored.get(name)}, not {value}; resume"
@@ -126,7 +126,7 @@ def execute(
     """
     family = backbone.provenance.family
     tasks = [run.development, *run.tests]
-    plain = build_encoder(run.method.baseline(backbone.name, family), backbone=backbone)
+    plain = build_encoder(run.method.baseline(backbone.name, family, run.settings), backbone=backbone)
     untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
     encoder, trained = train_encoder(run, backbone, folder=folder, processes=processes, told=told)
     scores = evaluate([encoder], tasks, labels=[Label(name, run.method.name)])
@@ -151,7 +151,8 @@ def execute(
         },
     }
     recipe = portable(run.method.recipe(backbone.name, family, run.settings))
-    entry = Entry(name, recipe, trained.tensors, provenance, [score.to_dict() for score in scores])
+    kept = [score.to_dict() for score in scores]
+    entry = Entry(name, recipe, trained.tensors, provenance, kept, run.method.transfer_recipe(recipe))
     return Result(entry, trained, untrained, scores, words)
 
 
