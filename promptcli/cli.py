@@ -25,6 +25,7 @@ from promptcli.commands import (
     models,
     pretrain,
     reproduce,
+    rerun,
     search_templates,
     templates,
     train,
@@ -54,7 +55,7 @@ app.command("optiprompt")(expand(train.optiprompt))
 app.command("pretrain")(expand(pretrain.pretrain))
 app.command("perplexity")(expand(pretrain.perplexity))
 app.command("reproduce")(expand(reproduce.reproduce))
-app.command("rerun")(expand(reproduce.rerun))
+app.command("rerun")(expand(rerun.rerun))
 app.command("recipes")(models.recipes)
 app.add_typer(index.app, name="index")
 app.add_typer(models.app, name="models")

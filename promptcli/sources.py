@@ -12,25 +12,43 @@ if TYPE_CHECKING:
     from promptcli.data.examples import Examples
 
 
+Announce = Callable[[str], None]
+
+
+def _silent(message: str) -> None:
+    """Say nothing."""
+
+
 def fitting_sentences(
-    on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False
+    on: str,
+    data_dir: Path | None,
+    *,
+    text_field: str | None = None,
+    offline: bool = False,
+    announce: Announce = _silent,
 ) -> list[str]:
     """Return the sentences of ``read_sentences`` as a list, repeated as often as they occur."""
-    return list(read_sentences(on, data_dir, text_field=text_field, offline=offline))
+    return list(read_sentences(on, data_dir, text_field=text_field, offline=offline, announce=announce))
 
 
 def read_sentences(
-    on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False
+    on: str,
+    data_dir: Path | None,
+    *,
+    text_field: str | None = None,
+    offline: bool = False,
+    announce: Announce = _silent,
 ) -> Iterator[str]:
     """Yield the sentences that ``on`` names, in order; a file is read no further than the caller goes.
 
     Args:
         on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or of all splits by
-            ``STS-B:all``, ``SICK-R:all``), or a file: sentences, or pairs as natural language inference has them (both
-            sides, see ``read_sides``).
+            ``STS-B:all``, ``SICK-R:all``), a name of the papers' training files (see ``training_examples``), or a file:
+            sentences, or pairs as natural language inference has them (both sides, see ``read_sides``).
         data_dir: SentEval folder for a task.
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
         offline: Never use the network.
+        announce: Told in one line before a training file is fetched.
 
     Raises:
         NotFoundError: The task or the file is not there.
@@ -40,10 +58,10 @@ def read_sentences(
     from promptcli.data.tables import Fields
     from promptcli.data.text import open_source
 
-    if on != DEMO and not Path(on).exists():
+    path = _training_file(on, offline=offline, announce=announce)
+    if not path.exists():
         yield from _task_sentences(on, data_dir, offline=offline)
         return
-    path = SENTENCES if on == DEMO else Path(on)
     sides = None if text_field else read_sides(path)
     if sides is not None:
         yield from (*sides[0], *sides[1])
@@ -52,9 +70,7 @@ def read_sentences(
         yield from (record.text for record in source)
 
 
-def training_examples(
-    data: str, *, offline: bool = False, announce: Callable[[str], None] = lambda message: None
-) -> "Examples":
+def training_examples(data: str, *, offline: bool = False, announce: Announce = _silent) -> "Examples":
     """Return the examples that ``data`` names.
 
     Args:
@@ -67,13 +83,19 @@ def training_examples(
         UsageError: The file is not readable as examples.
     """
     from promptcli.data.examples import read_examples
+
+    return read_examples(_training_file(data, offline=offline, announce=announce))
+
+
+def _training_file(name: str, *, offline: bool, announce: Announce) -> Path:
+    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
+    if name == DEMO:
+        return SENTENCES
     from promptcli.data.hub_files import FILES, hub_file
 
-    if data == DEMO:
-        return read_examples(SENTENCES)
-    if data in FILES and not Path(data).exists():
-        return read_examples(hub_file(data, offline=offline, announce=announce))
-    return read_examples(Path(data))
+    if name in FILES and not Path(name).exists():
+        return hub_file(name, offline=offline, announce=announce)
+    return Path(name)
 
 
 def _task_sentences(on: str, data_dir: Path | None, *, offline: bool) -> list[str]:

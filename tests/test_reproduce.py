@@ -27,7 +27,7 @@ from promptcli.methods import METHODS, find_method
 from promptcli.recipe import RECIPES
 from promptcli.reproducing import sts, trained
 from promptcli.reproducing.cache import FigureCache
-from promptcli.reproducing.lines import caption, heads, row_lines
+from promptcli.reproducing.lines import caption, heads, row_lines, table_lines
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.page import results_page, table_page
 from promptcli.reproducing.place import Place
@@ -95,17 +95,18 @@ def place(senteval, tiny_backbone, tiny_folder, tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:40]) + "\n")
 
-    def make(name="tiny", data_dir=senteval, fresh=False, corpus=few, train=False):
+    def make(name="tiny", data_dir=senteval, fresh=False, corpus=few, seeds=(), triplets=None):
         return Place(
             name,
             (lambda: load_backbone(str(tiny_folder("bert")), offline=True))
-            if train
+            if seeds
             else (lambda: tiny_backbone("bert")),
             data_dir=data_dir,
             corpus=str(corpus),
             offline=True,
             cache=FigureCache(tmp_path / "figures", fresh=fresh),
-            train=train,
+            seeds=seeds,
+            triplets=None if triplets is None else str(triplets),
         )
 
     return make
@@ -136,7 +137,7 @@ def test_every_row_and_column_can_be_looked_up():
 
 def test_published_figures_are_the_papers():
     tables = published_tables()
-    assert sum(len(found.rows) for found in tables.values()) == 209
+    assert sum(len(found.rows) for found in tables.values()) == 212
     for name in (*(f"promptbert/{n}" for n in (*range(1, 13), 15)), *(f"ditto/{n}" for n in range(1, 7)), "dcpcse/1"):
         assert name in tables
     manual = next(row for row in tables["promptbert/5"].rows if row.method == "prompt manual")
@@ -194,7 +195,7 @@ def test_another_backbone_has_no_difference_and_every_row_stays(place):
     document = run_table(table("promptbert/5"), place())
     assert [row["method"] for row in document["rows"]] == [row.method for row in table("promptbert/5").rows]
     assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
-    assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "not built here: GloVe"
+    assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "needs --backbone: glove:FILE"
     assert "training" in row_of(document, "prompt manual&OptiPrompt")["not_measured"]["STS12"]
     measured = row_of(document, "static avg")
     assert measured["not_measured"] == {"STS15": "no data: STS15", "STS16": "no data: STS16"}
@@ -386,9 +387,9 @@ def test_trained_rows_are_those_of_training(
     quick = find_method(method, supervised=False)
     quick = dataclasses.replace(quick, small=quick.small.replace(learning_rate=rate, epochs=4, eval_steps=1))
     monkeypatch.setitem(METHODS, method, (quick, None))
-    document = run_table(table(name), place(corpus=examples, train=True))
+    document = run_table(table(name), place(corpus=examples, seeds=(42,)))
     measured = row_of(document, row)
-    assert measured["fitted"] and document["seeds"]["training"] == 42
+    assert measured["fitted"] and document["seeds"]["training"] == [42]
     assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
     learner = Learner(quick, quick.small, load_backbone(str(tiny_folder("bert")), offline=True))
     (development,) = load_tasks(senteval, task_names(["STS-B:dev"]), "senteval").tasks
@@ -403,8 +404,95 @@ def test_trained_rows_are_those_of_training(
     assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
 
 
+def test_several_seeds_are_their_mean_spread_and_extremes(place, examples, monkeypatch):
+    told, train_one = [], trained._train
+
+    def telling(method, settings, *rest, **named):
+        told.append((method.name, settings.seed))
+        return train_one(method, settings.replace(learning_rate=1e-2, eval_steps=1), *rest, **named)
+
+    monkeypatch.setattr(trained, "_train", telling)
+    document = run_table(table("promptbert/10"), place(corpus=examples, seeds=(0, 1)))
+    assert told == [("simcse", 0), ("simcse", 1), ("promptbert", 0), ("promptbert", 1)]
+    singles = [run_table(table("promptbert/10"), place(corpus=examples, seeds=(seed,))) for seed in (0, 1)]
+    assert len(told) == 4  # each run's figures are kept
+    for number, row in enumerate(document["rows"]):
+        one, other = (single["rows"][number]["figures"]["Avg"]["value"] for single in singles)
+        figures = row["figures"]
+        assert figures["Avg"]["value"] == pytest.approx((one + other) / 2, abs=1e-3)
+        assert figures["Avg"]["std"] == pytest.approx(abs(one - other) / 2**0.5, abs=1e-3)
+        assert (figures["max"]["value"], figures["min"]["value"]) == (max(one, other), min(one, other))
+        lines = list(row_lines(row, document["columns"]))
+        assert lines[1].label == "std of 2 runs" and lines[1].cells[0] == f"±{figures['Avg']['std']:.2f}"
+        assert "several runs" in singles[0]["rows"][number]["not_measured"]["max"]
+    assert any("2 runs each, seeds 0, 1" in line for line in caption(document))
+
+
+def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(place, examples, tmp_path):
+    triplets = tmp_path / "triplets.csv"
+    sentences = SENTENCES.read_text(encoding="utf-8").replace('"', "").splitlines()[:390]
+    rows = [",".join(f'"{sentence}"' for sentence in sentences[start : start + 3]) for start in range(0, 390, 3)]
+    triplets.write_text("sent0,sent1,hard_neg\n" + "\n".join(rows) + "\n")
+    document = run_table(table("promptbert/6"), place(corpus=examples, seeds=(42,), triplets=triplets))
+    assert document["triplets"]["examples"] == 130 and document["corpus"]["name"] == "examples.txt"
+    unsupervised, supervised = (
+        row for row in document["rows"] if (row["method"], row["published"]["backbone"]) == ("SimCSE", "roberta-base")
+    )
+    assert supervised["figures"]["Avg"]["value"] != unsupervised["figures"]["Avg"]["value"]
+    assert any("trained (sup) on triplets.csv, 130 examples" in line for line in caption(document))
+
+
+def test_figures_are_drawn(place, tmp_path):
+    from promptcli.commands.reproduce_pictures import painter
+
+    here = place()
+    document = run_table(table("ditto/figure-1"), here)
+    assert "matplotlib" in document["rows"][0]["not_measured"]["picture"]
+    here.draw = painter(tmp_path / "drawn")
+    for name, file in {
+        "ditto/figure-1": "impact.tiny.png",
+        "promptbert/figure-1": "token-bias.tiny.png",
+        "promptbert/figure-2": "token-bias-output.tiny.png",
+    }.items():
+        document = run_table(table(name), here)
+        assert document["rows"][0]["figures"]["picture"]["value"] == file
+        assert (tmp_path / "drawn" / file).read_bytes()[:4] == b"\x89PNG"
+        assert f"![{document['title']}](../results/{file})" in results_page([document])
+
+
+def test_word_vectors_have_their_row(run, senteval, tmp_path):
+    words = sorted(
+        {word for line in SENTENCES.read_text(encoding="utf-8").lower().splitlines()[:25] for word in line.split()}
+    )
+    lines = (f"{word} {' '.join(str((len(word) * place) % 7 - 3) for place in range(1, 5))}" for word in words)
+    (tmp_path / "vectors.txt").write_text("\n".join(lines) + "\n")
+    backbone = f"glove:{tmp_path / 'vectors.txt'}"
+    options = ("--data-dir", senteval, "--offline", "--json")
+    ran = run("reproduce", "promptbert/5", "--backbone", backbone, "-o", tmp_path / "results", *options)
+    assert ran.code == 0, ran.err
+    (document,) = json.loads(ran.out)["results"]
+    row = row_of(document, "GloVe embeddings avg")
+    plain = run("eval", "--backbone", backbone, "--pooling", "static/avg", "--task", "STS-B", *options)
+    assert row["figures"]["STS-B"]["value"] == pytest.approx(json.loads(plain.out)["results"][0]["value"], abs=1e-3)
+    assert row["difference"]["STS-B"] == pytest.approx(row["figures"]["STS-B"]["value"] - 58.02, abs=1e-3)
+    assert (tmp_path / "results" / "promptbert-5.GloVe.json").exists()
+    others = [row for row in document["rows"] if row["method"] != "GloVe embeddings avg"]
+    assert not any(row["figures"] for row in others)
+
+
+def test_rows_that_one_measurement_stands_for_are_put_together(place):
+    document = run_table(table("promptbert/1"), place())
+    lines = list(table_lines(document))
+    assert [line.label for line in lines if line.kind == "measured"] == ["static avg", "last avg"]
+    assert [line.label for line in lines if line.kind == "other"] == 2 * [
+        "bert-base-uncased", "bert-base-cased", "roberta-base",
+    ]  # fmt: skip
+    own = run_table(table("promptbert/1"), place("bert-base-cased"))
+    assert [line.kind for line in table_lines(own) if line.label == "static avg"].count("measured") == 1
+
+
 def test_training_leaves_the_other_rows_alone_and_is_cached(place, examples, tmp_path, monkeypatch):
-    here = place(corpus=examples, train=True)
+    here = place(corpus=examples, seeds=(42,))
     plain = run_table(table("promptbert/9"), here)
     told, train_one = [], trained._train
 
@@ -418,7 +506,10 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(place, examples, tmp
     assert told == [(False, False), (True, False), (True, True)]
     assert all(row["figures"]["Avg"]["value"] for row in found["rows"])
     monkeypatch.setattr(trained, "_train", lambda *args, **named: pytest.fail("trained again"))
-    assert run_table(table("promptbert/8"), place(corpus=examples, train=True)) == found
+    assert run_table(table("promptbert/8"), place(corpus=examples, seeds=(42,))) == found
+    for figures in (tmp_path / "figures").glob("*.json"):
+        figures.unlink()  # the learned numbers are kept beside them
+    assert run_table(table("promptbert/8"), place(corpus=examples, seeds=(42,))) == found
     here.cache = FigureCache(tmp_path / "again")
     assert run_table(table("promptbert/9"), here) == plain
 
@@ -429,11 +520,15 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(place, examples
         return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
 
     assert why() == {"training: ask for it by --train"}
-    (few,) = {reason for reason in why(train=True) if "pairs" not in reason}
+    (few,) = {reason for reason in why(seeds=(42,)) if "pairs" not in reason and "triplets" not in reason}
     assert "40 examples are less than one batch" in few
-    assert why(train=True) - {few} == {"training: needs a --corpus of pairs or triplets"}
+    assert why(seeds=(42,)) - {few} == {
+        "training: supervised rows need --triplets FILE: columns sent0, sent1 and perhaps hard_neg"
+    }
+    reasons = why(seeds=(42,), triplets=examples)
+    assert "training: needs --triplets of pairs or triplets; examples.txt is not" in reasons
     (tmp_path / "empty" / "STS").mkdir(parents=True)
-    document = run_table(table("promptbert/8"), place(corpus=examples, train=True, data_dir=tmp_path / "empty"))
+    document = run_table(table("promptbert/8"), place(corpus=examples, seeds=(42,), data_dir=tmp_path / "empty"))
     assert not any(row["figures"] for row in document["rows"])
 
 

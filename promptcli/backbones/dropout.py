@@ -3,6 +3,8 @@
 The masks follow from torch's own generator, so seeds, and passes that are computed again, behave as with torch's.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -26,7 +28,25 @@ def dropout(numbers: Tensor, probability: float) -> Tensor:
     if numbers.device.type != "cpu":
         return functional.dropout(numbers, probability)
     kept = torch.from_numpy(_keep(numbers.numel(), probability)).view(numbers.shape)
-    return numbers * kept.to(numbers.dtype).mul_(1 / (1 - probability))
+    dropped: Tensor = _Masked.apply(  # type: ignore[no-untyped-call]
+        numbers, kept, 1 / (1 - probability)
+    )
+    return dropped
+
+
+class _Masked(torch.autograd.Function):
+    """numbers x kept x scale; holds a byte a number for the backward pass, where a product would hold the number."""
+
+    @staticmethod
+    def forward(ctx: Any, numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(kept)
+        ctx.scale = scale
+        return numbers.mul(scale).mul_(kept)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (kept,) = ctx.saved_tensors
+        return gradients[0].mul(ctx.scale).mul_(kept), None, None
 
 
 def _keep(count: int, probability: float) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.commands.common import data_folder, prepare
+from promptcli.commands.common import announcer, data_folder, prepare
 from promptcli.commands.compared import Compared, ComparedChoice, open_compared
 from promptcli.commands.plots import Picture, draw_bars, text_bar
 from promptcli.console import note, progress, result_json, result_table
@@ -77,7 +77,13 @@ def _sentences(
 
     if source is None:
         note("assumed: demo, sentences of our own; the papers': a file of Wikipedia sentences", quiet=runtime.quiet)
-    lines = read_sentences(source or BARE.corpus, data_folder(data_dir), text_field=text_field, offline=runtime.offline)
+    lines = read_sentences(
+        source or BARE.corpus,
+        data_folder(data_dir),
+        text_field=text_field,
+        offline=runtime.offline,
+        announce=announcer(runtime),
+    )
     sentences = preparation.apply(lines)
     check_enough(len(sentences))
     return sentences

@@ -44,7 +44,7 @@ def attention(
     backbone = backbone or default_backbone(paper=False)
     found = find_attention(open_backbone(backbone, runtime), sentence or SENTENCE, head)
     if picture.plot is not None:
-        _draw(picture.plot, found, backbone)
+        draw_attention(picture.plot, found, backbone)
         picture.drawn(quiet=runtime.quiet)
     diagonal = found.diagonal.tolist()
     if json:
@@ -74,7 +74,7 @@ def attention(
     result_table(("", "token", "to itself", ""), cells)
 
 
-def _draw(path: Path, found: "Attention", backbone: str) -> None:
+def draw_attention(path: Path, found: "Attention", backbone: str) -> None:
     """Draw the matrix, and beside it the diagonal as bars."""
     count = len(found.tokens)
     high = max(1.6 + 0.24 * count, 4.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.commands.common import data_folder, default_backbone, open_backbone, prepare
+from promptcli.commands.common import announcer, data_folder, default_backbone, open_backbone, prepare
 from promptcli.commands.plots import BLUE, Picture, drawing, rounded
 from promptcli.commands.token_map import SENTENCE, draw_token_map, token_map
 from promptcli.console import note, out, progress, result_json, result_table
@@ -60,8 +60,10 @@ def impact(
     from promptcli.sources import fitting_sentences, read_sentences
 
     folder = data_folder(data_dir)
-    sentences = list(itertools.islice(read_sentences(on, folder, offline=runtime.offline), first))
-    documents = fitting_sentences(corpus, folder, offline=runtime.offline)
+    sentences = list(
+        itertools.islice(read_sentences(on, folder, offline=runtime.offline, announce=announcer(runtime)), first)
+    )
+    documents = fitting_sentences(corpus, folder, offline=runtime.offline, announce=announcer(runtime))
     loaded = open_backbone(backbone, runtime)
     with progress("impact", len(sentences), quiet=runtime.quiet) as advance:
         found = compare_with_tfidf(loaded, sentences, documents, progress=advance)
@@ -75,7 +77,7 @@ def _one(backbone: "Backbone", sentence: str, picture: Picture, runtime: Runtime
     with progress("impact", None, quiet=runtime.quiet) as advance:
         found = find_impact(backbone, sentence, progress=advance)
     if picture.plot is not None:
-        _draw_one(picture.plot, found, backbone.name)
+        draw_impact(picture.plot, found, backbone.name)
         picture.drawn(quiet=runtime.quiet)
     if json:
         matrix = [rounded(row) for row in found.matrix.tolist()]
@@ -131,7 +133,8 @@ def _figures(found: "ImpactStudy") -> dict[str, Any]:
     }
 
 
-def _draw_one(path: Path, found: "Impact", backbone: str) -> None:
+def draw_impact(path: Path, found: "Impact", backbone: str) -> None:
+    """Draw the impact matrix of a sentence."""
     side = 1.6 + 0.26 * len(found.tokens)
     with drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
         panel = figure.subplots()

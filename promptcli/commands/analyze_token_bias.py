@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.commands.common import data_folder, default_backbone, open_backbone, prepare
+from promptcli.commands.common import announcer, data_folder, default_backbone, open_backbone, prepare
 from promptcli.commands.plots import BLUE, GREY, ORANGE, Picture, drawing, rounded
 from promptcli.console import note, progress, result_json, result_table
 from promptcli.options import Runtime
@@ -50,13 +50,13 @@ def token_bias(
     if corpus is None:
         note("assumed: frequencies of demo, sentences of our own", quiet=runtime.quiet)
     source = corpus or BARE.corpus
-    sentences = fitting_sentences(source, data_folder(data_dir), offline=runtime.offline)
+    sentences = fitting_sentences(source, data_folder(data_dir), offline=runtime.offline, announce=announcer(runtime))
     backbone = backbone or default_backbone(paper=False)
     loaded = open_backbone(backbone, runtime)
     with progress("token-bias", len(sentences), quiet=runtime.quiet) as advance:
         found = find_bias(loaded, sentences, states=states, progress=advance)
     if picture.plot is not None:
-        _draw(picture.plot, found, f"{backbone}, {_EMBEDDINGS[states]}")
+        draw_bias(picture.plot, found, f"{backbone}, {EMBEDDINGS[states]}")
         picture.drawn(quiet=runtime.quiet)
     if json:
         about = {"backbone": backbone, "states": states, "corpus": source, "sentences": len(sentences)}
@@ -67,7 +67,7 @@ def token_bias(
         return
     first, second = (100 * share for share in found.variance)
     note(
-        f"{backbone}, {_EMBEDDINGS[states]}, {len(found.points):,} tokens; share of all variance: first axis"
+        f"{backbone}, {EMBEDDINGS[states]}, {len(found.points):,} tokens; share of all variance: first axis"
         f" {first:.1f}%, second {second:.1f}%; frequencies: {source}",
         quiet=runtime.quiet,
     )
@@ -83,10 +83,11 @@ def token_bias(
     result_table(("bias", "group", "tokens", "  first", " second", "between"), rows)
 
 
-_EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
+#: What the states are called.
+EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 
 
-def _draw(path: Path, found: "TokenBias", title: str) -> None:
+def draw_bias(path: Path, found: "TokenBias", title: str) -> None:
     """Draw a panel for each bias that has two groups; pieces inside words, and capitals, lie on top."""
     import numpy as np
 

@@ -1,5 +1,6 @@
 """``promptcli analyze uniformity``: alignment and uniformity of several recipes on graded pairs."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,9 +51,7 @@ def uniformity(
     with progress("uniformity", count, quiet=runtime.quiet) as advance:
         found = measure(compared.encoders, tasks, progress=advance)
     if picture.plot is not None:
-        points = {name: (one.uniformity, one.alignment) for name, one in zip(compared.names, found, strict=True)}
-        on = "Alignment and uniformity on " + " + ".join(task.label for task in tasks)
-        draw_points(picture.plot, points, ("uniformity (lower is better)", "alignment (lower is better)"), on)
+        draw_uniformity(picture.plot, dict(zip(compared.names, found, strict=True)), tasks)
         picture.drawn(quiet=runtime.quiet)
     if json:
         rows = [
@@ -72,6 +71,13 @@ def uniformity(
         for name, one in zip(compared.names, found, strict=True)
     ]
     result_table(("", "alignment", "uniformity"), cells)
+
+
+def draw_uniformity(path: Path, found: Mapping[str, "Uniformity"], tasks: Sequence["STSTask"]) -> None:
+    """Draw each encoder as a point."""
+    points = {name: (one.uniformity, one.alignment) for name, one in found.items()}
+    on = "Alignment and uniformity on " + " + ".join(task.label for task in tasks)
+    draw_points(path, points, ("uniformity (lower is better)", "alignment (lower is better)"), on)
 
 
 def _figures(found: "Uniformity") -> dict[str, Any]:

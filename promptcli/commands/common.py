@@ -74,6 +74,11 @@ def chosen_entry(choice: ModelChoice) -> "Entry":
     )
 
 
+def announcer(runtime: Runtime) -> "Callable[[str], None]":
+    """Return what says, before it happens, that the network is used."""
+    return lambda message: note(message, quiet=runtime.quiet)
+
+
 def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None) -> "Backbone":
     """Load a backbone without any recipe.
 
@@ -92,7 +97,7 @@ def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None) -> "
         device=device,
         dtype=choose_dtype(wanted, device),
         offline=runtime.offline,
-        announce=lambda message: note(message, quiet=runtime.quiet),
+        announce=announcer(runtime),
     )
 
 
@@ -157,7 +162,7 @@ def open_entries(
                 offline=runtime.offline,
                 tensors=entry.tensors,
                 backbone=shared[0] if shared else None,
-                announce=lambda message: note(message, quiet=runtime.quiet),
+                announce=announcer(runtime),
             )
         except UsageError as error:
             if refused is None:

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from promptcli.commands.common import (
+    announcer,
     data_folder,
     default_backbone,
     open_development,
@@ -78,7 +79,7 @@ def ditto_search(
     if plot is not None:
         check_picture(plot, force=force)
     task = open_development(on, data_dir, runtime)
-    sentences = fitting_sentences(corpus, data_folder(data_dir), offline=runtime.offline)
+    sentences = fitting_sentences(corpus, data_folder(data_dir), offline=runtime.offline, announce=announcer(runtime))
     backbone = backbone or default_backbone(paper=False)
     encoder = open_entries([Entry(name, Recipe(backbone=backbone))], runtime)[0]
     start = time.perf_counter()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.commands.common import chosen_entry, data_folder, open_registry, prepare
+from promptcli.commands.common import announcer, chosen_entry, data_folder, open_registry, prepare
 from promptcli.console import note, progress
 from promptcli.options import ModelChoice, Runtime
 
@@ -43,7 +43,9 @@ def fit(
     registry.check_free(name, force=force)
     chosen = chosen_entry(choice)
     passes = sum(one.passes for one, _ in plan_fits(chosen.recipe))
-    sentences = fitting_sentences(on, data_folder(data_dir), text_field=text_field, offline=runtime.offline)
+    sentences = fitting_sentences(
+        on, data_folder(data_dir), text_field=text_field, offline=runtime.offline, announce=announcer(runtime)
+    )
     with progress("fit", passes * len(sentences), quiet=runtime.quiet) as advance:
         fitted = fit_recipe(
             chosen.recipe,
@@ -52,7 +54,7 @@ def fit(
             device=runtime.device,
             dtype="float32" if runtime.dtype == "auto" else runtime.dtype,
             offline=runtime.offline,
-            announce=lambda message: note(message, quiet=runtime.quiet),
+            announce=announcer(runtime),
         )
     encoder = fitted.encoder
     provenance = {

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.commands.common import announcer
 from promptcli.commands.search_templates_options import Space
 from promptcli.console import note, progress
 from promptcli.errors import UsageError, unknown
@@ -51,7 +52,7 @@ def _t5(space: Space, scorer: "TemplateScorer", runtime: Runtime) -> list[str]:
         space.t5,
         device=choose_device(runtime.device),
         offline=runtime.offline,
-        announce=lambda message: note(message, quiet=runtime.quiet),
+        announce=announcer(runtime),
     )
     with progress("generate", generate_t5.steps(), quiet=runtime.quiet) as advance:
         return generate_t5.generate_templates(t5, definitions, beam=space.beam, progress=advance)

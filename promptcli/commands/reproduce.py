@@ -1,4 +1,4 @@
-"""``promptcli reproduce`` and ``rerun``: the papers' tables measured again. Options, calls, notes; no arithmetic."""
+"""``promptcli reproduce``: the papers' tables measured again. Options, calls, notes; no arithmetic."""
 
 import os
 from collections.abc import Callable
@@ -7,29 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.commands.common import data_folder, default_backbone, open_backbone, prepare
-from promptcli.console import note, progress, result, result_json
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError
+from promptcli.commands.common import data_folder, default_backbone, prepare
+from promptcli.commands.reproduce_place import Corpus, DataDir, Json, OnBackbone, Triplets, open_place
+from promptcli.console import note, result_json
+from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.options import Runtime
 
 if TYPE_CHECKING:
     from promptcli.reproducing.place import Place
     from promptcli.reproducing.published import Table
 
-Backbone = Annotated[
-    str | None,
-    typer.Option("--backbone", help="Measured on: mini (default), a local folder or a hub id.", show_default=False),
-]
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks; without it they come from the hub.")
-]
-Corpus = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus", help="Sentences to fit and count on, anisotropy and impact too: file, task, `demo` (default)."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+#: Of single runs, as the papers'.
+_SEEDS = (42,)
 
 
 def reproduce(
@@ -41,7 +30,7 @@ def reproduce(
             show_default=False,
         ),
     ],
-    backbone: Backbone = None,
+    backbone: OnBackbone = None,
     paper: Annotated[bool, typer.Option("--paper", help="Every row on the backbone it was published for.")] = False,
     data_dir: DataDir = None,
     corpus: Corpus = None,
@@ -49,8 +38,12 @@ def reproduce(
     page: Annotated[Path, typer.Option("--page", help="File that `page` writes.")] = Path("docs/results.md"),
     train: Annotated[
         bool,
-        typer.Option("--train", help="Train the rows that take it, on --corpus, seed 42: hours on large backbones."),
+        typer.Option("--train", help="Train the rows that take it, on --corpus: hours on large backbones."),
     ] = False,
+    triplets: Triplets = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="With --train: so many runs, seeds 0, 1, ...: mean and spread. One: seed 42.")
+    ] = 1,
     force: Annotated[bool, typer.Option("--force", help="Measure again what is cached.")] = False,
     json: Json = False,
     *,
@@ -65,11 +58,12 @@ def reproduce(
         _make_page(output, page, runtime)
         return
     data_dir, corpus = data_folder(data_dir), corpus or "demo"
+    runs = () if not train else _SEEDS if seeds == 1 else tuple(range(seeds))
     if data_dir is not None and not data_dir.is_dir():
         raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
     if what == ["list"]:
         name = backbone or default_backbone(paper=paper)
-        _list(_open_place(name, data_dir, corpus, runtime, look=True, train=train), json=json)
+        _list(open_place(name, data_dir, corpus, runtime, look=True, seeds=runs, triplets=triplets), json=json)
         return
     from promptcli.reproducing.published import find_tables
 
@@ -79,49 +73,13 @@ def reproduce(
             for table in find_tables(what)
             for name in _backbones(table, backbone, paper=paper, train=train)
         ],
-        lambda name: _open_place(name, data_dir, corpus, runtime, fresh=force, train=train),
+        lambda name: open_place(
+            name, data_dir, corpus, runtime, fresh=force, seeds=runs, triplets=triplets, output=output
+        ),
         output,
         json=json,
         quiet=runtime.quiet,
     )
-
-
-def rerun(
-    file: Annotated[Path, typer.Argument(metavar="RESULT.json", help="A file of results/.", show_default=False)],
-    backbone: Annotated[
-        str | None, typer.Option("--backbone", help="Where the file's backbone is, if not under its name.")
-    ] = None,
-    data_dir: DataDir = None,
-    corpus: Corpus = None,
-    json: Json = False,
-    *,
-    runtime: Runtime,
-) -> None:
-    """Repeat a result of `reproduce` and compare every figure with the file's."""
-    prepare(runtime)
-    from promptcli.reproducing.published import find_tables
-    from promptcli.reproducing.results import compare_results, read_result
-    from promptcli.reproducing.run import run_table
-
-    before = read_result(file)
-    name = backbone or (before["backbone"] or {}).get("name") or default_backbone(paper=False)
-    fitted_on = corpus or (before["corpus"] or {}).get("name") or "demo"
-    train = "training" in before["seeds"]
-    place = _open_place(name, data_folder(data_dir), fitted_on, runtime, fresh=True, train=train)
-    after = run_table(find_tables([before["table"]])[0], place)
-    found = compare_results(before, after)
-    if json:
-        result_json({"file": file.name, **found.to_dict(), "result": after})
-    else:
-        result(
-            f"{before['table']}: {found.figures} figures, {len(found.changed)} changed;"
-            f" largest difference {found.largest}"
-        )
-        for change in found.changed:
-            result(f"  {change.row}, {change.column}: {change.before} -> {change.after}")
-    if found.inputs or found.changed:
-        other = f"other inputs: {', '.join(found.inputs)}" if found.inputs else "the inputs are the same"
-        raise CheckFailedError(f"{file.name} is not repeated: {len(found.changed)} figures changed; {other}")
 
 
 def _backbones(table: "Table", given: str | None, *, paper: bool, train: bool) -> list[str]:
@@ -131,37 +89,9 @@ def _backbones(table: "Table", given: str | None, *, paper: bool, train: bool) -
     return (paper and given is None and own_backbones(table, train=train)) or [given or default_backbone(paper=False)]
 
 
-def _open_place(
-    name: str,
-    data_dir: Path | None,
-    corpus: str,
-    runtime: Runtime,
-    *,
-    look: bool = False,
-    fresh: bool = False,
-    train: bool = False,
-) -> "Place":
-    """Return a place; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
-    from promptcli.registry import home
-    from promptcli.reproducing.cache import FigureCache
-    from promptcli.reproducing.place import Place
-
-    options = Runtime(**{**vars(runtime), "offline": runtime.offline or look})
-    return Place(
-        name,
-        lambda: open_backbone(name, options),
-        data_dir=data_dir,
-        corpus=corpus,
-        offline=options.offline,
-        cache=FigureCache(home(os.environ) / "cache" / "figures", fresh=fresh),
-        working=lambda label, total: progress(label, total, quiet=runtime.quiet),
-        train=train,
-    )
-
-
 def _run(
     wanted: "list[tuple[Table, str]]",
-    open_place: "Callable[[str], Place]",
+    place_on: "Callable[[str], Place]",
     output: Path,
     *,
     json: bool,
@@ -177,7 +107,7 @@ def _run(
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
     for table, name in wanted:
-        place = places[name] if name in places else places.setdefault(name, open_place(name))
+        place = places[name] if name in places else places.setdefault(name, place_on(name))
         try:
             document = run_table(table, place)
         except PromptcliError as error:
@@ -208,7 +138,7 @@ def _make_page(output: Path, page: Path, runtime: Runtime) -> None:
 
     documents = read_results(output)
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_text(page, results_page(documents))
+    write_text(page, results_page(documents, f"{os.path.relpath(output, page.parent)}/"))
     note(f"{page} made of {len(documents)} results", quiet=runtime.quiet)
 
 

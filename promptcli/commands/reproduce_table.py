@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from promptcli.reproducing.lines import Line, caption, heads, notes, reasons, row_lines
+from promptcli.reproducing.lines import Line, caption, heads, notes, reasons
+from promptcli.reproducing.lines import table_lines as rows_of
 
 if TYPE_CHECKING:
     from promptcli.reproducing.plan import Look
@@ -32,7 +33,7 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[Text]:
     for about in caption(document):
         yield from _folded(about)
     columns = heads(document)
-    lines = [line for row in document["rows"] for line in row_lines(row, document["columns"])]
+    lines = list(rows_of(document))
     filled = [line for line in lines if line.kind != "reason"]
     widths = [max([7, len(head), *(len(line.cells[place]) for line in filled)]) for place, head in enumerate(columns)]
     labels = [_indented(line) for line in filled]

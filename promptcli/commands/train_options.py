@@ -40,7 +40,7 @@ class SettingsOptions:
             "Equal sentences of a batch are no negatives of one another.", "--mask-duplicates/--no-mask-duplicates"
         ),
     ] = None
-    chunk_tokens: Annotated[int | None, _option("Padded tokens of one forward pass.", min=64)] = None
+    chunk_tokens: Annotated[int | None, _option("Padded tokens of one forward pass; 0: by device.", min=0)] = None
     gradient_caching: Annotated[
         bool | None,
         _option(

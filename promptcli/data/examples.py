@@ -1,10 +1,11 @@
 """Training examples: sentences, pairs, or pairs with a hard negative, from text, CSV, TSV, JSONL or Parquet."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
 from promptcli.data.tables import Fields
-from promptcli.data.text import open_source
+from promptcli.data.text import has_field, open_source
 from promptcli.errors import UsageError
 
 #: Columns of pairs and triplets, as SimCSE's files name them.
@@ -49,18 +50,12 @@ def read_examples(path: Path) -> Examples:
         NotFoundError: No such file.
         UsageError: Empty or malformed.
     """
+    named = list(itertools.takewhile(lambda column: has_field(path, column), COLUMNS))
     columns: list[list[str]] = []
     digest = ""
-    for column in COLUMNS:
-        try:
-            with open_source(path, Fields(text=column)) as source:
-                columns.append([record.text for record in source])
-                digest = source.sha256()
-        except UsageError:
-            break
-    if len(columns) < 2:
-        with open_source(path) as source:
-            columns = [[record.text for record in source]]
+    for fields in [Fields(text=column) for column in named] if len(named) > 1 else [Fields()]:
+        with open_source(path, fields) as source:
+            columns.append([record.text for record in source])
             digest = source.sha256()
     rows = [row for row in zip(*columns, strict=True) if all(text.strip() for text in row)]
     if not rows:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from promptcli.data.lines import open_hashed, read_lines, strip_ending
 from promptcli.data.tables import Fields
-from promptcli.data.text import open_source
+from promptcli.data.text import has_field, open_source
 from promptcli.errors import UsageError
 
 #: Names of the two sides' columns, in files that name their columns.
@@ -31,18 +31,10 @@ def read_sides(path: Path) -> Sides | None:
     if _is_labelled(path):
         return _read_labelled(path)
     for columns in COLUMNS:
-        if all(_has_column(path, column) for column in columns):
+        if all(has_field(path, column) for column in columns):
             first, second = (_column(path, column) for column in columns)
             return first, second
     return None
-
-
-def _has_column(path: Path, column: str) -> bool:
-    try:
-        with open_source(path, Fields(text=column)):
-            return True
-    except UsageError:
-        return False
 
 
 def _column(path: Path, column: str) -> list[str]:

@@ -20,6 +20,10 @@ _PARQUET_ROWS = 4096
 Lines = Iterator[tuple[int, str]]
 
 
+class NoFieldError(UsageError):
+    """A field that is asked for is not there."""
+
+
 class Record(NamedTuple):
     """One sentence of a source.
 
@@ -41,12 +45,15 @@ class Fields(NamedTuple):
         """Return the sentence's column and the id's column (or None) among ``columns``.
 
         Raises:
-            UsageError: a field that is not there, or no column that is plainly the sentence.
+            NoFieldError: a field that is not there.
+            UsageError: no column that is plainly the sentence.
         """
         listed = ", ".join(columns)
         for option, given in (("--text-field", self.text), ("--id-field", self.id)):
             if given is not None and list(columns).count(given) != 1:
-                raise UsageError(f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}")
+                raise NoFieldError(
+                    f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}"
+                )
         identifier = self.id or (ID_FIELD if ID_FIELD in columns and self.text != ID_FIELD else None)
         if self.text is not None:
             return self.text, identifier

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from promptcli import files
 from promptcli.data.lines import check_file, count_lines, open_hashed, read_lines, strip_ending
-from promptcli.data.tables import Fields, Lines, Record, read_csv, read_jsonl, read_parquet, read_tsv
+from promptcli.data.tables import Fields, Lines, NoFieldError, Record, read_csv, read_jsonl, read_parquet, read_tsv
 from promptcli.errors import UsageError
 
 #: The path that stands for standard input, and for standard output.
@@ -21,10 +21,10 @@ def read_text(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
     """Yield one record a line.
 
     Raises:
-        UsageError: a field is asked for; plain text has none.
+        NoFieldError: a field is asked for; plain text has none.
     """
     if fields != Fields():
-        raise UsageError(f"{name} is plain text and has no fields; leave out --text-field and --id-field")
+        raise NoFieldError(f"{name} is plain text and has no fields; leave out --text-field and --id-field")
     for row, (_, line) in enumerate(lines):
         yield Record(row, row, strip_ending(line))
 
@@ -89,6 +89,20 @@ def open_source(path: Path, fields: Fields = Fields(), *, stdin: BinaryIO | None
         if first is None:
             raise UsageError(f"{_name(path)} is empty: there is nothing to encode")
         yield Source(source.name, itertools.chain([first], source.records), source._hash, source._total)
+
+
+def has_field(path: Path, name: str) -> bool:
+    """Return whether a file has a field of that name.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: an empty file, or malformed content at its beginning.
+    """
+    try:
+        with open_source(path, Fields(text=name)):
+            return True
+    except NoFieldError:
+        return False
 
 
 @contextlib.contextmanager

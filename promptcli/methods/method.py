@@ -28,7 +28,7 @@ class Settings:
         weight_decay: AdamW's.
         seed: Of everything random.
         mask_duplicates: Equal sentences of a batch are no negatives of one another (the papers: they are).
-        chunk_tokens: Padded tokens of one forward pass; a step's rows go through in groups of like length.
+        chunk_tokens: Padded tokens of one forward pass, 0: by device; a step's rows go in groups of like length.
         gradient_caching: Only one group's activations are held at a time; the others are computed again.
         prefix_length: p of a deep prefix.
         mlm_weight: lambda at the start, the weight of a masked-LM loss beside the contrastive one; 0 for none.
@@ -52,7 +52,7 @@ class Settings:
     weight_decay: float = 0.0
     seed: int = 42
     mask_duplicates: bool = True
-    chunk_tokens: int = 8192
+    chunk_tokens: int = 0
     gradient_caching: bool = False
     prefix_length: int = 16
     mlm_weight: float = 0.0

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
 import promptcli
-from promptcli.files import write_text
+from promptcli.files import atomic_path, write_text
 from promptcli.reproducing.published import Value
 
 
@@ -37,7 +41,7 @@ def rounded(value: float, ci95: tuple[float, float] | None, on: tuple[str, ...])
 
 
 class FigureCache:
-    """A folder with one file per system, measure and data; deleting it loses nothing but time.
+    """A folder with one file per system, measure and data, and one per trained system; deleting it loses but time.
 
     A ``fresh`` one gives back only what it was given itself: everything is measured again, once.
     """
@@ -63,6 +67,24 @@ class FigureCache:
         self._own.add(self._path(key))
         write_text(self._path(key), json.dumps({"key": key, "kept": kept}, ensure_ascii=False) + "\n")
 
-    def _path(self, key: Mapping[str, Any]) -> Path:
+    def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
+        """Return the tensors that were kept under a key, or None."""
+        path = self._path(key, ".safetensors")
+        if (self._fresh and path not in self._own) or not path.is_file():
+            return None
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError):
+            return None
+
+    def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Keep tensors; they are in the file when this returns."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(key, ".safetensors")
+        self._own.add(path)
+        with atomic_path(path) as temporary:
+            save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+
+    def _path(self, key: Mapping[str, Any], suffix: str = ".json") -> Path:
         line = json.dumps({"promptcli": promptcli.__version__, **key}, sort_keys=True, ensure_ascii=False)
-        return self._folder / f"{hashlib.sha256(line.encode()).hexdigest()[:32]}.json"
+        return self._folder / f"{hashlib.sha256(line.encode()).hexdigest()[:32]}{suffix}"

@@ -1,6 +1,6 @@
 """A result document as lines of cells, for the terminal and for Markdown alike. Knows no model and no console."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,21 @@ def heads(document: Mapping[str, Any]) -> list[str]:
     return [_head(column, document) for column in document["columns"]]
 
 
+def table_lines(document: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield the lines of all rows; rows of one method that another backbone's figures stand for are put together."""
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for number, row in enumerate(document["rows"]):
+        same = row["figures"] and row["recipe_id"] and not row["published"]["own"]
+        groups.setdefault((row["method"], row["setting"], row["recipe_id"]) if same else number, []).append(row)
+    for rows in groups.values():
+        yield from row_lines(rows[0], document["columns"])
+        for row in rows[1:]:
+            yield from _published(row["published"], document["columns"])
+
+
 def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
     """Yield the lines of one row: measured, its intervals, published, the difference, what is missing and why."""
-    figures, published = row["figures"], row["published"]
+    figures = row["figures"]
     label = row["method"] if row["setting"] == "learning-free" else f"{row['method']} ({row['setting']})"
     shown = [column for column in columns if column in figures]
     if shown:
@@ -41,8 +53,17 @@ def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
         if any(figures[column]["ci95"] for column in shown):
             name = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
             yield Line("interval", name, [_half(column, figures.get(column)) for column in columns])
+        runs = [figures[column]["runs"] for column in shown if "runs" in figures[column]]
+        if runs:
+            yield Line("interval", f"std of {runs[0]} runs", [_std(column, figures.get(column)) for column in columns])
     else:
         yield Line("reason", label, [_reason(row, columns)])
+    yield from _published(row["published"], columns)
+    if row["difference"]:
+        yield Line("difference", "difference", [_difference(name, row["difference"].get(name)) for name in columns])
+
+
+def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
     if published["figures"]:
         cells = [_text(column, published["figures"].get(column), absent="") for column in columns]
         if "average_of_same_tasks" in published:
@@ -50,8 +71,6 @@ def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
             cells[columns.index(mean)] = _text(mean, published["average_of_same_tasks"])
         kind = "published" if published["own"] else "other"
         yield Line(kind, published["backbone"].split("/")[-1], cells)
-    if row["difference"]:
-        yield Line("difference", "difference", [_difference(name, row["difference"].get(name)) for name in columns])
 
 
 def reasons(document: Mapping[str, Any]) -> list[str]:
@@ -101,16 +120,23 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     ]
     corpus = document["corpus"]
     if corpus is not None:
-        trained = "trained, " if "training" in document["seeds"] else ""
+        rows = [row for row in document["rows"] if row["setting"] != "sup" and row["figures"]]
+        trained = "trained, " if any(row["run"].startswith("trained:") for row in rows) else ""
         done = "measured on" if "corpus" in data else f"{trained}fitted and counted on"
         lines.append(f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}")
     if "training" in document["seeds"]:
+        seeds = document["seeds"]["training"]
+        many = f"one run each, seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} runs each, seeds {_list(seeds)}"
+        lines.append(f"trained rows: {many}; the notes say what the papers' are")
+    triplets = document.get("triplets")
+    if triplets is not None:
         lines.append(
-            f"trained rows are one run each, seed {document['seeds']['training']}; the notes say what the papers' are"
+            f"trained (sup) on {triplets['name']}, {triplets['examples']:,} examples, {triplets['sha256'][:8]}"
         )
     if any("(" in head for head in heads(document)):
         lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
-    if any(row["figures"] and not row["published"]["own"] for row in document["rows"]):
+    published = [row["published"] for row in document["rows"] if row["figures"]]
+    if any(printed["figures"] and not printed["own"] for printed in published):
         lines.append("published figures are of other models than this one, so no difference is taken")
     return lines
 
@@ -144,6 +170,16 @@ def _difference(column: str, value: float | None) -> str:
         return ""
     decimals = column_named(column).decimals
     return f"{value:+g}" if decimals is None else f"{value:+.{decimals}f}"
+
+
+def _list(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _std(column: str, figure: Mapping[str, Any] | None) -> str:
+    if figure is None or "std" not in figure:
+        return ""
+    return f"±{figure['std']:.{column_named(column).decimals}f}"
 
 
 def _half(column: str, figure: Mapping[str, Any] | None) -> str:

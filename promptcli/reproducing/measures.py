@@ -9,8 +9,10 @@ from promptcli.reproducing.anisotropy import measure_sentences, measure_vocabula
 from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.heads import diagonal_sources, measure_diagonals
 from promptcli.reproducing.impact import impact_sources, measure_impact
+from promptcli.reproducing.pictures import measure_pictures
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.settings import measure_settings
+from promptcli.reproducing.several import EXTREMES
 from promptcli.reproducing.sts import measure_sts
 from promptcli.reproducing.subject import Subject
 from promptcli.reproducing.tokens import measure_tokens
@@ -27,11 +29,13 @@ class Column:
         head: Above it.
         decimals: Of a number; None prints it as it is.
         mean_of: The columns that it is the mean of, as far as their data are there.
+        over_runs: Of an extreme over runs: the column whose figure it is of.
     """
 
     head: str
     decimals: int | None = 2
     mean_of: tuple[str, ...] = ()
+    over_runs: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,11 @@ _SETTINGS = {
 #: By name; every column of the published tables is in one of them.
 MEASURES: dict[str, Measure] = {
     "sts": Measure(
-        {**{name: Column(name) for name in _TESTS}, "Avg": Column("Avg", mean_of=_TESTS)},
+        {
+            **{name: Column(name) for name in _TESTS},
+            "Avg": Column("Avg", mean_of=_TESTS),
+            **{name: Column(name, mean_of=_TESTS, over_runs="Avg") for name in EXTREMES},
+        },
         "STS12-16, STS-B, SICK-R",
         measure_sts,
         lambda place: place.tasks(_TESTS),
@@ -113,8 +121,7 @@ MEASURES: dict[str, Measure] = {
         measure_impact,
         impact_sources,
     ),
-    "seeds": Measure({"max": Column("max"), "min": Column("min")}, absent="not built here: runs of several seeds"),
-    "picture": Measure({"picture": Column("picture", None)}),
+    "picture": Measure({"picture": Column("picture", None)}, "", measure_pictures, kept=False),
     "list": Measure({"list": Column("list", None)}),
 }
 

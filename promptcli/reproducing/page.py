@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from promptcli.reproducing.lines import Line, caption, heads, notes, reasons, row_lines
+from promptcli.reproducing.lines import Line, caption, heads, notes, reasons, table_lines
 from promptcli.reproducing.measures import MEASURE_OF, MEASURES
 from promptcli.reproducing.plan import grouped
 from promptcli.reproducing.published import Table, published_tables
@@ -19,27 +19,34 @@ _NAMES = {
 }
 
 
-def table_page(document: Mapping[str, Any], *, level: int = 1) -> str:
+def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "") -> str:
     """Return one result document as Markdown.
 
     Args:
         document: Of ``run_table``.
         level: Of its heading.
+        folder: Where its pictures are, seen from the page, with a slash at the end.
     """
     columns = heads(document)
     backbone = "" if document["backbone"] is None else f", {document['backbone']['name']}"
     parts = [f"{'#' * level} {document['table']}{backbone}: {document['title']}", ""]
     parts += [f"- {line}" for line in caption(document)] + [""] * bool(caption(document))
     parts += [_row(["method", "", *columns]), "|" + "---|" * 2 + "---:|" * len(columns)]
-    for row in document["rows"]:
-        parts += [_line(line, len(columns)) for line in row_lines(row, document["columns"])]
+    parts += [_line(line, len(columns)) for line in table_lines(document)]
+    pictures = [row["figures"]["picture"]["value"] for row in document["rows"] if "picture" in row["figures"]]
+    parts += [f"\n![{document['title']}]({folder}{picture})" for picture in pictures]
     remarks = [*reasons(document), *notes(document)]
     parts += [""] * bool(remarks) + [f"- {remark}" for remark in remarks]
     return "\n".join(parts) + "\n"
 
 
-def results_page(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page of all results, and of the tables that have none yet, with the reason."""
+def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
+    """Return the page of all results, and of the tables that have none yet, with the reason.
+
+    Args:
+        documents: Of ``run_table``.
+        folder: Where their files are, seen from the page, with a slash at the end.
+    """
     done = {document["table"] for document in documents}
     backbones = dict.fromkeys(document["backbone"]["name"] for document in documents if document["backbone"])
     parts = [
@@ -52,7 +59,7 @@ def results_page(documents: Sequence[Mapping[str, Any]]) -> str:
         "",
     ]
     for document in documents:
-        parts += [table_page(document, level=2)]
+        parts += [table_page(document, level=2, folder=folder)]
     parts += ["## Tables without a measured figure", "", _row(["table", "what", "why"]), "|---|---|---|"]
     for table in published_tables().values():
         if table.name not in done:

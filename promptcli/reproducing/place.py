@@ -13,6 +13,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask, task_names
 from promptcli.encoding import Progress, silent
+from promptcli.errors import UsageError
 from promptcli.evaluation import load_tasks
 from promptcli.reproducing.cache import FigureCache
 from promptcli.reproducing.published import short_name
@@ -49,7 +50,9 @@ class Place:
         offline: Never use the network.
         cache: Figures that are known already.
         working: Makes a progress bar: label and number of steps.
-        train: Rows that take training are asked for.
+        seeds: One run of every row that takes training for each; none: such rows are not asked for.
+        triplets: File or name of what supervised rows are trained on, or None.
+        draw: Draws a figure of the papers into a file and returns the file's name; None where nothing can.
     """
 
     def __init__(
@@ -62,13 +65,18 @@ class Place:
         offline: bool = False,
         cache: FigureCache,
         working: Working = lambda label, total: nullcontext(silent),
-        train: bool = False,
+        seeds: Sequence[int] = (),
+        triplets: str | None = None,
+        draw: "Callable[[str, Place], str] | None" = None,
+        announce: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.backbone_name = backbone_name
         self.data_dir, self.corpus, self.offline = data_dir, corpus, offline
-        self.cache, self.working, self.train = cache, working, train
-        self._open_backbone = open_backbone
+        self.cache, self.working, self.draw = cache, working, draw
+        self.seeds, self.triplets = tuple(seeds), triplets
+        self._open_backbone, self._announce = open_backbone, announce
         self._sources: dict[str, Sources] = {}
+        self._examples: dict[str, Examples] = {}
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -99,7 +107,7 @@ class Place:
     @functools.cached_property
     def sentences(self) -> list[str]:
         """The sentences to fit on."""
-        return fitting_sentences(self.corpus, self.data_dir, offline=self.offline)
+        return fitting_sentences(self.corpus, self.data_dir, offline=self.offline, announce=self._announce)
 
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:
@@ -107,10 +115,28 @@ class Place:
         digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
         return {"name": Path(self.corpus).name, "sentences": len(self.sentences), "sha256": digest}
 
-    @functools.cached_property
-    def examples(self) -> Examples:
-        """The corpus as examples to train on."""
-        return training_examples(self.corpus, offline=self.offline)
+    def examples(self, *, supervised: bool) -> Examples:
+        """Return what rows are trained on: the triplets, or the corpus.
+
+        Raises:
+            UsageError: There are none of that kind.
+        """
+        source = self.triplets if supervised else self.corpus
+        if source is None:
+            raise UsageError("supervised rows need --triplets FILE: columns sent0, sent1 and perhaps hard_neg")
+        if source not in self._examples:
+            self._examples[source] = training_examples(source, offline=self.offline, announce=self._announce)
+        found = self._examples[source]
+        if found.supervised is not supervised:
+            wanted = "--triplets of pairs or triplets" if supervised else "a --corpus of sentences"
+            raise UsageError(f"needs {wanted}; {Path(source).name} is not")
+        return found
+
+    @property
+    def triplet_facts(self) -> dict[str, Any]:
+        """What the triplets are, JSON-ready, without the folder they came from."""
+        examples = self.examples(supervised=True)
+        return {"name": Path(self.triplets or "").name, "examples": len(examples), "sha256": examples.sha256}
 
     @property
     def missing(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from promptcli.errors import NotFoundError, PromptcliError
-from promptcli.reproducing.measures import MEASURE_OF, MEASURES
+from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named
 from promptcli.reproducing.place import Place
 from promptcli.reproducing.published import NO_MODEL, Row, Table, same_backbone
 from promptcli.reproducing.systems import SYSTEMS
@@ -50,14 +50,14 @@ def needs_backbone(table: Table, *, train: bool) -> bool:
 
 def _lacks_row(row: Row, table: Table, place: Place) -> str | None:
     system = SYSTEMS[row.kind]
-    if system.make is None or (system.trains and not place.train):
+    if system.make is None or (system.trains and not place.seeds):
         return system.absent.format(row.argument)
     if system.backbone == "none":
         return None
     own = same_backbone(row.backbone, place.backbone_name)
     on_published = any(same_backbone(name, place.backbone_name) for name in table.backbones)
     if not own and (on_published or system.backbone == "own"):
-        return f"needs --backbone: {row.backbone}"
+        return system.absent or f"needs --backbone: {row.backbone}"
     try:
         _ = place.backbone
         return system.lacks(row, place)
@@ -69,6 +69,8 @@ def _lacks_row(row: Row, table: Table, place: Place) -> str | None:
 
 def _lacks_measure(column: str, place: Place) -> str | None:
     measure = MEASURES[MEASURE_OF[column]]
+    if column_named(column).over_runs and len(place.seeds) < 2:
+        return "several runs: ask for them by --train --seeds N"
     if measure.run is None:
         return measure.absent or "no figure"
     try:

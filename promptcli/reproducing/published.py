@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError
-from promptcli.recipe import split_spec
+from promptcli.recipe import WORD_VECTORS, split_spec
 
 #: The backbone of rows whose models were never published.
 NO_MODEL = "own pre-training"
@@ -105,7 +105,9 @@ def same_backbone(one: str, other: str) -> bool:
 
 
 def short_name(backbone: str) -> str:
-    """Return a backbone's name without owner, folder and revision."""
+    """Return a backbone's name without owner, folder and revision; of word vectors what the papers call them."""
+    if backbone.startswith(WORD_VECTORS):
+        return "GloVe"
     return backbone.rstrip("/").split("/")[-1].split("@")[0]
 
 

@@ -131,3 +131,5 @@ def _other_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterat
             yield f"data of {name}"
     if (before["corpus"] or {}).get("sha256") != (after["corpus"] or {}).get("sha256"):
         yield "sentences fitted on"
+    if (before.get("triplets") or {}).get("sha256") != (after.get("triplets") or {}).get("sha256"):
+        yield "triplets"

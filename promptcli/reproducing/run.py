@@ -13,11 +13,9 @@ from promptcli.reproducing.place import PROTOCOL, Place, Sources, hash_of
 from promptcli.reproducing.plan import Step, needs_backbone, plan_table
 from promptcli.reproducing.published import Row, Table, Value, same_backbone
 from promptcli.reproducing.results import SCHEMA
+from promptcli.reproducing.several import Figures, over_runs
 from promptcli.reproducing.subject import Subject, recipe_id
 from promptcli.reproducing.systems import SYSTEMS
-from promptcli.reproducing.trained import SEED
-
-Figures = dict[str, dict[str, Any]]
 
 
 def run_table(table: Table, place: Place) -> dict[str, Any]:
@@ -35,7 +33,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         NotFoundError: The backbone is not there.
         UsageError: The backbone cannot be used.
     """
-    facts = place.backbone_facts if needs_backbone(table, train=place.train) else None
+    facts = place.backbone_facts if needs_backbone(table, train=bool(place.seeds)) else None
     steps = plan_table(table, place)
     subjects = [_subject(step, table, place) for step in steps]
     figures: list[Figures] = [{} for _ in steps]
@@ -52,17 +50,22 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
             sources = MEASURES[name].load(place)
             data |= sources.data
             missing |= sources.missing
-            found = _measure(name, [subject for _, subject in rows], place)
-            for (number, _), measured in zip(rows, found, strict=True):
-                figures[number] |= measured
+            runs = [run for _, subject in rows for run in subject.runs or [subject]]
+            found = iter(_measure(name, runs, place))
+            for number, subject in rows:
+                figures[number] |= over_runs([next(found) for _ in subject.runs or [subject]])
     there = {
         column: [name for name in column_named(column).mean_of if name in data]
         for column in table.columns
         if column_named(column).mean_of
     }
     fitted = any(subject is not None and "corpus" in subject.identity for subject in subjects)
-    trained = any(SYSTEMS[step.row.kind].trains and row for step, row in zip(steps, figures, strict=True))
-    uses_corpus = fitted or any("corpus" in figure["on"] for row in figures for figure in row.values())
+    trained = {
+        step.row.setting for step, row in zip(steps, figures, strict=True) if SYSTEMS[step.row.kind].trains and row
+    }
+    uses_corpus = (
+        fitted or bool(trained - {"sup"}) or any("corpus" in figure["on"] for row in figures for figure in row.values())
+    )
     return {
         "schema_version": SCHEMA,
         "promptcli": promptcli.__version__,
@@ -71,11 +74,12 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         "columns": list(table.columns),
         "backbone": facts,
         "protocol": PROTOCOL,
-        "seeds": {"bootstrap": statistics.SEED, **({"training": SEED} if trained else {})},
+        "seeds": {"bootstrap": statistics.SEED, **({"training": list(place.seeds)} if trained else {})},
         "resamples": statistics.RESAMPLES,
         "data": data,
         "missing": list(missing),
         "corpus": place.corpus_facts if uses_corpus else None,
+        "triplets": place.triplet_facts if "sup" in trained else None,
         "rows": [
             _row(step, subject, measured, place, there)
             for step, subject, measured in zip(steps, subjects, figures, strict=True)
@@ -146,7 +150,7 @@ def _row(
         "note": row.note,
         "recipe_id": None if recipe is None or subject is None else recipe_id(subject),
         "recipe": recipe,
-        "fitted": subject is not None and "corpus" in subject.identity,
+        "fitted": subject is not None and bool({"corpus", "examples"} & subject.identity.keys()),
         "published": published,
         "figures": figures,
         "difference": _differences(row, figures, same) if own else {},

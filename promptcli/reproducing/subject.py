@@ -1,7 +1,7 @@
 """What a row's columns are measured on, and all that decides its figures."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from promptcli.encoder import Encoder
@@ -21,6 +21,7 @@ class Subject:
         recipe: Its four parts, every name resolved; None where nothing is encoded.
         slow: Making the encoder takes long, so it is made when its turn comes.
         transfer: The recipe of transfer tasks, where it is another one.
+        runs: The same with one seed each, where figures are taken over several.
     """
 
     def __init__(
@@ -32,8 +33,10 @@ class Subject:
         *,
         slow: bool = False,
         transfer: Recipe | None = None,
+        runs: "Sequence[Subject]" = (),
     ) -> None:
         self.row, self.identity, self.recipe, self.slow, self.transfer = row, identity, recipe, slow, transfer
+        self.runs = runs
         self._make = make
 
     @functools.cached_property

@@ -11,6 +11,7 @@ from promptcli.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.fitting import fit
 from promptcli.recipe import RECIPES, Recipe, split_spec
+from promptcli.reproducing.pictures import lacks_picture
 from promptcli.reproducing.place import Place
 from promptcli.reproducing.published import Row, same_backbone
 from promptcli.reproducing.subject import Subject, identity_of, weights_of
@@ -79,6 +80,15 @@ def _tokens(row: Row, place: Place) -> Subject:
 
 def _settings(row: Row, place: Place) -> Subject:
     return Subject(row, {"settings": [row.run, row.backbone, row.setting]})
+
+
+def _picture(row: Row, place: Place) -> Subject:
+    return Subject(row, {"picture": row.argument, **weights_of(place)})
+
+
+def _word_vectors(row: Row, place: Place) -> Subject:
+    """Return the average of word vectors, the one thing that they can do."""
+    return _plain(Recipe(pooling="static/avg"), row, place)
 
 
 def ranked_heads(place: Place) -> list[dict[str, Any]]:
@@ -153,7 +163,8 @@ SYSTEMS: dict[str, System] = {
     "backbone": System(_MINUTES, lambda row, place: Subject(row, weights_of(place))),
     "settings": System("seconds", _settings, backbone="none"),
     "trained": System(_HOURS, trained_subject, "training: ask for it by --train", lacks=lacks_training, trains=True),
-    "picture": System(_MINUTES, absent="picture, not built here: {}"),
+    "picture": System(_MINUTES, _picture, lacks=lacks_picture),
+    "word-vectors": System(_MINUTES, _word_vectors, "needs --backbone: glove:FILE", backbone="own"),
     "list": System("-", absent="a list of words, no figures: held in {}", backbone="none"),
     "absent": System("-", absent="not built here: {}", backbone="none"),
 }

@@ -1,22 +1,27 @@
-"""Trained rows: a method of the papers trained now, on the corpus, one run; its numbers are kept in memory only."""
+"""Trained rows: a method of the papers trained now, a run for each seed; its numbers are kept in the cache."""
 
 import dataclasses
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.devices import choose_dtype
+from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask
-from promptcli.encoder import Encoder
+from promptcli.encoder import TUNED, Encoder
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.methods import find_method
 from promptcli.methods.method import Method, Settings
+from promptcli.recipe import Recipe
 from promptcli.reproducing.place import Place
 from promptcli.reproducing.published import Row, short_name
 from promptcli.reproducing.subject import Subject, identity_of
 
-SEED = 42
+if TYPE_CHECKING:
+    from promptcli.training.loop import Trained
+
 #: What the best numbers of a run are chosen by, as in the papers.
 _CHOSEN_BY = "STS-B:dev"
 
@@ -39,7 +44,10 @@ FORMS = {
     "scpcse": _Form("scpcse"),
     "dcpcse": _Form("dcpcse", {"mlm_weight": 0.0}),
     "dcpcse-mlm": _Form("dcpcse", {"mlm_weight": 0.1}),
-    "dcpcse-length-1": _Form("dcpcse", {"mlm_weight": 0.0, "prefix_length": 1}),
+    **{
+        f"dcpcse-length-{length}": _Form("dcpcse", {"mlm_weight": 0.0, "prefix_length": length})
+        for length in (1, 5, 10, 16)
+    },
 }
 
 
@@ -47,11 +55,8 @@ def lacks_training(row: Row, place: Place) -> str | None:
     """Return why a row cannot be trained here, or None: examples of the other kind, too few, no development pairs."""
     from promptcli.training.loop import steps_of
 
-    supervised = row.setting == "sup"
     try:
-        if place.examples.supervised is not supervised:
-            return f"training: needs a --corpus of {'pairs or triplets' if supervised else 'sentences'}"
-        steps_of(_method(row, place)[1], len(place.examples))
+        steps_of(_method(row, place)[1], len(place.examples(supervised=row.setting == "sup")))
         _development(place)
         _ = place.corpus_facts
     except PromptcliError as error:
@@ -61,7 +66,17 @@ def lacks_training(row: Row, place: Place) -> str | None:
 
 def trained_subject(row: Row, place: Place) -> Subject:
     """Return a row's subject; it is trained when its encoder is first asked for."""
+    runs = [_run(row, place, seed) for seed in place.seeds]
+    if len(runs) == 1:
+        return runs[0]
+    together = {**runs[0].identity["trained"], "seed": list(place.seeds)}
+    return Subject(row, {**runs[0].identity, "trained": together}, runs[0].recipe, runs=runs)
+
+
+def _run(row: Row, place: Place, seed: int) -> Subject:
     method, settings = _method(row, place)
+    settings = settings.replace(seed=seed)
+    examples = place.examples(supervised=row.setting == "sup")
     backbone, development = place.backbone, _development(place)
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     halves = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
@@ -71,24 +86,45 @@ def trained_subject(row: Row, place: Place) -> Subject:
         **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),
         "trained": {"method": method.name, "supervised": row.setting == "sup", **dataclasses.asdict(settings)},
         "precision": "bfloat16" if halves else "float32",
-        "corpus": place.examples.sha256,
+        "examples": examples.sha256,
         "development": development.sha256(),
     }
     return Subject(
         row,
         identity,
         recipe,
-        lambda: _train(method, settings, development, place, halves=halves),
+        lambda: _kept_or_trained(
+            identity,
+            recipe,
+            place,
+            lambda: _train(method, settings, examples, development, place, halves=halves),
+        ),
         slow=True,
         transfer=transfer,
     )
+
+
+def _kept_or_trained(
+    identity: dict[str, Any], recipe: Recipe, place: Place, train: "Callable[[], tuple[Encoder, Trained]]"
+) -> Encoder:
+    """Return the encoder of the numbers kept from a training of the same identity, else train and keep them."""
+    kept = place.cache.get_tensors(identity)
+    if kept is None:
+        encoder, trained = train()
+        place.cache.put_tensors(identity, trained.tensors)
+        return encoder
+    backbone = place.new_backbone()
+    tuned = {name.removeprefix(TUNED): tensor for name, tensor in kept.items() if name.startswith(TUNED)}
+    if tuned:
+        backbone.tune(tuned)
+    return Encoder(recipe, backbone, kept)
 
 
 def _method(row: Row, place: Place) -> tuple[Method, Settings]:
     form = FORMS[row.argument]
     method = find_method(form.method, supervised=row.setting == "sup")
     settings = method.settings(short_name(place.backbone_name), place.backbone.width)
-    return method, settings.replace(seed=SEED, **form.changes)
+    return method, settings.replace(**form.changes)
 
 
 def _development(place: Place) -> STSTask:
@@ -99,23 +135,24 @@ def _development(place: Place) -> STSTask:
     return task
 
 
-def _train(method: Method, settings: Settings, development: STSTask, place: Place, *, halves: bool) -> Encoder:
+def _train(
+    method: Method, settings: Settings, examples: Examples, development: STSTask, place: Place, *, halves: bool
+) -> "tuple[Encoder, Trained]":
     """Train on a backbone of its own, since training changes it."""
     from promptcli.training.loop import Told, steps_of
     from promptcli.training.processes import start_processes
     from promptcli.training.run import Run, train_encoder
 
-    backbone, examples = place.new_backbone(), place.examples
+    backbone = place.new_backbone()
     run = Run(method, settings, examples, "corpus", development, ())
     with (
         tempfile.TemporaryDirectory() as folder,
-        place.working(f"train {method.name}", steps_of(settings, len(examples))) as advance,
+        place.working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,
     ):
-        encoder, _ = train_encoder(
+        return train_encoder(
             run,
             backbone,
             folder=Path(folder),
             processes=start_processes(str(backbone.device), halves=halves, trackers=[], folder=Path(folder)),
             told=Told(step=lambda step, loss: advance(1)),
         )
-    return encoder

@@ -25,6 +25,10 @@ from promptcli.training.mlm_term import MLMTerm
 from promptcli.transforms.projection import KINDS, start_projection
 from promptcli.transforms.transform import Making
 
+#: Tokens of a forward pass where none are given: what a processor's caches like best (benchmarks/README.md).
+_TOKENS = {"cpu": 1024}
+_TOKENS_ELSEWHERE = 32768
+
 
 @dataclass
 class Chunking:
@@ -68,7 +72,8 @@ class Learner(nn.Module):
         self.method, self.settings, self.backbone = method, settings, backbone
         self._variant = method.variant(backbone.provenance.family)
         self._model: Any = backbone.model
-        self.chunking = Chunking(settings.chunk_tokens, settings.gradient_caching)
+        tokens = settings.chunk_tokens or _TOKENS.get(backbone.device.type, _TOKENS_ELSEWHERE)
+        self.chunking = Chunking(tokens, settings.gradient_caching)
         generator = torch.Generator().manual_seed(settings.seed)
         self.learned = nn.ParameterDict()
         for name, start in self._starts(generator).items():
