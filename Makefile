@@ -18,7 +18,7 @@ lint: install
 	$(BIN)/mypy
 
 test: install
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 demo: install
 	@sh examples/demo.sh $(BIN)/promptcli

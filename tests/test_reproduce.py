@@ -23,6 +23,7 @@ from promptcli.data.transfer import load_transfer
 from promptcli.encoder import build_encoder
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import average, evaluate, load_tasks
+from promptcli.fitting import fit
 from promptcli.methods import METHODS, find_method
 from promptcli.recipe import RECIPES
 from promptcli.reproducing import sts, trained
@@ -428,7 +429,7 @@ def test_several_seeds_are_their_mean_spread_and_extremes(place, examples, monke
     assert any("2 runs each, seeds 0, 1" in line for line in caption(document))
 
 
-def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(place, examples, tmp_path):
+def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(place, examples, senteval, tmp_path):
     triplets = tmp_path / "triplets.csv"
     sentences = SENTENCES.read_text(encoding="utf-8").replace('"', "").splitlines()[:390]
     rows = [",".join(f'"{sentence}"' for sentence in sentences[start : start + 3]) for start in range(0, 390, 3)]
@@ -438,8 +439,16 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(pl
     unsupervised, supervised = (
         row for row in document["rows"] if (row["method"], row["published"]["backbone"]) == ("SimCSE", "roberta-base")
     )
+    (whitened,) = (row for row in document["rows"] if row["method"] == "whitening")
+    corpus = run_table(table("promptbert/6"), place(corpus=examples))
+    (other,) = (row for row in corpus["rows"] if row["method"] == "whitening")
+    first, second, _ = read_examples(triplets).columns
+    fitted = fit(RECIPES["whitening"].replace(backbone="tiny"), [*first, *second], backbone=place().backbone).encoder
+    tasks = load_tasks(senteval, task_names(THERE), "senteval").tasks
+    assert whitened["figures"]["Avg"]["value"] == pytest.approx(average(evaluate([fitted], tasks)), abs=0.01)
+    assert whitened["figures"]["Avg"]["value"] != other["figures"]["Avg"]["value"] and corpus["triplets"] is None
     assert supervised["figures"]["Avg"]["value"] != unsupervised["figures"]["Avg"]["value"]
-    assert any("trained (sup) on triplets.csv, 130 examples" in line for line in caption(document))
+    assert any("on triplets.csv, 130 examples" in line for line in caption(document))
 
 
 def test_figures_are_drawn(place, tmp_path):
@@ -621,6 +630,7 @@ def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
         (("reproduce", "promptbert/99"), 2, "reproduce list"),
         (("reproduce", "promptbert/4", "--data-dir", "nowhere"), 3, "no such folder"),
         (("reproduce", "page", "-o", "nowhere"), 3, "reproduce all"),
+        (("reproduce", "promptbert/10", "--seeds", "3"), 2, "--seeds 3 is for rows that are trained; give --train"),
         (("rerun", "nowhere.json"), 3, "no result file"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from promptcli.backbones.dropout import QuickDropout, dropout, quicken
+from promptcli.backbones.dropout import QuickDropout, dropout, dropped_product, quicken
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder import Encoder
@@ -282,6 +282,20 @@ def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
     for half in (0, 1):  # no lane of the random words is another's copy
         lanes = kept.flatten()[:999_996].view(-1, 4).float()
         assert float(((lanes[:, half] - 0.9) * (lanes[:, 3 - half] - 0.9)).mean()) == pytest.approx(0, abs=0.001)
+
+
+def test_a_product_behind_dropout_has_the_products_gradients():
+    """The product that holds no dropped weights, beside torch's own over the same mask."""
+    found = []
+    for product in (dropped_product, lambda weights, values, p: dropout(weights, p) @ values):
+        torch.manual_seed(0)
+        weights = torch.rand(2, 3, 5, 7).requires_grad_()
+        values = torch.randn(2, 3, 7, 4).requires_grad_()
+        out = product(weights, values, 0.3)
+        (out * torch.arange(4.0)).sum().backward()
+        found.append((out, weights.grad, values.grad))
+    for one, other in zip(*found, strict=True):
+        assert (one - other).abs().max() < 1e-6 and one.abs().max() > 0
 
 
 def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():

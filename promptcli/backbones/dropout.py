@@ -49,6 +49,34 @@ class _Masked(torch.autograd.Function):
         return gradients[0].mul(ctx.scale).mul_(kept), None, None
 
 
+def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
+    """Return ``dropout(weights, probability) @ values``, (..., t, s) by (..., s, d); what is dropped is not held."""
+    if not probability or weights.device.type != "cpu":
+        return dropout(weights, probability) @ values
+    kept = torch.from_numpy(_keep(weights.numel(), probability)).view(weights.shape)
+    product: Tensor = _MaskedProduct.apply(  # type: ignore[no-untyped-call]
+        weights, values, kept, 1 / (1 - probability)
+    )
+    return product
+
+
+class _MaskedProduct(torch.autograd.Function):
+    """(weights x kept x scale) @ values; the softmax before it holds its weights anyway, so they cost nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, values: Tensor, kept: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(weights, values, kept)
+        ctx.scale = scale
+        return weights.mul(scale).mul_(kept) @ values
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        weights, values, kept = ctx.saved_tensors
+        (gradient,) = gradients
+        of_weights = (gradient @ values.transpose(-1, -2)).mul_(ctx.scale).mul_(kept)
+        return of_weights, weights.mul(ctx.scale).mul_(kept).transpose(-1, -2) @ gradient, None, None
+
+
 def _keep(count: int, probability: float) -> np.ndarray:
     """Return (count,) bool, True with probability 1 - p."""
     seed = int(torch.randint(2**62, ()))

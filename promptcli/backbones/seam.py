@@ -97,7 +97,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, proba
         )
     # with dropout the library falls back to these products, and draws its numbers one after the other
     weights = _scores(query, key, mask, scale).softmax(-1).to(value.dtype)
-    return quick.dropout(weights, probability) @ value
+    return quick.dropped_product(weights, value, probability)
 
 
 def with_prefix(

@@ -10,7 +10,7 @@ import typer
 from promptcli.commands.common import data_folder, default_backbone, prepare
 from promptcli.commands.reproduce_place import Corpus, DataDir, Json, OnBackbone, Triplets, open_place
 from promptcli.console import note, result_json
-from promptcli.errors import NotFoundError, PromptcliError
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.options import Runtime
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def reproduce(
         _make_page(output, page, runtime)
         return
     data_dir, corpus = data_folder(data_dir), corpus or "demo"
+    if seeds > 1 and not train:
+        raise UsageError(f"--seeds {seeds} is for rows that are trained; give --train, too")
     runs = () if not train else _SEEDS if seeds == 1 else tuple(range(seeds))
     if data_dir is not None and not data_dir.is_dir():
         raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")

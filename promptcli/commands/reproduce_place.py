@@ -29,12 +29,16 @@ DataDir = Annotated[
 Corpus = Annotated[
     str | None,
     typer.Option(
-        "--corpus", help="Sentences to fit and count on, anisotropy and impact too: file, task, `demo` (default)."
+        "--corpus",
+        help="Sentences to fit, count and train on, anisotropy and impact too: file, task, hub name, `demo` (default).",
     ),
 ]
 Triplets = Annotated[
     str | None,
-    typer.Option("--triplets", help="What supervised rows are trained on: pairs or triplets, a file or hub name."),
+    typer.Option(
+        "--triplets",
+        help="Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and whitening fitted.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 

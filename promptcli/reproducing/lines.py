@@ -130,9 +130,8 @@ def caption(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"trained rows: {many}; the notes say what the papers' are")
     triplets = document.get("triplets")
     if triplets is not None:
-        lines.append(
-            f"trained (sup) on {triplets['name']}, {triplets['examples']:,} examples, {triplets['sha256'][:8]}"
-        )
+        about = f"{triplets['name']}, {triplets['examples']:,} examples, {triplets['sha256'][:8]}"
+        lines.append(f"trained (sup), or fitted (flow and whitening), on {about}")
     if any("(" in head for head in heads(document)):
         lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
     published = [row["published"] for row in document["rows"] if row["figures"]]

@@ -17,6 +17,9 @@ from promptcli.reproducing.several import Figures, over_runs
 from promptcli.reproducing.subject import Subject, recipe_id
 from promptcli.reproducing.systems import SYSTEMS
 
+#: Parts of a subject's identity that say what text its numbers come from.
+_TEXTS = {"corpus", "triplets", "examples"}
+
 
 def run_table(table: Table, place: Place) -> dict[str, Any]:
     """Measure every row of a table that can be measured.
@@ -59,12 +62,14 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         for column in table.columns
         if column_named(column).mean_of
     }
-    fitted = any(subject is not None and "corpus" in subject.identity for subject in subjects)
+    texts = {text for subject in subjects if subject is not None for text in _TEXTS & subject.identity.keys()}
     trained = {
         step.row.setting for step, row in zip(steps, figures, strict=True) if SYSTEMS[step.row.kind].trains and row
     }
     uses_corpus = (
-        fitted or bool(trained - {"sup"}) or any("corpus" in figure["on"] for row in figures for figure in row.values())
+        "corpus" in texts
+        or bool(trained - {"sup"})
+        or any("corpus" in figure["on"] for row in figures for figure in row.values())
     )
     return {
         "schema_version": SCHEMA,
@@ -79,7 +84,7 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
         "data": data,
         "missing": list(missing),
         "corpus": place.corpus_facts if uses_corpus else None,
-        "triplets": place.triplet_facts if "sup" in trained else None,
+        "triplets": place.triplet_facts if "sup" in trained or "triplets" in texts else None,
         "rows": [
             _row(step, subject, measured, place, there)
             for step, subject, measured in zip(steps, subjects, figures, strict=True)
@@ -150,7 +155,7 @@ def _row(
         "note": row.note,
         "recipe_id": None if recipe is None or subject is None else recipe_id(subject),
         "recipe": recipe,
-        "fitted": subject is not None and bool({"corpus", "examples"} & subject.identity.keys()),
+        "fitted": subject is not None and bool(_TEXTS & subject.identity.keys()),
         "published": published,
         "figures": figures,
         "difference": _differences(row, figures, same) if own else {},

@@ -53,12 +53,24 @@ def _plain(recipe: Recipe, row: Row, place: Place) -> Subject:
 
 
 def _fitted(row: Row, place: Place) -> Subject:
+    return _fitted_on(place.sentences, {"corpus": place.corpus_facts["sha256"]}, row, place)
+
+
+def _fitted_nli(row: Row, place: Place) -> Subject:
+    """Return what was published fitted on both sides of NLI pairs: on the triplets' where they are given."""
+    if place.triplets is None:
+        return _fitted(row, place)
+    first, second, *_ = place.examples(supervised=True).columns
+    return _fitted_on([*first, *second], {"triplets": place.triplet_facts["sha256"]}, row, place)
+
+
+def _fitted_on(sentences: list[str], source: dict[str, str], row: Row, place: Place) -> Subject:
     recipe = _on(RECIPES[row.argument], place)
     return Subject(
         row,
-        {**identity_of(recipe, place), "corpus": place.corpus_facts["sha256"]},
+        {**identity_of(recipe, place), **source},
         recipe,
-        lambda: fit(recipe, place.sentences, backbone=place.backbone).encoder,
+        lambda: fit(recipe, sentences, backbone=place.backbone).encoder,
     )
 
 
@@ -152,6 +164,7 @@ SYSTEMS: dict[str, System] = {
     "template": System(_MINUTES, lambda row, place: _plain(RECIPES["prompt"].replace(prompt=row.argument), row, place)),
     "own": System(_MINUTES, lambda row, place: _plain(RECIPES[row.argument], row, place), backbone="own"),
     "fitted": System(_MINUTES, _fitted, lacks=_lacks_recipe),
+    "fitted-nli": System(_MINUTES, _fitted_nli, lacks=_lacks_recipe),
     "head": System(_MINUTES, _head),
     "tokens": System(_MINUTES, _tokens),
     "tied": System(
