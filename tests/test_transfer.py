@@ -404,6 +404,7 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
     assert "mine: vectors before head and denoising" in ran.err
     (mine,) = json.loads(ran.out)["results"]
     (other,) = json.loads(run(*arguments, "--task", "TREC", "--json", "--recipe", "cls").out)["results"]
+    assert mine["recipe"] == other["recipe"] == "cls"
     assert (mine["value"], mine["dev"], mine["fingerprint"]) == (other["value"], other["dev"], other["fingerprint"])
     (shorter,) = json.loads(run(*chosen, "--max-length", "4").out)["results"]
     assert (shorter["recipe_fields"]["pooling"], shorter["recipe_fields"]["max_length"]) == ("last/cls", 4)

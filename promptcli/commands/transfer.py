@@ -62,6 +62,7 @@ def transfer(
     """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
     prepare(runtime)
     from promptcli.data.transfer import transfer_names
+    from promptcli.scores import recipe_name
     from promptcli.transfer.classifier import FAST, FULL
     from promptcli.transfer.scoring import check_tasks
 
@@ -70,8 +71,12 @@ def transfer(
     tasks, missing = _load(data_folder(data_dir), wanted, runtime)
     check_tasks(tasks, training)
     candidates = find_candidates(open_registry(), choice, bare=[PAPER.recipe] if choice.paper and PAPER.recipe else [])
-    encoders = open_entries([_for_transfer(candidate, runtime) for candidate in candidates], runtime)
-    labels = [candidate.label for candidate in candidates]
+    entries = [_for_transfer(candidate, runtime) for candidate in candidates]
+    encoders = open_entries(entries, runtime)
+    labels = [
+        dataclasses.replace(candidate.label, recipe=recipe_name(entry.recipe))
+        for candidate, entry in zip(candidates, entries, strict=True)
+    ]
     scores = _score(encoders, labels, tasks, training, seed, runtime)
     if json:
         setting = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
@@ -131,7 +136,7 @@ def _score(
         scores = score_tasks(encoders, labels, tasks, vectors, training, seed=seed, progress=advance)
     for label, group in itertools.groupby(scores, key=lambda score: score.label):
         seconds = ", ".join(f"{score.task} {score.seconds:.1f} s" for score in group)
-        note(f"{label.recipe}: {seconds}", quiet=runtime.quiet)
+        note(f"{label.model}, {label.recipe}: {seconds}", quiet=runtime.quiet)
     return scores
 
 
