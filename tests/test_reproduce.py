@@ -424,7 +424,9 @@ def test_several_seeds_are_their_mean_spread_and_extremes(place, examples, monke
         assert figures["Avg"]["std"] == pytest.approx(abs(one - other) / 2**0.5, abs=1e-3)
         assert (figures["max"]["value"], figures["min"]["value"]) == (max(one, other), min(one, other))
         lines = list(row_lines(row, document["columns"]))
-        assert lines[1].label == "std of 2 runs" and lines[1].cells[0] == f"±{figures['Avg']['std']:.2f}"
+        assert (
+            lines[1].label == f"recipe {row['recipe_id']}, std" and lines[1].cells[0] == f"±{figures['Avg']['std']:.2f}"
+        )
         assert "several runs" in singles[0]["rows"][number]["not_measured"]["max"]
     assert any("2 runs each, seeds 0, 1" in line for line in caption(document))
 

@@ -53,9 +53,9 @@ def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
         if any(figures[column]["ci95"] for column in shown):
             name = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
             yield Line("interval", name, [_half(column, figures.get(column)) for column in columns])
-        runs = [figures[column]["runs"] for column in shown if "runs" in figures[column]]
-        if runs:
-            yield Line("interval", f"std of {runs[0]} runs", [_std(column, figures.get(column)) for column in columns])
+        if any("std" in figures[column] for column in shown):
+            cells = [_std(column, figures.get(column)) for column in columns]
+            yield Line("interval", f"recipe {row['recipe_id']}, std", cells)
     else:
         yield Line("reason", label, [_reason(row, columns)])
     yield from _published(row["published"], columns)
@@ -126,7 +126,11 @@ def caption(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}")
     if "training" in document["seeds"]:
         seeds = document["seeds"]["training"]
-        many = f"one run each, seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} runs each, seeds {_list(seeds)}"
+        many = (
+            f"one run each, seed {seeds[0]}"
+            if len(seeds) == 1
+            else f"{len(seeds)} runs each, seeds {_list(seeds)}, mean ± std"
+        )
         lines.append(f"trained rows: {many}; the notes say what the papers' are")
     triplets = document.get("triplets")
     if triplets is not None:
