@@ -180,7 +180,7 @@ def build_encoder(
     """
     if recipe.backbone.startswith(WORD_VECTORS):
         _check_word_vectors(recipe)
-    tuned = {name.removeprefix(TUNED): tensor for name, tensor in (tensors or {}).items() if name.startswith(TUNED)}
+    tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
         where, precision = choose_device(device), choose_dtype(dtype, choose_device(device))
         if recipe.backbone.startswith(WORD_VECTORS):
@@ -190,6 +190,11 @@ def build_encoder(
         if tuned:
             backbone.tune(tuned)
     return Encoder(recipe, backbone, tensors or {})
+
+
+def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a tuned backbone among an entry's tensors, under the backbone's own names."""
+    return {name.removeprefix(TUNED): tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
 
 
 def _check_word_vectors(recipe: Recipe) -> None:

@@ -32,7 +32,7 @@ from promptcli.reproducing.lines import caption, heads, row_lines, table_lines
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.page import results_page, table_page
 from promptcli.reproducing.place import Place
-from promptcli.reproducing.plan import grouped, look_at
+from promptcli.reproducing.plan import grouped, look_at, plan_table
 from promptcli.reproducing.published import find_tables, published_tables
 from promptcli.reproducing.results import compare_results, read_results, write_result
 from promptcli.reproducing.run import run_table
@@ -541,6 +541,12 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(place, examples
     (tmp_path / "empty" / "STS").mkdir(parents=True)
     document = run_table(table("promptbert/8"), place(corpus=examples, seeds=(42,), data_dir=tmp_path / "empty"))
     assert not any(row["figures"] for row in document["rows"])
+
+
+def test_trained_rows_of_another_published_backbone_need_that_backbone(place, examples):
+    steps = plan_table(table("dcpcse/2"), place("bert-base-uncased", corpus=examples, seeds=(42,)))
+    reasons = {step.row.backbone: set(step.lacks.values()) for step in steps}
+    assert reasons["roberta-base"] == {"needs --backbone: roberta-base"}
 
 
 @pytest.mark.parametrize("argument", FORMS)

@@ -27,9 +27,8 @@ def dropout(numbers: Tensor, probability: float) -> Tensor:
         return numbers
     if numbers.device.type != "cpu":
         return functional.dropout(numbers, probability)
-    kept = torch.from_numpy(_keep(numbers.numel(), probability)).view(numbers.shape)
     dropped: Tensor = _Masked.apply(  # type: ignore[no-untyped-call]
-        numbers, kept, 1 / (1 - probability)
+        numbers, _keep(numbers.shape, probability), 1 / (1 - probability)
     )
     return dropped
 
@@ -50,12 +49,12 @@ class _Masked(torch.autograd.Function):
 
 
 def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
-    """Return ``dropout(weights, probability) @ values``, (..., t, s) by (..., s, d); what is dropped is not held."""
-    if not probability or weights.device.type != "cpu":
-        return dropout(weights, probability) @ values
-    kept = torch.from_numpy(_keep(weights.numel(), probability)).view(weights.shape)
+    """Return ``dropout(weights, probability) @ values``, (..., t, s) by (..., s, d), on a processor.
+
+    The weights behind dropout are not held for the backward pass.
+    """
     product: Tensor = _MaskedProduct.apply(  # type: ignore[no-untyped-call]
-        weights, values, kept, 1 / (1 - probability)
+        weights, values, _keep(weights.shape, probability), 1 / (1 - probability)
     )
     return product
 
@@ -77,14 +76,15 @@ class _MaskedProduct(torch.autograd.Function):
         return of_weights, weights.mul(ctx.scale).mul_(kept).transpose(-1, -2) @ gradient, None, None
 
 
-def _keep(count: int, probability: float) -> np.ndarray:
-    """Return (count,) bool, True with probability 1 - p."""
+def _keep(shape: torch.Size, probability: float) -> Tensor:
+    """Return bools of that shape, True with probability 1 - p."""
+    count = shape.numel()
     seed = int(torch.randint(2**62, ()))
     words = np.random.Generator(np.random.SFC64(seed)).integers(
         0, 2**64 - 1, size=-(-count // 4), dtype=np.uint64, endpoint=True
     )
     kept: np.ndarray = words.view(np.uint16)[:count] >= round(probability * _LEVELS)
-    return kept
+    return torch.from_numpy(kept).view(shape)
 
 
 def quicken(model: nn.Module) -> None:

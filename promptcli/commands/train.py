@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.commands.common import (
+    announcer,
     data_folder,
     default_backbone,
     default_development,
@@ -109,10 +110,7 @@ def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several:
     registry = open_registry()
     registry.check_free(chosen.entry, force=training.force or training.resume)
 
-    def announce(message: str) -> None:
-        note(message, quiet=runtime.quiet)
-
-    examples = training_examples(chosen.data, offline=runtime.offline, announce=announce)
+    examples = training_examples(chosen.data, offline=runtime.offline, announce=announcer(runtime))
     if training.supervised and not examples.supervised:
         raise UsageError(
             f"--supervised needs pairs or triplets, columns sent0, sent1 and perhaps hard_neg; {chosen.data} has"

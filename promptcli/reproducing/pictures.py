@@ -13,7 +13,7 @@ _ON = {"token-bias": ("corpus",), "token-bias-output": ("corpus",), "uniformity"
 
 def lacks_picture(row: Row, place: Place) -> str | None:
     """Return why nothing can be drawn here, or None."""
-    return "drawing: needs matplotlib: pip install 'promptcli[plots]'" if place.draw is None else None
+    return "drawing: needs matplotlib: pip install 'promptcli[plot]'" if place.draw is None else None
 
 
 def measure_pictures(

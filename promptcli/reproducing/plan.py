@@ -4,10 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from promptcli.errors import NotFoundError, PromptcliError
-from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named
+from promptcli.reproducing.measures import MEASURE_OF, MEASURES
 from promptcli.reproducing.place import Place
 from promptcli.reproducing.published import NO_MODEL, Row, Table, same_backbone
+from promptcli.reproducing.several import EXTREMES
 from promptcli.reproducing.systems import SYSTEMS
+
+#: What has no name of a model in the papers, and how it is given.
+_GIVEN_AS = {"GloVe": "glove:FILE"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def _lacks_row(row: Row, table: Table, place: Place) -> str | None:
     own = same_backbone(row.backbone, place.backbone_name)
     on_published = any(same_backbone(name, place.backbone_name) for name in table.backbones)
     if not own and (on_published or system.backbone == "own"):
-        return system.absent or f"needs --backbone: {row.backbone}"
+        return f"needs --backbone: {_GIVEN_AS.get(row.backbone, row.backbone)}"
     try:
         _ = place.backbone
         return system.lacks(row, place)
@@ -69,7 +73,7 @@ def _lacks_row(row: Row, table: Table, place: Place) -> str | None:
 
 def _lacks_measure(column: str, place: Place) -> str | None:
     measure = MEASURES[MEASURE_OF[column]]
-    if column_named(column).over_runs and len(place.seeds) < 2:
+    if column in EXTREMES and len(place.seeds) < 2:
         return "several runs: ask for them by --train --seeds N"
     if measure.run is None:
         return measure.absent or "no figure"

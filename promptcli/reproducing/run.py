@@ -53,10 +53,10 @@ def run_table(table: Table, place: Place) -> dict[str, Any]:
             sources = MEASURES[name].load(place)
             data |= sources.data
             missing |= sources.missing
-            runs = [run for _, subject in rows for run in subject.runs or [subject]]
+            runs = [run for _, subject in rows for run in subject.runs]
             found = iter(_measure(name, runs, place))
             for number, subject in rows:
-                figures[number] |= over_runs([next(found) for _ in subject.runs or [subject]])
+                figures[number] |= over_runs([next(found) for _ in subject.runs])
     there = {
         column: [name for name in column_named(column).mean_of if name in data]
         for column in table.columns

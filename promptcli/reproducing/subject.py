@@ -21,7 +21,7 @@ class Subject:
         recipe: Its four parts, every name resolved; None where nothing is encoded.
         slow: Making the encoder takes long, so it is made when its turn comes.
         transfer: The recipe of transfer tasks, where it is another one.
-        runs: The same with one seed each, where figures are taken over several.
+        runs: The same with one seed each, where figures are taken over several; else itself alone.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Subject:
         runs: "Sequence[Subject]" = (),
     ) -> None:
         self.row, self.identity, self.recipe, self.slow, self.transfer = row, identity, recipe, slow, transfer
-        self.runs = runs
+        self.runs = runs or (self,)
         self._make = make
 
     @functools.cached_property

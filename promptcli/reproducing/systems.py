@@ -177,7 +177,7 @@ SYSTEMS: dict[str, System] = {
     "settings": System("seconds", _settings, backbone="none"),
     "trained": System(_HOURS, trained_subject, "training: ask for it by --train", lacks=lacks_training, trains=True),
     "picture": System(_MINUTES, _picture, lacks=lacks_picture),
-    "word-vectors": System(_MINUTES, _word_vectors, "needs --backbone: glove:FILE", backbone="own"),
+    "word-vectors": System(_MINUTES, _word_vectors, backbone="own"),
     "list": System("-", absent="a list of words, no figures: held in {}", backbone="none"),
     "absent": System("-", absent="not built here: {}", backbone="none"),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli.backbones.devices import choose_dtype
 from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask
-from promptcli.encoder import TUNED, Encoder
+from promptcli.encoder import Encoder, tuned_weights
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.methods import find_method
 from promptcli.methods.method import Method, Settings
@@ -114,7 +114,7 @@ def _kept_or_trained(
         place.cache.put_tensors(identity, trained.tensors)
         return encoder
     backbone = place.new_backbone()
-    tuned = {name.removeprefix(TUNED): tensor for name, tensor in kept.items() if name.startswith(TUNED)}
+    tuned = tuned_weights(kept)
     if tuned:
         backbone.tune(tuned)
     return Encoder(recipe, backbone, kept)
