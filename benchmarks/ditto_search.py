@@ -24,14 +24,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
 
+from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.sts import STSTask
-from promptcli.encoder import build_encoder
-from promptcli.evaluation import distinct_sentences
-from promptcli.recipe import Recipe
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import Recipe
+from promptcli.evaluation.statistics import cosine
+from promptcli.evaluation.sts import distinct_sentences
 from promptcli.searching.head_pass import head_cosines
 from promptcli.searching.heads import SEARCHED, search_heads
-from promptcli.sources import development_task, fitting_sentences
-from promptcli.statistics import cosine
 
 
 def contestants(backbone: str, task: STSTask, naive_heads: int | None) -> tuple[dict[str, Callable[[], Any]], float]:

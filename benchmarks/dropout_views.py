@@ -17,10 +17,10 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from promptcli.backbones.loading import SHIPPED
-from promptcli.encoder import build_encoder
-from promptcli.evaluation import evaluate
-from promptcli.recipe import Recipe
-from promptcli.sources import development_task
+from promptcli.data.sources import development_task
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import Recipe
+from promptcli.evaluation.sts import evaluate
 
 BATCH = 128
 LENGTH = 32

@@ -16,8 +16,8 @@ from pathlib import Path
 
 _TIMED = """
 import json, sys, time
-from promptcli.cli import main
-from promptcli.commands import common
+from promptcli.cli.app import main
+from promptcli.cli.commands import common
 
 spent = {"open": 0.0, "encode": 0.0}
 
@@ -31,7 +31,7 @@ def timed(name, function):
     return call
 
 def open_encoder(*given, **options):
-    from promptcli.encoder import Encoder
+    from promptcli.encoder.encoder import Encoder
     if Encoder.encode_report.__name__ != "call":
         Encoder.encode_report = timed("encode", Encoder.encode_report)
     return opened(*given, **options)

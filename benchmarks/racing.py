@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
-from promptcli import statistics
 from promptcli.backbones.loading import load_backbone
+from promptcli.data.sources import development_task
+from promptcli.evaluation import statistics
 from promptcli.searching.candidates import draw, grammar_templates, published_templates
 from promptcli.searching.racing import race
 from promptcli.searching.scoring import TemplateScorer
-from promptcli.sources import development_task
 
 
 def main() -> None:

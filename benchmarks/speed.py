@@ -27,8 +27,8 @@ from shapes import random_backbone
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.loading import SHIPPED
-from promptcli.encoder import build_encoder
-from promptcli.recipe import Recipe
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import Recipe
 
 MAX_LENGTH = 128
 

@@ -31,8 +31,8 @@ def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, l
     from accelerate import Accelerator
 
     from promptcli.backbones.loading import load_backbone
-    from promptcli.methods import find_method
     from promptcli.training.learner import Learner
+    from promptcli.training.methods import find_method
     from promptcli.training.processes import Processes
     from promptcli.training.step import Step
 

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from promptcli.data.transfer import load_transfer
-from promptcli.encoder import build_encoder
-from promptcli.recipe import RECIPES
-from promptcli.transfer.classifier import FULL
-from promptcli.transfer.folds import stratified_folds
-from promptcli.transfer.protocol import DECAYS, Setting, cross_validated
-from promptcli.transfer.scoring import encode_tasks
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import RECIPES
+from promptcli.evaluation.transfer.classifier import FULL
+from promptcli.evaluation.transfer.folds import stratified_folds
+from promptcli.evaluation.transfer.protocol import DECAYS, Setting, cross_validated
+from promptcli.evaluation.transfer.scoring import encode_tasks
 from tests.reference.senteval_classifier import plain_cross_validated
 
 SEED = 1111

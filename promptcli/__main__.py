@@ -1,5 +1,5 @@
 """``python -m promptcli``."""
 
-from promptcli.cli import main
+from promptcli.cli.app import main
 
 main()

@@ -77,7 +77,7 @@ class Ran:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ran]]:
     """Return a function that runs promptcli in this process, as ``run("embed", "file.txt")``."""
-    from promptcli.cli import main
+    from promptcli.cli.app import main
 
     monkeypatch.setenv("COLUMNS", "3000")
 

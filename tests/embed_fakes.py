@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import promptcli
-from promptcli.recipe import Recipe
+from promptcli.encoder.recipe import Recipe
 
 WIDTH = 8
 
@@ -56,12 +56,12 @@ def vector(sentence, width=WIDTH):
 
 def main():
     """Run promptcli with the fake encoder; small windows and a pause in each where the environment says so."""
-    import promptcli.embedding
-    from promptcli import cli
-    from promptcli.commands import common
+    import promptcli.encoder.embedding
+    from promptcli.cli import app as cli
+    from promptcli.cli.commands import common
 
     if "FAKE_WINDOW" in os.environ:
-        promptcli.embedding.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
+        promptcli.encoder.embedding.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
     common.open_encoder = lambda choice, runtime, default_dtype="float32": FakeEncoder(pause=pause)
     cli.main(sys.argv[1:])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from promptcli import cli
-from promptcli.commands import common
+from promptcli.cli import app as cli
+from promptcli.cli.commands import common
 from tests.embed_fakes import FakeEncoder
 
 TEXT = "one\n\nthree is here\nfour\n"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from promptcli.commands import plots
-from promptcli.commands.token_map import token_map
+from promptcli.cli.commands import plots
+from promptcli.cli.pictures.token_map import token_map
 from tests.tiny import SENTENCES
 
 

@@ -10,10 +10,10 @@ import torch
 from promptcli.backbones.families import FAMILIES as ROWS
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.seam import SeamCall
-from promptcli.encoder import build_encoder
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.prompts.template import Template
-from promptcli.recipe import Recipe
 from tests.reference import plain
 from tests.tiny import FAMILIES, SENTENCES, save_tiny
 

@@ -8,17 +8,17 @@ import pytest
 import torch
 from scipy import stats
 
-from promptcli.batching import plan_batches
-from promptcli.commands import heat_map
+from promptcli.analysis.head_tfidf import correlate, tfidf_weights
+from promptcli.cli.commands import heat_map
 from promptcli.data.sts import Pairs, STSTask
-from promptcli.encoder import build_encoder
+from promptcli.encoder.batching import plan_batches
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
-from promptcli.evaluation import distinct_sentences, evaluate
-from promptcli.recipe import Recipe
+from promptcli.evaluation.sts import distinct_sentences, evaluate
 from promptcli.searching import head_pass
 from promptcli.searching.head_luck import cross_validate
 from promptcli.searching.head_pass import head_cosines
-from promptcli.searching.head_tfidf import correlate, tfidf_weights
 from promptcli.searching.heads import SEARCHED, search_heads
 from tests.tiny import SENTENCES
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from promptcli.vector_writers import WRITERS
-from promptcli.vectors import read_vectors
+from promptcli.data.vectors.reading import read_vectors
+from promptcli.data.vectors.writers import WRITERS
 from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused, run_command  # noqa: F401
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from promptcli import embedding
 from promptcli.data.tables import Record
 from promptcli.data.text import STANDARD, open_source
-from promptcli.embedding import embed_file, embed_stream, similarity_stream, unit, windows
+from promptcli.data.vectors.reading import manifest_path, read_vectors
+from promptcli.data.vectors.writers import WRITERS
+from promptcli.encoder import embedding
+from promptcli.encoder.embedding import embed_file, embed_stream, similarity_stream, unit, windows
 from promptcli.errors import PromptcliError
-from promptcli.vector_writers import WRITERS
-from promptcli.vectors import manifest_path, read_vectors
 from tests.embed_fakes import PATHS, FakeEncoder, vector
 
 
@@ -200,8 +200,8 @@ import re, sys
 from pathlib import Path
 from tests.embed_fakes import FakeEncoder
 from promptcli.data.text import open_source
-from promptcli.embedding import embed_stream
-from promptcli.vector_writers import open_sink
+from promptcli.encoder.embedding import embed_stream
+from promptcli.data.vectors.writers import open_sink
 source_path, target = Path(sys.argv[1]), Path(sys.argv[2])
 with open_source(source_path) as source, target.open("wb") as file, open_sink(file, target.suffix, 64) as sink:
     report = embed_stream(FakeEncoder(64), source, sink, window=4096)

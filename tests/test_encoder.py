@@ -6,20 +6,19 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import promptcli.encoding as module
+import promptcli.encoder.encoder as module
 from promptcli.backbones.loading import load_backbone
-from promptcli.batching import make_batch, padded_length, plan_batches
-from promptcli.encoder import Encoder, build_encoder
-from promptcli.encoding import encode_together
+from promptcli.encoder.batching import make_batch, padded_length, plan_batches
+from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
+from promptcli.encoder.pooling import WEIGHTS
+from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
+from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.encoder.transforms import TRANSFORMS
+from promptcli.encoder.transforms.flow import Glow
+from promptcli.encoder.transforms.projection import start_projection
+from promptcli.encoder.transforms.transform import Making
+from promptcli.encoder.transforms.whitening import MATRIX, MEAN
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.pooling import WEIGHTS
-from promptcli.pooling.tfidf import TENSOR, fit_idf
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.transforms import TRANSFORMS
-from promptcli.transforms.flow import Glow
-from promptcli.transforms.projection import start_projection
-from promptcli.transforms.transform import Making
-from promptcli.transforms.whitening import MATRIX, MEAN
 from tests.tiny import SENTENCES
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from promptcli.data.sts import TEST_TASKS
+from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import UsageError
-from promptcli.recipe import RECIPES
 
 LETTERS = "abcdefghij"
 UNFITTED = [name for name in RECIPES if name not in ("first-last-tfidf", "whitening", "flow")]
@@ -16,7 +16,7 @@ class LetterEncoder:
     """Letter counts, bent a little by the recipe so that recipes differ."""
 
     def __init__(self, entry):
-        from promptcli.scores import recipe_name
+        from promptcli.evaluation.scores import recipe_name
 
         self.recipe = entry.recipe
         name = recipe_name(entry.recipe)
@@ -31,9 +31,9 @@ class LetterEncoder:
 @pytest.fixture
 def fake(monkeypatch):
     """Stand in for backbones and forward passes; lists what was opened and encoded."""
-    from promptcli import evaluation
-    from promptcli.commands import evaluate
-    from promptcli.encoder import Encoded
+    from promptcli.cli.commands import evaluate
+    from promptcli.encoder.encoder import Encoded
+    from promptcli.evaluation import sts as evaluation
 
     seen = {"opened": [], "encoded": []}
 
@@ -90,7 +90,7 @@ def entry(home):
     """A registry entry with fitted numbers."""
     import torch
 
-    from promptcli.registry import Entry, Registry
+    from promptcli.registry.registry import Entry, Registry
 
     registry = Registry(home)
     registry.save(Entry("mine", RECIPES["whitening"], tensors={"mean": torch.zeros(3)}))

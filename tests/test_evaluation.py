@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from promptcli import evaluation
 from promptcli.data.sts import Pairs, STSTask
-from promptcli.encoder import Encoded
+from promptcli.encoder.encoder import Encoded
+from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError
-from promptcli.evaluation import average, compare, distinct_sentences, evaluate
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.scores import Label, recipe_name
+from promptcli.evaluation import sts as evaluation
+from promptcli.evaluation.scores import Label, recipe_name
+from promptcli.evaluation.sts import average, compare, distinct_sentences, evaluate
 
 LETTERS = "abcdefghij"
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from promptcli.data import demo
-from promptcli.encoder import build_encoder
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
-from promptcli.fitting import FITS, fit
-from promptcli.recipe import Recipe
+from promptcli.fitting.fit import FITS, fit
 from tests.tiny import SENTENCES
 
 MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
@@ -75,7 +75,7 @@ def test_what_is_not_there(on, code, message, run, tmp_path):
 def test_a_fitted_model_is_the_same_after_loading(run):
     assert run("fit", "--recipe", "whitening", "--transform", "whitening:32", "--on", "demo", "--name", "w").code == 0
     code = (
-        "import os; from promptcli.registry import Registry, home, load_encoder;"
+        "import os; from promptcli.registry.registry import Registry, home, load_encoder;"
         "encoder = load_encoder(Registry(home(os.environ)).load('w'), dtype='float32', offline=True);"
         "import json; print(json.dumps(encoder.encode(['a small test', 'of whitening']).tolist()))"
     )

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from promptcli.data import demo
-from promptcli.encoder import build_encoder
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.encoder.transforms.flow import ActNorm, Glow, Step
 from promptcli.errors import UsageError
-from promptcli.fitting import fit
-from promptcli.fitting_flow import PUBLISHED, Settings, fit_flow
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry import Entry, Registry, load_encoder
-from promptcli.transforms.flow import ActNorm, Glow, Step
+from promptcli.fitting.fit import fit
+from promptcli.fitting.flow import PUBLISHED, Settings, fit_flow
+from promptcli.registry.registry import Entry, Registry, load_encoder
 from tests.reference import flow as plain
 from tests.tiny import SENTENCES
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
+from promptcli.encoder.recipe import Recipe
+from promptcli.encoder.transforms.whitening import fit_whitening
 from promptcli.errors import UsageError
-from promptcli.pooling.tfidf import TENSOR, fit_idf
-from promptcli.recipe import Recipe
-from promptcli.transforms.whitening import fit_whitening
 from tests.reference import plain
 from tests.tiny import SENTENCES
 

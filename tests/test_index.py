@@ -314,7 +314,7 @@ def test_manifest_says_what_is_in_the_folder(tmp_path):
     import faiss
     import pyarrow.parquet as pq
 
-    from promptcli.files import sha256
+    from promptcli.storage.files import sha256
 
     folder = tmp_path / "idx"
     manifest = save(folder, stored(factory="HNSW8"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from promptcli.commands import common
+from promptcli.cli.commands import common
+from promptcli.encoder.recipe import Recipe
 from promptcli.index.folder import load
-from promptcli.recipe import Recipe
 from tests.embed_fakes import FakeEncoder, vector
 
 SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "The market opens at nine."]
@@ -144,7 +144,7 @@ def test_the_encoder_is_made_again_from_the_index(run, built, fake):
 def test_an_index_of_a_fitted_entry_remembers_its_name(run, fake, text, tmp_path, home):
     import torch
 
-    from promptcli.registry import Entry, Registry
+    from promptcli.registry.registry import Entry, Registry
 
     registry = Registry(home)
     registry.save(Entry("white", Recipe(max_length=16), {"mean": torch.ones(2)}))

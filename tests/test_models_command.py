@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from promptcli.commands.models import method_line
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry import SHIPPED, Entry, Registry
+from promptcli.cli.commands.models import method_line
+from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.registry.registry import SHIPPED, Entry, Registry
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from transformers import BertModel
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.errors import UsageError
-from promptcli.masked_accuracy import masked_accuracy
+from promptcli.evaluation.perplexity import masked_accuracy
 from tests.reference.plain import Plain
 from tests.tiny import SENTENCES, save_tiny
 

@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 
 from promptcli.backbones.masked_lm import MaskedLM
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS
-from promptcli.checkpoint import load_state, save_state
 from promptcli.data.demo import SENTENCES
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.pretraining import loop
@@ -27,6 +26,7 @@ from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import LONG, SHORT, Plan
 from promptcli.pretraining.start import ppmi_svd
+from promptcli.storage.training_state import load_state, save_state
 
 TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--batch-tokens", "512", "--positions", "64"]
 

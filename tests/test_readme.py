@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from promptcli.data.demo import SENTENCES
-from promptcli.recipe import RECIPES
+from promptcli.encoder.recipe import RECIPES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -4,8 +4,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from promptcli.backbones.tokens import Tokens
-from promptcli.prompts.named import template_text
-from promptcli.prompts.template import Template
+from promptcli.encoder.prompts.named import template_text
+from promptcli.encoder.prompts.template import Template
 
 pytestmark = pytest.mark.data
 

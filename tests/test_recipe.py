@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptcli.cli.options import ModelChoice
+from promptcli.encoder.prompts.named import named_templates, template_text
+from promptcli.encoder.prompts.template import check_template
+from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
 from promptcli.errors import UsageError
-from promptcli.options import ModelChoice
-from promptcli.prompts.named import named_templates, template_text
-from promptcli.prompts.template import check_template
-from promptcli.recipe import RECIPES, Recipe, split_spec
 
 _text = st.text(max_size=20)
 

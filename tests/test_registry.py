@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli import folders
+from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry import SHIPPED, Entry, Registry, home, portable, resolve
+from promptcli.registry.choosing import resolve
+from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
+from promptcli.storage import folders
 from tests.killing import in_a_process_that_dies
 
 
@@ -63,7 +64,7 @@ def test_card_holds_checksums_version_and_utc_time(registry, tmp_path):
     import datetime
 
     import promptcli
-    from promptcli.files import sha256
+    from promptcli.storage.files import sha256
 
     registry.save(fitted())
     folder = tmp_path / "home" / "models" / "white"

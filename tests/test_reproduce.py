@@ -11,7 +11,6 @@ import pytest
 import torch
 from scipy import stats
 
-from promptcli import statistics
 from promptcli.analysis.impact import impact
 from promptcli.analysis.sentence import plain_encoder, tokenize
 from promptcli.backbones.devices import choose_dtype
@@ -19,13 +18,17 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.examples import read_examples
 from promptcli.data.sts import task_names
+from promptcli.data.tasks import load_tasks
 from promptcli.data.transfer import load_transfer
-from promptcli.encoder import build_encoder
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import CheckFailedError
-from promptcli.evaluation import average, evaluate, load_tasks
-from promptcli.fitting import fit
-from promptcli.methods import METHODS, find_method
-from promptcli.recipe import RECIPES
+from promptcli.evaluation import statistics
+from promptcli.evaluation.scores import Label
+from promptcli.evaluation.sts import average, evaluate
+from promptcli.evaluation.transfer.classifier import FULL
+from promptcli.evaluation.transfer.scoring import encode_tasks, score_tasks
+from promptcli.fitting.fit import fit
 from promptcli.reproducing import sts, trained
 from promptcli.reproducing.cache import FigureCache
 from promptcli.reproducing.lines import caption, heads, row_lines, table_lines
@@ -38,12 +41,10 @@ from promptcli.reproducing.results import compare_results, read_results, write_r
 from promptcli.reproducing.run import run_table
 from promptcli.reproducing.systems import SYSTEMS
 from promptcli.reproducing.trained import FORMS
-from promptcli.scores import Label
 from promptcli.training.learner import Learner
 from promptcli.training.loop import train
+from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
-from promptcli.transfer.classifier import FULL
-from promptcli.transfer.scoring import encode_tasks, score_tasks
 
 ROOT = Path(__file__).parents[1]
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
@@ -454,7 +455,7 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(pl
 
 
 def test_figures_are_drawn(place, tmp_path):
-    from promptcli.commands.reproduce_pictures import painter
+    from promptcli.cli.commands.reproduce_pictures import painter
 
     here = place()
     document = run_table(table("ditto/figure-1"), here)

@@ -10,13 +10,13 @@ import tomllib
 import numpy as np
 import pytest
 
-from promptcli import statistics
 from promptcli.data.sts import Pairs, STSTask
-from promptcli.encoder import build_encoder
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.prompts.named import NamedTemplate
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation import evaluate
-from promptcli.prompts.named import NamedTemplate
-from promptcli.recipe import Recipe
+from promptcli.evaluation import statistics
+from promptcli.evaluation.sts import evaluate
 from promptcli.searching import candidates, racing, scoring
 from promptcli.searching.cache import ScoreCache
 from promptcli.searching.greedy import search_greedily
@@ -401,9 +401,9 @@ def test_candidate_files_that_are_refused(name, content, message, tmp_path):
 @pytest.fixture(name="search")
 def search_command(monkeypatch, tiny_folder, run):
     """Return a function that runs the command on tiny backbones."""
-    from promptcli import cli
-    from promptcli.commands.search_templates import search_templates
-    from promptcli.options import expand
+    from promptcli.cli import app as cli
+    from promptcli.cli.commands.search_templates import search_templates
+    from promptcli.cli.options import expand
 
     if "search-templates" not in {command.name for command in cli.app.registered_commands}:
         cli.app.command("search-templates")(expand(search_templates))
@@ -464,7 +464,7 @@ def test_free_command_with_several_backbones(search, home, tmp_path):
 def test_published_figures_stand_beside_where_they_belong(tmp_path, tiny_folder, search, monkeypatch):
     from types import SimpleNamespace
 
-    from promptcli.commands.search_templates_table import search_table
+    from promptcli.cli.commands.search_templates_table import search_table
 
     rows = [Scored("[X] [MASK] .", 39.0, (36.0, 42.0)), Scored("[X] says [MASK] .", 40.0, (36.0, 42.0))]
     scorer = SimpleNamespace(

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.data.pairs import read_sides
+from promptcli.data.sources import fitting_sentences
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.sources import fitting_sentences
 
 #: (first, second) of every file below.
 PAIRS = [("A dog runs.", "An animal moves."), ('He said "no".', "He agreed."), ("A dog runs.", "It sleeps, alone.")]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from promptcli.statistics import (
+from promptcli.evaluation.statistics import (
     ResampledRanks,
     bootstrap_intervals,
     bootstrap_spearman,

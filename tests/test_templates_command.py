@@ -5,7 +5,7 @@ import json
 import pytest
 from transformers import AutoTokenizer, ElectraForPreTraining
 
-from promptcli.prompts.named import named_templates
+from promptcli.encoder.prompts.named import named_templates
 from tests.tiny import save_tiny
 
 MANUAL = 'This sentence : "[X]" means [MASK] .'

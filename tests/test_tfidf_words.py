@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.encoder import build_encoder
-from promptcli.fitting import fit
-from promptcli.pooling.tfidf_words import IDF, LENGTHS, PIECES, fit_word_idf
-from promptcli.pooling.words import Words
-from promptcli.recipe import Recipe
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.pooling.tfidf_words import IDF, LENGTHS, PIECES, fit_word_idf
+from promptcli.encoder.pooling.words import Words
+from promptcli.encoder.recipe import Recipe
+from promptcli.fitting.fit import fit
 from tests.reference import plain
 from tests.tiny import SENTENCES
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from promptcli.errors import UsageError
-from promptcli.methods import METHODS, find_method
-from promptcli.methods.method import OWN, Settings
-from promptcli.registry import Registry
+from promptcli.registry.registry import Registry
+from promptcli.training.methods import METHODS, find_method
+from promptcli.training.methods.method import OWN, Settings
 from promptcli.training.trials import Row, Trial, plan_trials, summarise
 from tests.tiny import SENTENCES
 

@@ -16,15 +16,15 @@ import torch
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.examples import Examples, read_examples
-from promptcli.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.prompts import deep_prefix, soft_template
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
-from promptcli.methods import METHODS, find_method
-from promptcli.objectives import contrastive_loss
-from promptcli.prompts import deep_prefix, soft_template
-from promptcli.recipe import Recipe
-from promptcli.registry import Registry, home
+from promptcli.registry.registry import Registry, home
 from promptcli.training.learner import Learner
 from promptcli.training.loop import batches, steps_of
+from promptcli.training.methods import METHODS, find_method
+from promptcli.training.objectives import contrastive_loss
 from tests.tiny import SENTENCES
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"]

@@ -14,14 +14,14 @@ from accelerate import Accelerator
 from promptcli.backbones.dropout import QuickDropout, dropout, dropped_product, quicken
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
-from promptcli.encoder import Encoder
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.prompts import soft_template
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.methods import find_method
-from promptcli.objectives import contrastive_loss
-from promptcli.prompts import soft_template
-from promptcli.recipe import Recipe
 from promptcli.training.learner import Learner
+from promptcli.training.methods import find_method
 from promptcli.training.mlm_term import mask_tokens
+from promptcli.training.objectives import contrastive_loss
 from promptcli.training.processes import Processes
 from promptcli.training.step import Step, equal_sentences
 from tests.tiny import SENTENCES

@@ -10,10 +10,10 @@ import torch
 from promptcli.data.transfer import TRANSFER_TASKS, load_transfer, transfer_names
 from promptcli.data.treebank import treebank, visible
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.transfer.classifier import FAST, FULL, Fit, Training, train, with_bias
-from promptcli.transfer.features import pair_features
-from promptcli.transfer.folds import stratified_folds
-from promptcli.transfer.protocol import DECAYS, Setting, check_labels, cross_validated, nested, official
+from promptcli.evaluation.transfer.classifier import FAST, FULL, Fit, Training, train, with_bias
+from promptcli.evaluation.transfer.features import pair_features
+from promptcli.evaluation.transfer.folds import stratified_folds
+from promptcli.evaluation.transfer.protocol import DECAYS, Setting, check_labels, cross_validated, nested, official
 from tests.reference import senteval_classifier as plain
 
 SMALL = Training(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
@@ -370,8 +370,8 @@ def test_the_table_says_what_is_missing_and_averages_the_rest(run, arguments, da
 
 
 def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tiny_backbone):
-    from promptcli.encoder import Encoder
-    from promptcli.recipe import RECIPES
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.encoder.recipe import RECIPES
 
     ran = run(*arguments, "--task", "MRPC", "--recipe", "cls", "--json", "-q", "--seed", "3")
     backbone = tiny_backbone("bert")
@@ -391,9 +391,9 @@ def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tin
 
 
 def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tiny_folder):
-    from promptcli.entries import Entry
-    from promptcli.recipe import RECIPES
-    from promptcli.registry import Registry, home
+    from promptcli.encoder.recipe import RECIPES
+    from promptcli.registry.entries import Entry
+    from promptcli.registry.registry import Registry, home
 
     backbone = str(tiny_folder("bert"))
     cls, average = (RECIPES[name].replace(backbone=backbone) for name in ("cls", "last-avg"))
@@ -411,7 +411,7 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
 
 
 def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
-    from promptcli.transfer import scoring
+    from promptcli.evaluation.transfer import scoring
 
     seen = []
     before = scoring.encode_together
@@ -427,8 +427,8 @@ def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
 
 
 def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
-    from promptcli.encoding import Encoded
-    from promptcli.transfer import scoring
+    from promptcli.encoder.encoder import Encoded
+    from promptcli.evaluation.transfer import scoring
 
     def encode_together(encoders, sentences, *, progress):
         return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), np.zeros(len(sentences), bool))]

@@ -12,9 +12,9 @@ from hypothesis.extra import numpy as st_numpy
 from safetensors import safe_open
 
 from promptcli.data.tables import Record
+from promptcli.data.vectors.reading import holds_vectors, read_vectors
+from promptcli.data.vectors.writers import WRITERS, kind_of, open_sink
 from promptcli.errors import UsageError
-from promptcli.vector_writers import WRITERS, kind_of, open_sink
-from promptcli.vectors import holds_vectors, read_vectors
 
 KINDS = list(WRITERS)
 TEXTS = ["one", "", 'three "quoted"', "vier \u2028 ü 😀", "five"]

@@ -8,10 +8,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from promptcli.data.text import open_source
-from promptcli.embedding import embed_file
+from promptcli.data.vectors.reading import holds_vectors, manifest_path, read_vectors
+from promptcli.data.vectors.writers import WRITERS
+from promptcli.encoder.embedding import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.vector_writers import WRITERS
-from promptcli.vectors import holds_vectors, manifest_path, read_vectors
 from tests.embed_fakes import FakeEncoder
 
 

@@ -10,11 +10,11 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.word_vectors import load_word_vectors
 from promptcli.backbones.word_vectors_file import read_word_vectors
 from promptcli.data.demo import load_demo
-from promptcli.encoder import build_encoder
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation import evaluate
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry import portable
+from promptcli.evaluation.sts import evaluate
+from promptcli.registry.registry import portable
 
 VECTORS = {"the": [0.5, -1.0, 0.25], "dog": [1.0, 2.0, 3.0], "barks": [-4.0, 0.0, 1e-3], ",": [0.0, 0.125, 1.0]}
 LINES = [" ".join([word, *map(str, numbers)]) for word, numbers in VECTORS.items()]

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from promptcli.analysis.uniformity import unit
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder import Encoder
-from promptcli.encoding import Progress, encode_together, silent
+from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import UsageError
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from promptcli.analysis.sentence import tokenize
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Needs
-from promptcli.batching import make_batch
-from promptcli.encoder import Encoder
-from promptcli.recipe import Recipe
+from promptcli.encoder.batching import make_batch
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
 from promptcli.analysis.sentence import Tokenized, plain_encoder, tokenize
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.batching import TOKEN_BUDGET
-from promptcli.encoder import Encoder
-from promptcli.encoding import Progress, silent
+from promptcli.encoder.batching import TOKEN_BUDGET
+from promptcli.encoder.encoder import Encoder, Progress, silent
+from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
-from promptcli.pooling.tfidf import fit_idf
-from promptcli.searching.head_tfidf import Correlation, correlate, tfidf_weights
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder import Encoder
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
-from promptcli.recipe import Recipe
 
 
 @dataclass(frozen=True)

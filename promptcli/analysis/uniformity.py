@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.sts import STSTask
-from promptcli.encoder import Encoder
-from promptcli.encoding import Progress, encode_together, silent
+from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import UsageError
 
 #: Pairs with a gold score above it mean the same (SimCSE, footnote 3).

@@ -3,8 +3,9 @@
 import copy
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,20 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokens import Tokens
 from promptcli.errors import UsageError
 
-if TYPE_CHECKING:
-    from promptcli.backbones.loading import Provenance
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a backbone came from: enough to tell two backbones apart and to fetch the same one again."""
+
+    backbone: str
+    family: str
+    revision: str | None
+    weights_sha256: str
+    tokenizer_sha256: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-ready values."""
+        return asdict(self)
 
 
 class Backbone:
@@ -35,7 +48,7 @@ class Backbone:
     """
 
     def __init__(
-        self, *, model: Any, tokens: Tokens, provenance: "Provenance", folder: Path, tensor_names: frozenset[str]
+        self, *, model: Any, tokens: Tokens, provenance: Provenance, folder: Path, tensor_names: frozenset[str]
     ) -> None:
         self.model = model
         self.tokens = tokens

@@ -6,7 +6,6 @@ Knows nothing of recipes. Every model is loaded from a folder, so transformers i
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +16,18 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.backbone import Backbone, Provenance
+from promptcli.backbones.families import FAMILIES, WORD_VECTORS
 from promptcli.backbones.seam import NAME
 from promptcli.backbones.tokens import Tokens
 from promptcli.errors import NotFoundError, UsageError, unknown
-from promptcli.files import sha256
-from promptcli.recipe import WORD_VECTORS
+from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
 SHIPPED: dict[str, Path] = {"mini": Path(__file__).parents[1] / "shipped" / "mini"}
 
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where a backbone came from: enough to tell two backbones apart and to fetch the same one again."""
-
-    backbone: str
-    family: str
-    revision: str | None
-    weights_sha256: str
-    tokenizer_sha256: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
 
 
 def load_backbone(

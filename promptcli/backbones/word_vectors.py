@@ -10,14 +10,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.loading import Provenance
+from promptcli.backbones.backbone import Backbone, Provenance
+from promptcli.backbones.families import WORD_VECTORS
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokens import Tokens
 from promptcli.backbones.word_vectors_file import read_word_vectors
 from promptcli.errors import UsageError
-from promptcli.files import sha256
-from promptcli.recipe import WORD_VECTORS
+from promptcli.storage.files import sha256
 
 _FAMILY = "glove"
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import promptcli
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.files import sha256, write_text
-from promptcli.folders import atomic_folder, hold, settle, unsettled
 from promptcli.index.recall import Recall
 from promptcli.index.rows import IDS, TEXTS
+from promptcli.storage.files import sha256, write_text
+from promptcli.storage.folders import atomic_folder, hold, settle, unsettled
 
 if TYPE_CHECKING:
     from promptcli.index.sentence_index import SentenceIndex

@@ -12,13 +12,13 @@ import numpy as np
 
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source, open_source
-from promptcli.embedding import EmbedReport, Progress, embed_stream
+from promptcli.data.vectors.reading import Vectors, manifest_path, read_vectors
+from promptcli.encoder.embedding import EmbedReport, Progress, embed_stream
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index.rows import Floats, Ids
-from promptcli.vectors import Vectors, manifest_path, read_vectors
 
 if TYPE_CHECKING:
-    from promptcli.encoder import Encoder
+    from promptcli.encoder.encoder import Encoder
 
 
 @dataclass(frozen=True)

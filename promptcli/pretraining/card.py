@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from promptcli import __version__
-from promptcli.files import atomic_path
 from promptcli.pretraining.corpus import CorpusFile
 from promptcli.pretraining.plan import Plan
+from promptcli.storage.files import atomic_path
 
 
 def card(plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], command: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from promptcli.backbones.vocabulary import Vocabulary, token_dtype
 from promptcli.data.text import open_source
 from promptcli.errors import UsageError
-from promptcli.files import atomic_path
+from promptcli.storage.files import atomic_path
 
 _LINES = 20_000  # tokenised at a time
 _SHORTEST = 4  # tokens of a chunk without [CLS] and [SEP]: shorter ones teach nothing

@@ -9,15 +9,15 @@ from typing import Any
 from promptcli.backbones.devices import choose_dtype, matrix_rate
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.vocabulary import save_tokenizer
-from promptcli.checkpoint import Position
 from promptcli.errors import UsageError
-from promptcli.files import write_text
-from promptcli.masked_accuracy import masked_accuracy
+from promptcli.evaluation.perplexity import masked_accuracy
 from promptcli.pretraining.card import card, plot_loss
 from promptcli.pretraining.corpus import CorpusFile
 from promptcli.pretraining.loop import Trainer
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.prepare import keep_plan, stored_plan
+from promptcli.storage.files import write_text
+from promptcli.storage.training_state import Position
 
 
 def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[Path, Plan]:

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.masked_lm import MaskedLM
-from promptcli.checkpoint import Position, load_state, save_state, truncate_log
 from promptcli.errors import PromptcliError
 from promptcli.pretraining.batches import MaskedBatch, Step, mask, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
+from promptcli.storage.training_state import Position, load_state, save_state, truncate_log
 
 _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6

@@ -9,10 +9,10 @@ import torch
 
 from promptcli.backbones.vocabulary import Vocabulary, train_vocabulary
 from promptcli.errors import UsageError
-from promptcli.files import atomic_path, write_text
 from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, tokenise
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import ppmi_svd
+from promptcli.storage.files import atomic_path, write_text
 
 
 def stored_plan(folder: Path) -> Plan | None:

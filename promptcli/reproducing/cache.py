@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import promptcli
-from promptcli.files import atomic_path, write_text
 from promptcli.reproducing.published import Value
+from promptcli.storage.files import atomic_path, write_text
 
 
 @dataclass(frozen=True)

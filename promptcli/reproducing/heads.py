@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from promptcli.recipe import split_spec
+from promptcli.encoder.recipe import split_spec
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.subject import Subject

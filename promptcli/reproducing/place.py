@@ -11,13 +11,13 @@ from typing import Any
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.examples import Examples
+from promptcli.data.sources import fitting_sentences, training_examples
 from promptcli.data.sts import STSTask, task_names
-from promptcli.encoding import Progress, silent
+from promptcli.data.tasks import load_tasks
+from promptcli.encoder.encoder import Progress, silent
 from promptcli.errors import UsageError
-from promptcli.evaluation import load_tasks
 from promptcli.reproducing.cache import FigureCache
 from promptcli.reproducing.published import short_name
-from promptcli.sources import fitting_sentences, training_examples
 
 #: The papers' pairs and text.
 PROTOCOL = "senteval"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.families import WORD_VECTORS
+from promptcli.encoder.recipe import split_spec
 from promptcli.errors import UsageError
-from promptcli.recipe import WORD_VECTORS, split_spec
 
 #: The backbone of rows whose models were never published.
 NO_MODEL = "own pre-training"

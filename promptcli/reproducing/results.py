@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import CheckFailedError, NotFoundError
-from promptcli.files import write_text
 from promptcli.reproducing.page import table_page
 from promptcli.reproducing.published import published_tables
+from promptcli.storage.files import write_text
 
 #: Shape of a result file.
 SCHEMA = 1

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 import promptcli
-from promptcli import statistics
 from promptcli.errors import PromptcliError
+from promptcli.evaluation import statistics
 from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named
 from promptcli.reproducing.place import PROTOCOL, Place, Sources, hash_of
 from promptcli.reproducing.plan import Step, needs_backbone, plan_table

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from promptcli.methods import find_method
-from promptcli.pooling.ditto import KNOWN_HEADS
+from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.published import Row, short_name
 from promptcli.reproducing.subject import Subject
+from promptcli.training.methods import find_method
 
 
 def measure_settings(

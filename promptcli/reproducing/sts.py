@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from promptcli import statistics
 from promptcli.data.sts import TEST_TASKS, STSTask
-from promptcli.evaluation import average, distinct_sentences, evaluate
+from promptcli.evaluation import statistics
+from promptcli.evaluation.scores import Score
+from promptcli.evaluation.sts import average, distinct_sentences, evaluate
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.subject import Subject
-from promptcli.scores import Score
 
 _TESTS = frozenset(map(str, TEST_TASKS))
 

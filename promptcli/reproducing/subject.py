@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from promptcli.encoder import Encoder
-from promptcli.recipe import Recipe
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.recipe import Recipe
 from promptcli.reproducing.place import Place, hash_of
 from promptcli.reproducing.published import Row
 

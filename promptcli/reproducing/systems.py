@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from promptcli.data.sts import STSTask
-from promptcli.encoder import Encoder
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.fitting import fit
-from promptcli.recipe import RECIPES, Recipe, split_spec
+from promptcli.fitting.fit import fit
 from promptcli.reproducing.pictures import lacks_picture
 from promptcli.reproducing.place import Place
 from promptcli.reproducing.published import Row, same_backbone
@@ -109,7 +109,7 @@ def ranked_heads(place: Place) -> list[dict[str, Any]]:
     Raises:
         NotFoundError: The development pairs are not there.
     """
-    from promptcli.evaluation import distinct_sentences
+    from promptcli.evaluation.sts import distinct_sentences
     from promptcli.searching.heads import search_heads
 
     found = place.tasks([_RANKED_BY])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from promptcli.mask_tokens import predict_mask_tokens
+from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.subject import Subject

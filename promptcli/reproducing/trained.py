@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from promptcli.backbones.devices import choose_dtype
 from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask
-from promptcli.encoder import Encoder, tuned_weights
+from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, PromptcliError
-from promptcli.methods import find_method
-from promptcli.methods.method import Method, Settings
-from promptcli.recipe import Recipe
 from promptcli.reproducing.place import Place
 from promptcli.reproducing.published import Row, short_name
 from promptcli.reproducing.subject import Subject, identity_of
+from promptcli.training.methods import find_method
+from promptcli.training.methods.method import Method, Settings
 
 if TYPE_CHECKING:
     from promptcli.training.loop import Trained

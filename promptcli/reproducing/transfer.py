@@ -6,13 +6,19 @@ from typing import Any
 
 from promptcli.data.transfer import TRANSFER_TASKS, TransferTask, load_transfer, unexpected_counts
 from promptcli.errors import UsageError
+from promptcli.evaluation.scores import Label
+from promptcli.evaluation.transfer.classifier import FULL
+from promptcli.evaluation.transfer.protocol import DECAYS, HELD_OUT
+from promptcli.evaluation.transfer.scoring import (
+    average,
+    check_tasks,
+    distinct_transfer_sentences,
+    encode_tasks,
+    score_tasks,
+)
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources, hash_of
 from promptcli.reproducing.subject import Subject
-from promptcli.scores import Label
-from promptcli.transfer.classifier import FULL
-from promptcli.transfer.protocol import DECAYS, HELD_OUT
-from promptcli.transfer.scoring import average, check_tasks, distinct_transfer_sentences, encode_tasks, score_tasks
 
 #: SentEval's, of folds, first weights and order of examples.
 _SEED = 1111

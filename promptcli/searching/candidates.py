@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from promptcli.encoder.prompts.named import NamedTemplate, templates_folder
+from promptcli.encoder.prompts.template import check_template
+from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.prompts.named import NamedTemplate, templates_folder
-from promptcli.prompts.template import check_template
-from promptcli.recipe import MASK, SLOT
 
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
 

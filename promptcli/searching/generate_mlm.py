@@ -15,12 +15,12 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.tokens import Tokens
-from promptcli.batching import make_batch, plan_batches
-from promptcli.encoding import Progress, silent
+from promptcli.encoder.batching import make_batch, plan_batches
+from promptcli.encoder.encoder import Progress, silent
+from promptcli.encoder.pooling import build_pooling
+from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import UsageError
-from promptcli.pooling import build_pooling
-from promptcli.prompts.template import Template
-from promptcli.recipe import MASK, SLOT
 
 #: A token to fill.
 BLANK = "_"

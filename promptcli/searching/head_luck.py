@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import statistics
+from promptcli.evaluation import statistics
 
 #: Random halvings of the pairs, each used both ways, and their seed.
 HALVINGS, SEED = 20, 42

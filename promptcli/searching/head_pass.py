@@ -15,10 +15,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.batching import make_batch, plan_batches
-from promptcli.encoder import Encoder
-from promptcli.encoding import Progress, silent
-from promptcli.pooling.states import STATES, States
+from promptcli.encoder.batching import make_batch, plan_batches
+from promptcli.encoder.encoder import Encoder, Progress, silent
+from promptcli.encoder.pooling.states import STATES, States
 
 #: Pairs whose tokens are multiplied at a time; bounds memory, changes no figure.
 _PAIRS_AT_ONCE = 64

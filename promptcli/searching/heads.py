@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import statistics
+from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sts import STSTask
-from promptcli.encoder import Encoder
-from promptcli.encoding import Progress, silent
+from promptcli.encoder.encoder import Encoder, Progress, silent
+from promptcli.encoder.pooling.tfidf import fit_idf
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError, unknown
-from promptcli.pooling.tfidf import fit_idf
-from promptcli.recipe import Recipe
+from promptcli.evaluation import statistics
 from promptcli.searching.head_luck import CrossValidation, correlations, cross_validate
 from promptcli.searching.head_pass import HeadCosines, head_cosines
-from promptcli.searching.head_tfidf import Correlation, correlate, tfidf_weights
 
 #: The states that a head is tried on (Ditto, table 2).
 SEARCHED = ("static", "last", "first-last")

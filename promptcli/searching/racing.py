@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli import statistics
-from promptcli.encoding import Progress, silent
+from promptcli.encoder.encoder import Progress, silent
+from promptcli.evaluation import statistics
 from promptcli.searching.scoring import Scored
 
 FINAL = "final"

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import promptcli
-from promptcli import statistics
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sts import STSTask
-from promptcli.encoder import Encoder
-from promptcli.encoding import Progress, encode_together, silent
+from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
+from promptcli.encoder.prompts.template import Inputs
+from promptcli.encoder.recipe import MASK, SLOT, Recipe
 from promptcli.errors import UsageError
-from promptcli.evaluation import distinct_sentences
-from promptcli.prompts.template import Inputs
-from promptcli.recipe import MASK, SLOT, Recipe
-from promptcli.scores import Label, Score, SubsetScore, recipe_name
+from promptcli.evaluation import statistics
+from promptcli.evaluation.scores import Label, Score, SubsetScore, recipe_name
+from promptcli.evaluation.sts import distinct_sentences
 from promptcli.searching.cache import ScoreCache
 
 #: Sentences of a subset in one pass. Sorted by length and so few at a time they are hardly padded; a rung's 150 or so

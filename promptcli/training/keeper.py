@@ -11,10 +11,10 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn, optim
 
-from promptcli.checkpoint import Position, load_state, save_state, truncate_log
 from promptcli.data.sts import STSTask
-from promptcli.evaluation import spearman_on
-from promptcli.files import atomic_path
+from promptcli.evaluation.sts import spearman_on
+from promptcli.storage.files import atomic_path
+from promptcli.storage.training_state import Position, load_state, save_state, truncate_log
 from promptcli.training.learner import Learner
 from promptcli.training.processes import Processes
 

@@ -11,19 +11,19 @@ from torch.utils.checkpoint import checkpoint
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch
-from promptcli.batching import make_batch
-from promptcli.denoising import blank
-from promptcli.encoder import TUNED, Encoder
-from promptcli.methods.method import Method, Settings
-from promptcli.pooling import build_pooling
-from promptcli.prompts import deep_prefix, soft_template
-from promptcli.prompts.named import template_text
-from promptcli.prompts.prompt import Prompt, build_prompt
-from promptcli.prompts.template import Template
-from promptcli.recipe import split_spec
+from promptcli.encoder.batching import make_batch
+from promptcli.encoder.denoising import blank
+from promptcli.encoder.encoder import TUNED, Encoder
+from promptcli.encoder.pooling import build_pooling
+from promptcli.encoder.prompts import deep_prefix, soft_template
+from promptcli.encoder.prompts.named import template_text
+from promptcli.encoder.prompts.prompt import Prompt, build_prompt
+from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.recipe import split_spec
+from promptcli.encoder.transforms.projection import KINDS, start_projection
+from promptcli.encoder.transforms.transform import Making
+from promptcli.training.methods.method import Method, Settings
 from promptcli.training.mlm_term import MLMTerm
-from promptcli.transforms.projection import KINDS, start_projection
-from promptcli.transforms.transform import Making
 
 #: Tokens of a forward pass where none are given: what a processor's caches like best (benchmarks/README.md).
 _TOKENS = {"cpu": 1024}

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.checkpoint import Position
 from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.methods.method import Settings
+from promptcli.storage.training_state import Position
 from promptcli.training.keeper import Keeper, Look
 from promptcli.training.learner import Learner
+from promptcli.training.methods.method import Settings
 from promptcli.training.processes import Processes
 from promptcli.training.step import Step
 

@@ -13,17 +13,17 @@ from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask
-from promptcli.encoder import Encoder, build_encoder
-from promptcli.entries import Entry
+from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.prompts.soft_template import SoftTemplate, nearest_words, soft_words
 from promptcli.errors import UsageError
-from promptcli.evaluation import evaluate
-from promptcli.files import write_text
-from promptcli.methods.method import Method, Settings
-from promptcli.prompts.soft_template import SoftTemplate, nearest_words, soft_words
-from promptcli.registry import portable
-from promptcli.scores import Label, Score
+from promptcli.evaluation.scores import Label, Score
+from promptcli.evaluation.sts import evaluate
+from promptcli.registry.entries import Entry
+from promptcli.registry.registry import portable
+from promptcli.storage.files import write_text
 from promptcli.training.learner import Learner
 from promptcli.training.loop import Told, Trained, train
+from promptcli.training.methods.method import Method, Settings
 from promptcli.training.processes import Processes
 
 

@@ -8,8 +8,8 @@ from accelerate.utils.memory import should_reduce_batch_size
 from torch import Tensor
 
 from promptcli.errors import PromptcliError
-from promptcli.objectives import contrastive_loss
 from promptcli.training.learner import Learner
+from promptcli.training.objectives import contrastive_loss
 from promptcli.training.processes import Processes
 
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout

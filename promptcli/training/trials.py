@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.entries import Entry
-from promptcli.files import write_text
+from promptcli.registry.entries import Entry
+from promptcli.storage.files import write_text
 from promptcli.training.loop import Told
 from promptcli.training.processes import Processes
 from promptcli.training.run import Result, Run, execute, prepare_folder

@@ -1,0 +1,96 @@
+"""Which tokens a backbone predicts at the mask, with and without template denoising (PromptBERT, table 7).
+
+Knows nothing of printing. The recipe decides the template, the period rule and where the bias is taken.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.head import MLMHead
+from promptcli.encoder.denoising import Denoising
+from promptcli.encoder.encoder import Encoder, encode_together
+from promptcli.encoder.recipe import Recipe
+from promptcli.errors import UsageError, unknown
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One predicted token and its probability, softmax over the vocabulary."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class MaskTokens:
+    """The predictions for one sentence, most probable first.
+
+    Attributes:
+        sentence: As given.
+        plain: From h.
+        denoised: With the template's bias h_hat taken away.
+        truncated: The sentence lost tokens to the longest input.
+    """
+
+    sentence: str
+    plain: list[Guess]
+    denoised: list[Guess]
+    truncated: bool
+
+
+#: Where the bias is taken: head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT prints denoised tokens and does
+#: not say which; ``hidden`` reads its section 4.3 to the letter and is the default.
+PLACES: dict[str, Callable[[MLMHead, Tensor, Tensor], Tensor]] = {
+    "hidden": lambda head, state, bias: head.to_logits(head.to_hidden(state - bias)),
+    "head": lambda head, state, bias: head.to_logits(head.to_hidden(state) - head.to_hidden(bias)),
+    "logits": lambda head, state, bias: head.to_logits(head.to_hidden(state)) - head.to_logits(head.to_hidden(bias)),
+}
+
+
+def predict_mask_tokens(
+    backbone: Backbone, recipe: Recipe, sentences: Sequence[str], *, count: int = 5
+) -> list[MaskTokens]:
+    """Return the most probable tokens at the mask for n sentences.
+
+    Args:
+        backbone: Needs its masked-LM head.
+        recipe: Its prompt, period, max_length, and where ``denoise`` takes the bias; the rest is not read.
+        sentences: n texts.
+        count: Tokens of each list.
+
+    Raises:
+        UsageError: No masked-LM head, no mask in the template, no words in it, no such place, or a bad count.
+    """
+    denoising = Denoising.from_spec(recipe.denoise)
+    if denoising.place not in PLACES:
+        raise unknown("denoise", recipe.denoise, PLACES)
+    if not 1 <= count <= len(backbone.token_rows):
+        raise UsageError(f"{count} tokens are not allowed; the vocabulary gives 1 to {len(backbone.token_rows)}")
+    head = backbone.head
+    plain = Encoder(recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {})
+    option = ":code" if denoising.raw_positions else ""
+    denoised = Encoder(plain.recipe.replace(denoise=f"hidden{option}", period=plain.recipe.period), backbone, {})
+    both = encode_together([plain, denoised], sentences)  # one pass serves both
+    state, difference = (torch.from_numpy(encoded.vectors).to(backbone.device) for encoded in both)
+    with torch.inference_mode():
+        lists = [
+            _best(backbone, head.to_logits(head.to_hidden(state)), count),
+            _best(backbone, PLACES[denoising.place](head, state, state - difference), count),
+        ]
+    return [
+        MaskTokens(sentence, plain_guesses, denoised_guesses, bool(cut))
+        for sentence, plain_guesses, denoised_guesses, cut in zip(sentences, *lists, both[0].truncated, strict=True)
+    ]
+
+
+def _best(backbone: Backbone, logits: Tensor, count: int) -> list[list[Guess]]:
+    """Return the most probable tokens of each row of logits (n, v)."""
+    probabilities, found = logits.softmax(-1).topk(count, dim=-1)
+    return [
+        [Guess(backbone.tokens.text(token), value) for token, value in zip(tokens, values, strict=True)]
+        for tokens, values in zip(found.tolist(), probabilities.tolist(), strict=True)
+    ]

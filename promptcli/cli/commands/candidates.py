@@ -1,0 +1,100 @@
+"""Which encoders `eval` and `transfer` score and what each is called: options to entries. Part of the entrance."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from promptcli.cli.commands.common import default_backbone
+from promptcli.cli.options import RecipeChanges
+from promptcli.encoder.recipe import RECIPES
+from promptcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from promptcli.evaluation.scores import Label
+    from promptcli.registry.registry import Entry, Registry
+
+_PANEL = "Model and recipe"
+#: Changes that leave a named recipe what it is, so that all of them can be scored with it.
+_NEUTRAL_CHANGES = {"backbone", "max_length"}
+
+
+@dataclass(frozen=True)
+class Models:
+    """Registry entries and recipes, as many as wanted."""
+
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="Entry or alias of the registry; repeatable.", rich_help_panel=_PANEL),
+    ] = None
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recipe",
+            "-r",
+            help="Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model:"
+            " every named recipe that needs no fitting.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class EvalChoice(RecipeChanges, Models):
+    """Which encoders; changes of single recipe fields apply to every one."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An encoder to score and what to call it."""
+
+    entry: "Entry"
+    label: "Label"
+    #: The registry entry it was given as, if it was.
+    saved_as: str | None = None
+
+
+def is_bare(choice: EvalChoice) -> bool:
+    """Return whether no encoder is named, so that every named recipe is scored."""
+    return not choice.model and not choice.recipe and choice.changes().keys() <= _NEUTRAL_CHANGES
+
+
+def find_candidates(registry: "Registry", choice: EvalChoice, *, bare: Collection[str] = RECIPES) -> "list[Candidate]":
+    """Return what the options name, each once; nothing named means the recipes ``bare``, or the default entry."""
+    given: list[tuple[str | None, str | None]] = [(name, None) for name in choice.model or []]
+    given += [(None, name) for name in (bare if is_bare(choice) else choice.recipe or [])]
+    backbone = default_backbone(paper=choice.paper)
+    found = [_resolve(registry, model, recipe, choice.changes(), backbone) for model, recipe in given or [(None, None)]]
+    return list({candidate.label: candidate for candidate in found}.values())
+
+
+def _resolve(
+    registry: "Registry", model: str | None, recipe: str | None, changes: dict[str, Any], backbone: str
+) -> Candidate:
+    from promptcli.evaluation.scores import Label, recipe_name
+    from promptcli.registry.choosing import resolve
+
+    entry = resolve(registry, model=model, recipe=recipe, changes=changes, backbone=backbone)
+    if model is None:
+        return Candidate(entry, Label(entry.recipe.backbone, recipe_name(entry.recipe)))
+    return Candidate(entry, Label(model, recipe_name(entry.recipe)), saved_as=entry.name)
+
+
+def find_baseline(registry: "Registry", name: str, choice: EvalChoice) -> Candidate:
+    """Return the encoder to compare with; of the changes only the neutral ones apply to it."""
+    backbone = default_backbone(paper=choice.paper)
+    neutral = {key: value for key, value in choice.changes().items() if key in _NEUTRAL_CHANGES}
+    if name in registry.names() or name in registry.aliases():
+        return _resolve(registry, name, None, neutral, backbone)
+    return _resolve(registry, None, name, neutral, backbone)
+
+
+def check_savable(registry: "Registry", candidates: "Sequence[Candidate]") -> None:
+    """Refuse before anything is scored what could not be stored afterwards."""
+    for candidate in candidates:
+        name = candidate.saved_as
+        if name is not None and name not in registry.names():
+            raise UsageError(f"--save: {candidate.label.model} with changed fields is no registry entry; leave out one")
+        if name is not None:
+            registry.add_scores(name, [])

@@ -1,0 +1,173 @@
+"""From options to encoders: the one place where the entrance reads the environment and sets up the run."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from promptcli.cli.console import note
+from promptcli.cli.options import ModelChoice, Runtime
+from promptcli.errors import UsageError
+from promptcli.settings import BARE, PAPER, read_settings
+
+if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
+    from promptcli.data.sts import STSTask
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.registry.registry import Entry, Registry
+
+
+def prepare(runtime: Runtime) -> None:
+    """Set what libraries read at import: quiet, and no network where ``--offline`` is given."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    if runtime.quiet:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    if runtime.offline:
+        os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+    if runtime.threads is not None:
+        from promptcli.backbones.devices import set_threads
+
+        os.environ["RAYON_NUM_THREADS"] = str(runtime.threads)
+        set_threads(runtime.threads)
+
+
+def open_registry() -> "Registry":
+    """Return the registry of $PROMPTCLI_HOME, else of the platform's data folder."""
+    from promptcli.registry.registry import Registry, home
+
+    return Registry(home(os.environ))
+
+
+def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = "float32") -> "Encoder":
+    """Return the encoder that the options name.
+
+    Args:
+        choice: Entry or recipe, and changes.
+        runtime: Device, precision, threads, network.
+        default_dtype: What ``--dtype auto`` means for this command.
+    """
+    prepare(runtime)
+    entry = chosen_entry(choice)
+    encoder = open_entries([entry], runtime, default_dtype=default_dtype)[0]
+    if choice.model is None and choice.recipe is None and not choice.changes():
+        papers = "" if choice.paper else f"; the papers' setting: --paper ({PAPER.backbone})"
+        shown = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
+        note(f"assumed: {shown}{papers}", quiet=runtime.quiet)
+    return encoder
+
+
+def chosen_entry(choice: ModelChoice) -> "Entry":
+    """Return the entry that the options name."""
+    from promptcli.registry.choosing import resolve
+
+    recipe = choice.recipe
+    if choice.paper and choice.model is None and recipe is None and not (choice.prompt or choice.pooling):
+        recipe = PAPER.recipe
+    return resolve(
+        open_registry(),
+        model=choice.model,
+        recipe=recipe,
+        changes=choice.changes(),
+        backbone=default_backbone(paper=choice.paper),
+    )
+
+
+def announcer(runtime: Runtime) -> "Callable[[str], None]":
+    """Return what says, before it happens, that the network is used."""
+    return lambda message: note(message, quiet=runtime.quiet)
+
+
+def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None) -> "Backbone":
+    """Load a backbone without any recipe.
+
+    Args:
+        name: A shipped name, a folder or a hub id.
+        runtime: Device, precision, network.
+        dtype: Of the weights whatever the runtime says; else its own, ``auto`` meaning float32.
+    """
+    from promptcli.backbones.devices import choose_device, choose_dtype
+    from promptcli.backbones.loading import load_backbone
+
+    device = choose_device(runtime.device)
+    wanted = dtype or ("float32" if runtime.dtype == "auto" else runtime.dtype)
+    return load_backbone(
+        name,
+        device=device,
+        dtype=choose_dtype(wanted, device),
+        offline=runtime.offline,
+        announce=announcer(runtime),
+    )
+
+
+def default_backbone(*, paper: bool) -> str:
+    """Return the backbone where none is named: the papers', or what the user's settings say."""
+    return PAPER.backbone if paper else str(read_settings(os.environ)["backbone"].value)
+
+
+def default_development(data_dir: Path | None, *, paper: bool = False) -> str:
+    """Return the development task where none is named: the papers' where their data can be, else our own pairs."""
+    return PAPER.development if paper or data_dir is not None else BARE.development
+
+
+def open_development(on: str | None, data_dir: Path | None, runtime: Runtime, *, paper: bool = False) -> "STSTask":
+    """Return the pairs that a search ranks by, and say what was assumed."""
+    from promptcli.data.sources import development_task
+
+    folder = data_folder(data_dir)
+    task = development_task(on or default_development(folder, paper=paper), folder, offline=runtime.offline)
+    if on is None and not paper:
+        note(
+            f"assumed: --on {task.label}, {len(task.pairs()):,} pairs; the papers' setting:"
+            f" --backbone {PAPER.backbone} --data-dir FOLDER --on {PAPER.development}",
+            quiet=runtime.quiet,
+        )
+    return task
+
+
+def data_folder(given: Path | None) -> Path | None:
+    """Return the SentEval folder: the one given, else the settings', else none."""
+    stored = read_settings(os.environ)["data_dir"].value
+    return given or (Path(stored).expanduser() if stored else None)
+
+
+def open_entries(
+    entries: "Sequence[Entry]",
+    runtime: Runtime,
+    *,
+    default_dtype: str = "float32",
+    refused: "Callable[[Entry, UsageError], None] | None" = None,
+) -> "list[Encoder]":
+    """Return one encoder per entry; entries of the same backbone share it.
+
+    Args:
+        entries: What to open.
+        runtime: Device, precision, network.
+        default_dtype: What ``--dtype auto`` means for this command.
+        refused: Told of each entry that cannot be made on its backbone, which is then left out; without it that is an
+            error.
+    """
+    from promptcli.encoder.encoder import build_encoder
+
+    dtype = default_dtype if runtime.dtype == "auto" else runtime.dtype
+    encoders: list[Encoder] = []
+    for entry in entries:
+        shared = [made.backbone for made in encoders if made.backbone.name == entry.recipe.backbone]
+        try:
+            encoder = build_encoder(
+                entry.recipe,
+                device=runtime.device,
+                dtype=dtype,
+                offline=runtime.offline,
+                tensors=entry.tensors,
+                backbone=shared[0] if shared else None,
+                announce=announcer(runtime),
+            )
+        except UsageError as error:
+            if refused is None:
+                raise
+            refused(entry, error)
+        else:
+            encoders.append(encoder)
+    return encoders

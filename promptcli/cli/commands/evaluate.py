@@ -1,0 +1,206 @@
+"""`promptcli eval`: score encoders on STS tasks. Part of the entrance: options, notes and tables, no arithmetic."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from promptcli.cli.commands.candidates import (
+    Candidate,
+    EvalChoice,
+    check_savable,
+    find_baseline,
+    find_candidates,
+    is_bare,
+)
+from promptcli.cli.commands.common import data_folder, open_entries, open_registry, prepare
+from promptcli.cli.commands.foreign import Foreign, list_sentences, read_foreign
+from promptcli.cli.console import note, out, progress, result_json
+from promptcli.cli.options import Runtime
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.settings import BARE, PAPER
+
+if TYPE_CHECKING:
+    from promptcli.data.sts import STSTask, TaskName
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.evaluation.scores import Comparison, Label, Score
+    from promptcli.evaluation.sts import Embedded
+    from promptcli.registry.registry import Entry
+
+
+def evaluate_command(
+    choice: EvalChoice,
+    foreign: Foreign,
+    runtime: Runtime,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="SentEval `downstream`-like folder (STS/, SICK/). Without it named tasks come from the hub.",
+        ),
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; demo, demo:dev; repeatable."
+            " Default: the seven test splits where --data-dir or --paper is given, else demo."
+        ),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(help="senteval: the papers' pairs and text; mteb: SICK-R with all its pairs, raw text.")
+    ] = "senteval",
+    subsets: Annotated[bool, typer.Option("--subsets", help="Figures of each subset, too.")] = False,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            help="Recipe or registry entry to compare with, by a paired bootstrap;"
+            " of the changes only --backbone and --max-length apply to it.",
+            metavar="NAME",
+        ),
+    ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Store the scores in the registry entry (--model).")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Score encoders on STS12-16, STS-B and SICK-R: Spearman x 100 with 95% intervals."""
+    from promptcli.data.sts import protocol_named, task_names
+
+    data_dir = data_folder(data_dir)
+    assumed = PAPER.tasks if choice.paper or data_dir is not None else BARE.tasks
+    wanted = task_names(task if task else assumed)
+    if not task and assumed:
+        note(
+            "assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task from the hub;"
+            " their whole setting: --paper",
+            quiet=runtime.quiet,
+        )
+    protocol_named(protocol)
+    if save and not choice.model:
+        raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
+    prepare(runtime)
+    if foreign.list_sentences:
+        list_sentences(_load(data_dir, wanted, protocol, runtime)[0], json=json)
+        return
+    registry = open_registry()
+    candidates = [] if foreign.vectors and is_bare(choice) else find_candidates(registry, choice)
+    baseline = None if compare is None else find_baseline(registry, compare, choice)
+    if baseline is not None and baseline.label not in [candidate.label for candidate in candidates]:
+        candidates.append(baseline)
+    if save:
+        check_savable(registry, candidates)
+    tasks, missing = _load(data_dir, wanted, protocol, runtime)
+    embedded = read_foreign(foreign.vectors or [], tasks, data_dir, protocol)
+    encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
+    rows = _score(encoders, candidates, embedded, tasks, runtime)
+    _say_zeros(rows, runtime)
+    comparisons = _compare(rows, baseline)
+    if save:
+        for candidate in candidates:
+            if candidate.saved_as is not None:
+                registry.add_scores(candidate.saved_as, [score.to_dict() for score in rows[candidate.label]])
+    if json:
+        result_json(_document(rows, comparisons, missing))
+        return
+    _print_tables(rows, comparisons, wanted, tasks, subsets=subsets)
+
+
+def _load(
+    data_dir: Path | None, wanted: "Sequence[TaskName]", protocol: str, runtime: Runtime
+) -> "tuple[list[STSTask], dict[str, str]]":
+    from promptcli.data.tasks import load_tasks
+
+    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline)
+    if not loaded.tasks:
+        raise NotFoundError(f"no task is there; {next(iter(loaded.missing.values()))}")
+    for label, reason in loaded.missing.items():
+        note(f"{label} is missing: {reason}", quiet=runtime.quiet)
+    return loaded.tasks, loaded.missing
+
+
+def _open(
+    candidates: "Sequence[Candidate]", runtime: Runtime, *, bare: bool
+) -> "tuple[list[Encoder], list[Candidate]]":
+    """Return the encoders; from the table of all recipes those are left out, by name, that cannot be made."""
+    left_out: dict[int, UsageError] = {}
+
+    def refused(entry: "Entry", error: UsageError) -> None:
+        left_out[id(entry)] = error
+
+    callback: Callable[[Entry, UsageError], None] | None = refused if bare else None
+    encoders = open_entries([candidate.entry for candidate in candidates], runtime, refused=callback)
+    if candidates and not encoders:
+        raise next(iter(left_out.values()))
+    for candidate in candidates:
+        if id(candidate.entry) in left_out:
+            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}", quiet=runtime.quiet)
+    return encoders, [candidate for candidate in candidates if id(candidate.entry) not in left_out]
+
+
+def _score(
+    encoders: "Sequence[Encoder]",
+    candidates: "Sequence[Candidate]",
+    embedded: "Sequence[Embedded]",
+    tasks: "Sequence[STSTask]",
+    runtime: Runtime,
+) -> "dict[Label, list[Score]]":
+    from promptcli.evaluation.sts import distinct_sentences, evaluate, score_vectors
+
+    scores = score_vectors(embedded, tasks) if embedded else []
+    if encoders:
+        labels = [candidate.label for candidate in candidates]
+        with progress("eval", len(distinct_sentences(tasks)), quiet=runtime.quiet) as advance:
+            scores += evaluate(encoders, tasks, labels=labels, progress=advance)
+    return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
+
+
+def _say_zeros(rows: "dict[Label, list[Score]]", runtime: Runtime) -> None:
+    for score in (score for scores in rows.values() for score in scores if score.zero_vectors):
+        zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
+        note(f"{score.label.model} {score.label.recipe}: {zeros}", quiet=runtime.quiet)
+
+
+def _compare(rows: "dict[Label, list[Score]]", baseline: "Candidate | None") -> "list[Comparison]":
+    from promptcli.evaluation.sts import compare
+
+    if baseline is None:
+        return []
+    others = [scores for label, scores in rows.items() if label != baseline.label]
+    if not others:
+        raise UsageError(f"--compare: {baseline.label.recipe} is the only encoder; name another by --recipe or --model")
+    return [compare(*pair) for scores in others for pair in zip(scores, rows[baseline.label], strict=True)]
+
+
+def _document(
+    rows: "dict[Label, list[Score]]", comparisons: "Sequence[Comparison]", missing: dict[str, str]
+) -> dict[str, Any]:
+    document: dict[str, Any] = {"results": [score.to_dict() for scores in rows.values() for score in scores]}
+    if comparisons:
+        document["comparisons"] = [comparison.to_dict() for comparison in comparisons]
+    if missing:
+        document["missing"] = missing
+    return document
+
+
+def _print_tables(
+    rows: "dict[Label, list[Score]]",
+    comparisons: "Sequence[Comparison]",
+    wanted: "Sequence[TaskName]",
+    tasks: "Sequence[STSTask]",
+    *,
+    subsets: bool,
+) -> None:
+    from promptcli.cli.commands.score_table import Line, comparison_table, score_table, subset_table, table_names
+
+    names = table_names(rows)
+    tables = [score_table(rows, names, wanted, tasks)]
+    if subsets:
+        tables += [subset_table(rows, names, task) for task in tasks if len(task.subsets) > 1]
+    for first, group in itertools.groupby(comparisons, key=lambda comparison: comparison.first):
+        block = list(group)
+        tables.append(comparison_table(block, names[first], names[block[0].second]))
+    lines: list[Line] = []
+    for table in tables:
+        lines += [*([Line("")] if lines else []), *table]
+    for line in lines:
+        out.print(Text(line.text, style="dim" if line.dim else ""))

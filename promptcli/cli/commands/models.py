@@ -1,0 +1,127 @@
+"""The commands ``models list``, ``show``, ``remove``, ``alias``, and ``recipes``: what there is to encode with."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from promptcli.cli import console
+from promptcli.cli.commands.common import open_registry
+from promptcli.encoder.recipe import RECIPES, Recipe
+
+if TYPE_CHECKING:
+    from promptcli.registry.registry import Card
+
+Name = Annotated[str, typer.Argument(help="Entry or alias.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+
+
+def method_line(recipe: Recipe) -> str:
+    """Return a recipe's prompt, pooling and transforms in one line, denoising where there is any."""
+    parts = [recipe.prompt, recipe.pooling, " ".join(recipe.transforms) or "-"]
+    return " | ".join([*parts, *([f"denoise {recipe.denoise}"] if recipe.denoise != "none" else [])])
+
+
+def list_models(as_json: Json = False) -> None:
+    """List the models: those shipped with promptcli and those you saved."""
+    from promptcli.errors import CheckFailedError
+
+    registry = open_registry()
+    aliases = registry.aliases()
+    found: list[dict[str, Any]] = []
+    for name in registry.names():
+        names = sorted(alias for alias, of in aliases.items() if of == name)
+        try:
+            found.append(_row(registry.card(name), names))
+        except CheckFailedError as error:  # one damaged entry does not hide the others
+            console.note(str(error))
+    if as_json:
+        console.result_json(found)
+        return
+    heads = ("name", "origin", "width", "backbone", "method", "aliases", "created")
+    console.result_table(heads, [[_cell(row[head]) for head in heads] for row in found])
+
+
+def show(name: Name, as_json: Json = False) -> None:
+    """Show a model: its recipe, where it came from, and its scores."""
+    registry = open_registry()
+    card = registry.card(name)
+    names = sorted(alias for alias, of in registry.aliases().items() if of == card.name)
+    shown = {
+        **_row(card, names),
+        "recipe": card.recipe.to_dict(),
+        "tensors": card.tensors,
+        "promptcli": card.version,
+        "provenance": card.provenance,
+        "scores": card.scores,
+    }
+    if as_json:
+        console.result_json(shown)
+        return
+    recipe, provenance, scores = shown.pop("recipe"), shown.pop("provenance"), shown.pop("scores")
+    del shown["method"], shown["backbone"]
+    shown["tensors"] = "fitted numbers of its own" if card.tensors else "none: the recipe is all"
+    _print_fields("", shown)
+    _print_fields("recipe", recipe)
+    _print_fields("from", provenance)
+    for number, score in enumerate(scores, 1):
+        _print_fields(f"score {number}", score)
+
+
+def remove(name: Name) -> None:
+    """Delete a model you saved and its aliases, or only an alias."""
+    registry = open_registry()
+    kind = "alias" if name in registry.aliases() else "model"
+    registry.remove(name)
+    console.note(f"removed {kind} {name}")
+
+
+def alias(
+    new: Annotated[str, typer.Argument(metavar="ALIAS", help="The new name.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The model it stands for.", show_default=False)],
+) -> None:
+    """Let ALIAS stand for a model."""
+    registry = open_registry()
+    registry.alias(new, name)
+    console.note(f"{new} now stands for {registry.aliases()[new]}")
+
+
+def recipes(as_json: Json = False) -> None:
+    """List the named recipes of the papers, for --recipe."""
+    if as_json:
+        console.result_json([{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()])
+        return
+    heads = ("name", "prompt", "pooling", "transforms", "denoise")
+    rows = [[name, *(_cell(recipe.to_dict()[head]) for head in heads[1:])] for name, recipe in RECIPES.items()]
+    console.result_table(heads, rows)
+
+
+app = typer.Typer(help="List, show, remove and alias models.", no_args_is_help=True)
+app.command("list")(list_models)
+for _command in (show, remove, alias):
+    app.command(_command.__name__)(_command)
+
+
+def _row(card: "Card", aliases: list[str]) -> dict[str, Any]:
+    return {
+        "name": card.name,
+        "origin": card.origin,
+        "method": method_line(card.recipe),
+        "backbone": card.recipe.backbone,
+        "aliases": aliases,
+        "width": card.provenance.get("width"),
+        "created": card.created,
+    }
+
+
+def _print_fields(heading: str, fields: dict[str, Any]) -> None:
+    if heading and fields:
+        console.result(f"{heading}:")
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        console.result(f"{'  ' if heading else ''}{name:<{width}}  {_cell(value)}")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "-"
+    return "-" if value is None else str(value)

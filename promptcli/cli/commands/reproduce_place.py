@@ -1,0 +1,84 @@
+"""What `reproduce` and `rerun` share: options, and the place that tables are measured at. Part of the entrance."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from promptcli.backbones.families import WORD_VECTORS
+from promptcli.cli.commands.common import announcer, open_backbone
+from promptcli.cli.commands.reproduce_pictures import painter
+from promptcli.cli.console import progress
+from promptcli.cli.options import Runtime
+
+if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
+    from promptcli.reproducing.place import Place
+
+OnBackbone = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone", help="Measured on: mini (default), a local folder, a hub id, or glove:FILE.", show_default=False
+    ),
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks; without it they come from the hub.")
+]
+Corpus = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus",
+        help="Sentences to fit, count and train on, anisotropy and impact too: file, task, hub name, `demo` (default).",
+    ),
+]
+Triplets = Annotated[
+    str | None,
+    typer.Option(
+        "--triplets",
+        help="Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and whitening fitted.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def open_place(
+    name: str,
+    data_dir: Path | None,
+    corpus: str,
+    runtime: Runtime,
+    *,
+    look: bool = False,
+    fresh: bool = False,
+    seeds: Sequence[int] = (),
+    triplets: str | None = None,
+    output: Path | None = None,
+) -> "Place":
+    """Return a place; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
+    from promptcli.registry.registry import home
+    from promptcli.reproducing.cache import FigureCache
+    from promptcli.reproducing.place import Place
+
+    options = Runtime(**{**vars(runtime), "offline": runtime.offline or look})
+    return Place(
+        name,
+        lambda: _open_backbone(name, options),
+        data_dir=data_dir,
+        corpus=corpus,
+        offline=options.offline,
+        cache=FigureCache(home(os.environ) / "cache" / "figures", fresh=fresh),
+        working=lambda label, total: progress(label, total, quiet=runtime.quiet),
+        seeds=seeds,
+        triplets=triplets,
+        announce=announcer(runtime),
+        draw=painter(output or Path("results")),
+    )
+
+
+def _open_backbone(name: str, runtime: Runtime) -> "Backbone":
+    from promptcli.backbones.word_vectors import load_word_vectors
+
+    if name.startswith(WORD_VECTORS):
+        return load_word_vectors(name, announce=announcer(runtime))
+    return open_backbone(name, runtime)

@@ -1,0 +1,123 @@
+"""Tables of scores as lines of text, at most 100 columns wide where labels and tasks allow. Part of the entrance."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from promptcli.data.sts import TEST_TASKS, STSTask, TaskName
+from promptcli.evaluation.scores import Comparison, Label, Score
+from promptcli.evaluation.sts import average
+
+#: A longer label gets a line of its own.
+_LABEL_WIDTH = 24
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table; a dim one is an aside."""
+
+    text: str
+    dim: bool = False
+
+
+#: Label, cells, and cells of the dim line below.
+Row = tuple[str, list[str], list[str]]
+
+
+def table_names(labels: Iterable[Label]) -> dict[Label, str]:
+    """Return what to call each encoder in a table: its recipe, with its model too where they have several."""
+    labels = list(labels)
+    if len({label.model for label in labels}) == 1:
+        return {label: label.recipe for label in labels}
+    return {label: f"{label.model} {label.recipe}" for label in labels}
+
+
+def score_table(
+    rows: dict[Label, list[Score]], names: dict[Label, str], wanted: Sequence[TaskName], tasks: Sequence[STSTask]
+) -> list[Line]:
+    """Lay out one row of figures per encoder, half of each 95% interval below, and what was scored above.
+
+    Args:
+        rows: Each encoder's scores.
+        names: What to call each encoder.
+        wanted: The tasks asked for, in the order of the columns; those that are not there are dashes.
+        tasks: The tasks that are there.
+    """
+    columns = [str(name) for name in wanted]
+    in_average = {str(name) for name in TEST_TASKS} & {task.label for task in tasks}
+    short = {task.label for task in tasks if len(task.pairs()) != task.expected_pairs}
+    heads = [column + "*" * (column in short) for column in columns]
+    if in_average:
+        heads.append("Avg" if len(in_average) == len(TEST_TASKS) else f"Avg ({len(in_average)} of {len(TEST_TASKS)})")
+    lines = [Line(line) for line in _caption(tasks)]
+    body: list[Row] = []
+    for label, scores in rows.items():
+        by_column = {score.column: score for score in scores}
+        found = [by_column.get(column) for column in columns]
+        values = ["-" if score is None else f"{score.value:.2f}" for score in found]
+        halves = ["" if score is None else f"±{(score.ci95[1] - score.ci95[0]) / 2:.2f}" for score in found]
+        if in_average:
+            values.append(f"{average(score for score in scores if score.column in in_average):.2f}")
+            halves.append("")
+        body.append((names[label], values, halves))
+    lines += grid(heads, body)
+    return lines + [
+        Line(
+            f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable with printed figures"
+        )
+        for task in tasks
+        if task.label in short
+    ]
+
+
+def subset_table(rows: dict[Label, list[Score]], names: dict[Label, str], task: STSTask) -> list[Line]:
+    """Lay out each encoder's figures on the subsets of one task."""
+    body: list[Row] = [("pairs", [str(len(part)) for part in task.subsets.values()], [])]
+    for label, scores in rows.items():
+        score = next(score for score in scores if score.column == task.label)
+        body.append((names[label], [f"{part.value:.2f}" for part in score.subsets.values()], []))
+    return [Line(f"{task.label} by subset"), *grid(list(task.subsets), body)]
+
+
+def comparison_table(comparisons: Sequence[Comparison], first: str, second: str) -> list[Line]:
+    """Lay out one encoder's differences from another, task by task."""
+    lines = [Line(f"{first} - {second}, paired bootstrap over the pairs of each task")]
+    heads = ["difference", "95% interval", "p", "pairs"]
+    body: list[Row] = []
+    for item in comparisons:
+        low, high = item.ci95
+        cells = [f"{item.difference:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{item.p_value:.3f}", str(item.pairs)]
+        body.append((str(TaskName(item.task, item.split)), cells, []))
+    return lines + grid(heads, body)
+
+
+def _caption(tasks: Sequence[STSTask]) -> list[str]:
+    texts: dict[str, list[str]] = {}
+    for task in tasks:
+        texts.setdefault(task.text, []).append(task.label)
+    treated = "; ".join(f"{', '.join(labels)}: {text}" for text, labels in texts.items())
+    if len(texts) == 1:
+        treated = next(iter(texts))
+    return [
+        f"protocol {tasks[0].protocol}; Spearman x 100 over all pairs of a task; ± half of the 95% bootstrap interval",
+        f"text: {treated}",
+    ]
+
+
+def grid(heads: Sequence[str], body: Sequence[Row]) -> list[Line]:
+    """Align rows under their heads."""
+    width = max([6, *(len(label) for label, _, _ in body if len(label) <= _LABEL_WIDTH)])
+    cells = [[*column] for column in zip(heads, *(values for _, values, _ in body), strict=True)]
+    widths = [max(7, *map(len, column)) for column in cells]
+
+    def aligned(label: str, values: Sequence[str]) -> str:
+        padded = (value.rjust(size) for value, size in zip(values, widths, strict=True))
+        return f"{label:<{width}} {' '.join(padded)}".rstrip()
+
+    lines = [Line(aligned("", heads)), Line("-" * (width + 1 + sum(widths) + len(widths) - 1))]
+    for label, values, below in body:
+        if len(label) > width:
+            lines.append(Line(label))
+        lines.append(Line(aligned(label if len(label) <= width else "", values)))
+        if below:
+            lines.append(Line(aligned("", below), dim=True))
+    return lines

@@ -1,0 +1,120 @@
+"""``promptcli templates list``, ``show`` and ``check``: the named templates, and what one becomes for a backbone."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from promptcli.cli.commands.common import default_backbone, open_backbone, prepare
+from promptcli.cli.console import note, result, result_json, result_table
+from promptcli.cli.options import Runtime
+
+if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
+    from promptcli.encoder.prompts.checking import Checked
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+#: Stands at [X] where none is given.
+_SENTENCE = "A cat sleeps on the mat."
+
+
+def list_templates(json: Json = False) -> None:
+    """List the named templates, for --template NAME."""
+    from promptcli.encoder.prompts.named import named_templates
+
+    named = named_templates()
+    if json:
+        rows = [
+            {"name": name, "text": row.text, "source": row.source, "score": row.score} for name, row in named.items()
+        ]
+        result_json({"templates": rows})
+        return
+    result_table(
+        ("name", "template", "STS-B dev, BERT-base", "source"),
+        [(name, row.text, "" if row.score is None else f"{row.score:.2f}", row.source) for name, row in named.items()],
+    )
+
+
+def show_template(
+    name: Annotated[str, typer.Argument(help="Name of a template.", show_default=False)], json: Json = False
+) -> None:
+    """Show a named template: its text, where it comes from, its published figure."""
+    from promptcli.encoder.prompts.named import named_templates
+    from promptcli.errors import unknown
+
+    named = named_templates()
+    if name not in named:
+        raise unknown("template", name, named)
+    row = named[name]
+    if json:
+        result_json({"name": name, "text": row.text, "source": row.source, "score": row.score})
+        return
+    rows = [("name", name), ("template", row.text), ("source", row.source)]
+    if row.score is not None:
+        rows.append(("published", f"{row.score:.2f} (STS-B dev, bert-base-uncased without training)"))
+    result_table((), rows)
+
+
+def check_template(
+    text: Annotated[str, typer.Argument(help="Template with [X] and [MASK], or a name.", show_default=False)],
+    runtime: Runtime,
+    backbone: Annotated[
+        str | None, typer.Option(help="A local folder or a hub id. Default: mini (shipped).", show_default=False)
+    ] = None,
+    sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
+    json: Json = False,
+) -> None:
+    """Show what a template becomes for a backbone: token ids, mask position, and what is cut of a long sentence."""
+    prepare(runtime)
+    from promptcli.encoder.prompts.checking import check, check_masked
+    from promptcli.encoder.prompts.named import template_text
+
+    template = template_text(text)
+    check_masked(template)  # before anything is loaded
+    backbone = backbone or default_backbone(paper=False)
+    loaded = open_backbone(backbone, runtime, dtype="float32")
+    checked = check(template, loaded.tokens, loaded.max_tokens, sentence)
+    remarks = _remarks(loaded)
+    if json:
+        result_json({"backbone": backbone, "family": loaded.provenance.family, **asdict(checked), "notes": remarks})
+        return
+    _print(checked)
+    for remark in remarks:
+        note(remark, quiet=runtime.quiet)
+
+
+def _remarks(backbone: "Backbone") -> list[str]:
+    """Return what a template with a mask cannot do on this backbone."""
+    from promptcli.errors import UsageError
+
+    try:
+        _ = backbone.head
+    except UsageError:
+        why = {"electra": ": an ELECTRA discriminator, which has the mask token but is no masked LM at inference"}
+        return [
+            f"backbone {backbone.name!r} has no masked-LM head{why.get(backbone.provenance.family, '')}; the vector at"
+            " the mask (last/mask) works, predicting tokens (topk-tokens, analyze mask-tokens, --generate mlm) does not"
+        ]
+    return []
+
+
+def _print(checked: "Checked") -> None:
+    result_table(
+        ("position", "id", "token", "part"),
+        [(str(token.position), str(token.id), token.text, token.part) for token in checked.tokens],
+    )
+    cut = checked.truncation
+    lines = [
+        f"template: {checked.template_tokens} tokens, special tokens included; room for a sentence of {checked.room}"
+        f" in {checked.max_tokens}",
+        f"mask: position {checked.mask_position} of 0 to {len(checked.tokens) - 1}",
+    ]
+    if checked.truncated:
+        lines.append("this sentence is cut")
+    lines.append(
+        f"a longer sentence is cut, never the template: of {cut.sentence_tokens} tokens the first {cut.kept} stay"
+        f" (the last is {cut.last_kept}), the mask is at {cut.mask_position} of 0 to {cut.input_tokens - 1}"
+    )
+    for line in lines:
+        result(line)

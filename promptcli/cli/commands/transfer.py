@@ -1,0 +1,158 @@
+"""`promptcli transfer`: what a linear classifier makes of frozen vectors on SentEval's seven transfer tasks."""
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from promptcli.cli.commands.candidates import EvalChoice, find_candidates
+from promptcli.cli.commands.common import data_folder, open_entries, open_registry, prepare
+from promptcli.cli.console import note, out, progress, result_json
+from promptcli.cli.options import Runtime
+from promptcli.errors import NotFoundError
+from promptcli.settings import PAPER
+
+if TYPE_CHECKING:
+    from promptcli.cli.commands.candidates import Candidate
+    from promptcli.cli.commands.score_table import Row
+    from promptcli.data.transfer import TransferTask
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.evaluation.scores import Label
+    from promptcli.evaluation.transfer.classifier import Training
+    from promptcli.evaluation.transfer.scoring import TransferScore
+    from promptcli.registry.entries import Entry
+
+
+@dataclass(frozen=True)
+class TransferChoice(EvalChoice):
+    """Which encoders, as for ``eval``; nothing named means the default one."""
+
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recipe",
+            "-r",
+            help="Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model: the default"
+            " model.",
+            rich_help_panel="Model and recipe",
+        ),
+    ] = None
+
+
+def transfer(
+    choice: TransferChoice,
+    runtime: Runtime,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="SentEval `downstream` folder (MR/, CR/, SUBJ/, MPQA/, SST/, TREC/, MRPC/).")
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(help="MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC; repeatable. Default: all that are there."),
+    ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="SentEval's 5-fold setting: for development, not for print.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of folds, first weights and order. SentEval's is 1111.")] = 1111,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
+    prepare(runtime)
+    from promptcli.data.transfer import transfer_names
+    from promptcli.evaluation.scores import recipe_name
+    from promptcli.evaluation.transfer.classifier import FAST, FULL
+    from promptcli.evaluation.transfer.scoring import check_tasks
+
+    wanted = transfer_names(task or [])
+    training = FAST if fast else FULL
+    tasks, missing = _load(data_folder(data_dir), wanted, runtime)
+    check_tasks(tasks, training)
+    candidates = find_candidates(open_registry(), choice, bare=[PAPER.recipe] if choice.paper and PAPER.recipe else [])
+    entries = [_for_transfer(candidate, runtime) for candidate in candidates]
+    encoders = open_entries(entries, runtime)
+    labels = [
+        dataclasses.replace(candidate.label, recipe=recipe_name(entry.recipe))
+        for candidate, entry in zip(candidates, entries, strict=True)
+    ]
+    scores = _score(encoders, labels, tasks, training, seed, runtime)
+    if json:
+        setting = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
+        document: dict[str, Any] = {"results": [score.to_dict() for score in scores], "setting": setting}
+        result_json({**document, "missing": missing} if missing else document)
+        return
+    title = f"SentEval's linear classifier, {training.folds} folds, {training.optimizer}, seed {seed}; accuracy x 100"
+    _print_table(title, scores, wanted, {item.name for item in tasks})
+
+
+def _load(data_dir: Path | None, wanted: list[str], runtime: Runtime) -> "tuple[list[TransferTask], dict[str, str]]":
+    from promptcli.data.transfer import load_transfer, unexpected_counts
+
+    if data_dir is None:
+        raise NotFoundError("transfer tasks are read from a folder; give --data-dir FOLDER, SentEval's `downstream`")
+    loaded = load_transfer(data_dir, wanted)
+    if not loaded.tasks:
+        raise NotFoundError(f"no task is there; {next(iter(loaded.missing.values()))}")
+    for name, reason in loaded.missing.items():
+        note(f"{name} is missing: {reason}", quiet=runtime.quiet)
+    for item in loaded.tasks:
+        for split, (found, printed) in unexpected_counts(item).items():
+            note(
+                f"{item.name}: {found:,} examples in {split}, not {printed:,}: not comparable with printed figures",
+                quiet=runtime.quiet,
+            )
+        blank = sum(not sentence for sentence in item.sentences())
+        if blank:
+            note(f"{item.name}: {blank} empty sentences are classified, too, as in SentEval", quiet=runtime.quiet)
+    return loaded.tasks, loaded.missing
+
+
+def _for_transfer(candidate: "Candidate", runtime: Runtime) -> "Entry":
+    """Return the entry with the recipe that it holds for transfer tasks, if it does."""
+    entry = candidate.entry
+    if entry.transfer is None:
+        return entry
+    note(f"{candidate.label.model}: vectors before head and denoising, as its method says", quiet=runtime.quiet)
+    return dataclasses.replace(entry, recipe=entry.transfer)
+
+
+def _score(
+    encoders: "list[Encoder]",
+    labels: "list[Label]",
+    tasks: "list[TransferTask]",
+    training: "Training",
+    seed: int,
+    runtime: Runtime,
+) -> "list[TransferScore]":
+    from promptcli.evaluation.transfer.scoring import distinct_transfer_sentences, encode_tasks, score_tasks
+
+    count = len(distinct_transfer_sentences(tasks))
+    with progress("encode", count, quiet=runtime.quiet) as advance:
+        vectors = encode_tasks(encoders, tasks, progress=advance)
+    note(f"{count:,} distinct sentences encoded in {vectors.seconds:.1f} s", quiet=runtime.quiet)
+    with progress("classify", len(tasks) * len(encoders), quiet=runtime.quiet) as advance:
+        scores = score_tasks(encoders, labels, tasks, vectors, training, seed=seed, progress=advance)
+    for label, group in itertools.groupby(scores, key=lambda score: score.label):
+        seconds = ", ".join(f"{score.task} {score.seconds:.1f} s" for score in group)
+        note(f"{label.model}, {label.recipe}: {seconds}", quiet=runtime.quiet)
+    return scores
+
+
+def _print_table(title: str, scores: "list[TransferScore]", wanted: list[str], there: set[str]) -> None:
+    from promptcli.cli.commands.score_table import grid, table_names
+    from promptcli.data.transfer import TRANSFER_TASKS
+    from promptcli.evaluation.transfer.scoring import average
+
+    rows = {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
+    names = table_names(rows)
+    body: list[Row] = []
+    for label, group in rows.items():
+        by_task = {score.task: f"{score.outcome.test:.2f}" for score in group}
+        body.append((names[label], [*(by_task.get(name, "-") for name in wanted), f"{average(group):.2f}"], []))
+    count = len(TRANSFER_TASKS)
+    head = "Avg" if len(there) == count else f"Avg ({len(there)} of {count})"
+    out.print(Text(title))
+    for line in grid([*wanted, head], body):
+        out.print(Text(line.text))

@@ -1,0 +1,1 @@
+"""Pictures and maps that commands draw."""

@@ -1,0 +1,132 @@
+"""Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from promptcli.data.demo import SENTENCES
+from promptcli.data.sts import DEMO, STSTask, fitting_task, task_names
+from promptcli.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from promptcli.data.examples import Examples
+
+
+Announce = Callable[[str], None]
+
+
+def _silent(message: str) -> None:
+    """Say nothing."""
+
+
+def fitting_sentences(
+    on: str,
+    data_dir: Path | None,
+    *,
+    text_field: str | None = None,
+    offline: bool = False,
+    announce: Announce = _silent,
+) -> list[str]:
+    """Return the sentences of ``read_sentences`` as a list, repeated as often as they occur."""
+    return list(read_sentences(on, data_dir, text_field=text_field, offline=offline, announce=announce))
+
+
+def read_sentences(
+    on: str,
+    data_dir: Path | None,
+    *,
+    text_field: str | None = None,
+    offline: bool = False,
+    announce: Announce = _silent,
+) -> Iterator[str]:
+    """Yield the sentences that ``on`` names, in order; a file is read no further than the caller goes.
+
+    Args:
+        on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or of all splits by
+            ``STS-B:all``, ``SICK-R:all``), a name of the papers' training files (see ``training_examples``), or a file:
+            sentences, or pairs as natural language inference has them (both sides, see ``read_sides``).
+        data_dir: SentEval folder for a task.
+        text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
+        offline: Never use the network.
+        announce: Told in one line before a training file is fetched.
+
+    Raises:
+        NotFoundError: The task or the file is not there.
+        UsageError: The file is not readable as sentences.
+    """
+    from promptcli.data.pairs import read_sides
+    from promptcli.data.tables import Fields
+    from promptcli.data.text import open_source
+
+    path = _training_file(on, offline=offline, announce=announce)
+    if not path.exists():
+        yield from _task_sentences(on, data_dir, offline=offline)
+        return
+    sides = None if text_field else read_sides(path)
+    if sides is not None:
+        yield from (*sides[0], *sides[1])
+        return
+    with open_source(path, Fields(text=text_field) if text_field else Fields()) as source:
+        yield from (record.text for record in source)
+
+
+def training_examples(data: str, *, offline: bool = False, announce: Announce = _silent) -> "Examples":
+    """Return the examples that ``data`` names.
+
+    Args:
+        data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``, ``nli_for_simcse``).
+        offline: Never use the network.
+        announce: Told in one line before the network is used.
+
+    Raises:
+        NotFoundError: It is not there.
+        UsageError: The file is not readable as examples.
+    """
+    from promptcli.data.examples import read_examples
+
+    return read_examples(_training_file(data, offline=offline, announce=announce))
+
+
+def _training_file(name: str, *, offline: bool, announce: Announce) -> Path:
+    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
+    if name == DEMO:
+        return SENTENCES
+    from promptcli.data.hub_files import FILES, hub_file
+
+    if name in FILES and not Path(name).exists():
+        return hub_file(name, offline=offline, announce=announce)
+    return Path(name)
+
+
+def _task_sentences(on: str, data_dir: Path | None, *, offline: bool) -> list[str]:
+    from promptcli.data.tasks import load_tasks
+
+    try:
+        name = fitting_task(on)
+    except UsageError as error:
+        raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
+    loaded = load_tasks(data_dir, [name], "senteval", offline=offline)
+    if loaded.missing:
+        raise NotFoundError(f"task {on} is not there: {loaded.missing[str(name)]}")
+    pairs = loaded.tasks[0].pairs()
+    return [*pairs.first, *pairs.second]
+
+
+def development_task(name: str, data_dir: Path | None, *, offline: bool = False) -> STSTask:
+    """Return the graded pairs that a search or a training run chooses by.
+
+    Args:
+        name: A task (``demo:dev``, ``STS-B:dev``, ...).
+        data_dir: SentEval folder for a task other than ``demo``.
+        offline: Never use the network.
+
+    Raises:
+        UsageError: No such task.
+        NotFoundError: Its data are not there.
+    """
+    from promptcli.data.tasks import load_tasks
+
+    loaded = load_tasks(data_dir, task_names([name]), "senteval", offline=offline)
+    if loaded.missing:
+        raise NotFoundError(f"task {name} is not there: {loaded.missing[name]}; `demo:dev` always is")
+    return loaded.tasks[0]

@@ -1,0 +1,1 @@
+"""Files of sentence vectors: written window by window, read and checked against their manifests."""

@@ -1,0 +1,1 @@
+"""The encoder: recipe, prompts, pooling, transforms, and encoding."""

@@ -1,0 +1,66 @@
+"""Template denoising: the bias h_hat of a template alone, per sentence length (PromptBERT, section 4.3).
+
+The bias input is the template with the sentence removed; its tokens behind [X] keep the positions they would have
+behind a sentence of k tokens. No dropout, no gradient here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import Batch
+from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.recipe import split_spec
+from promptcli.errors import UsageError, unknown
+
+#: Where h - h_hat may be taken: before the transforms, or behind the stage of that name.
+PLACES = ("none", "hidden", "head", "logits")
+
+
+@dataclass(frozen=True)
+class Denoising:
+    """One choice of denoising.
+
+    Attributes:
+        place: One of ``PLACES``.
+        raw_positions: Bias positions are counted from 0 in every family, which is the published code's slip for RoBERTa
+            (its real inputs start at 2); the paper says the same positions, the default.
+    """
+
+    place: str
+    raw_positions: bool = False
+
+    @classmethod
+    def from_spec(cls, spec: str) -> "Denoising":
+        """Read ``hidden`` or ``hidden:code``.
+
+        Raises:
+            UsageError: Not a known place or option.
+        """
+        place, option = split_spec(spec)
+        if place not in PLACES or option not in (None, "code"):
+            raise unknown("denoise", spec, [*PLACES, *(f"{place}:code" for place in PLACES[1:])])
+        return cls(place, option == "code")
+
+
+def blank(template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool) -> Batch:
+    """Return the bias inputs for sentence lengths k, one row each, (K, t) with t the template's length.
+
+    Raises:
+        UsageError: The template is empty: there is nothing to remove.
+    """
+    if template.length == 2:
+        raise UsageError(f"denoising needs a template with words of its own, not {template.text!r}")
+    ids = torch.tensor([*template.left, *template.right], device=backbone.device).expand(len(lengths), -1)
+    behind = torch.arange(template.length, device=backbone.device) >= len(template.left)
+    shift = torch.tensor(lengths, device=backbone.device).unsqueeze(1) * behind
+    slots = torch.full((len(lengths),), template.mask_slot(0), device=backbone.device) if template.has_mask else None
+    return Batch(
+        ids=ids,
+        lengths=torch.full((len(lengths),), template.length, device=backbone.device),
+        mask_slots=slots,
+        positions=torch.arange(template.length, device=backbone.device) + shift,
+        raw_positions=raw_positions,
+    )

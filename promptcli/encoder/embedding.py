@@ -1,0 +1,199 @@
+"""The stream from sentences to vectors: windows in, rows out, a manifest beside the file. Knows nothing of formats.
+
+What is held at once is one window, whatever the length of the input.
+"""
+
+import importlib.metadata
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+import promptcli
+from promptcli.data.tables import Record
+from promptcli.data.text import Source
+from promptcli.data.vectors.reading import manifest_path
+from promptcli.data.vectors.writers import Sink, kind_of, open_sink
+from promptcli.errors import PromptcliError
+from promptcli.storage import files
+
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import Encoder
+
+Floats = NDArray[np.float32]
+Progress = Callable[[int], None]
+
+#: Sentences in a window: enough that sorting by length inside it fills every batch well.
+WINDOW = 8192
+#: Characters in a window, so that a file of very long lines does not fill the memory either.
+WINDOW_CHARACTERS = 8 << 20
+
+#: Version of the manifest's layout; raised when a reader of the old one would go wrong.
+SCHEMA_VERSION = 1
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class EmbedReport:
+    """What became of the sentences: all rows, the blank ones, those cut to the maximum length; and the seconds.
+
+    ``zero`` are those that are not blank and yet have a vector of zeros: nothing in them is known.
+    """
+
+    rows: int
+    blank: int
+    zero: int
+    truncated: int
+    seconds: float
+
+
+def _silent(done: int) -> None:
+    pass
+
+
+def embed_stream(
+    encoder: "Encoder",
+    records: Iterable[Record],
+    sink: Sink,
+    *,
+    window: int = WINDOW,
+    normalize: bool = False,
+    progress: Progress = _silent,
+) -> EmbedReport:
+    """Encode records window by window into a sink; row i is record i.
+
+    Args:
+        encoder: The encoder.
+        records: The sentences, read as they are needed.
+        sink: Takes each window's rows.
+        window: Sentences held at once.
+        normalize: Scale every vector to length 1; a vector of zeros stays one.
+        progress: Told the number of rows newly encoded.
+
+    Raises:
+        PromptcliError: a vector with a NaN or an infinity; with the row.
+    """
+    start = time.perf_counter()
+    rows = blank = zero = truncated = 0
+    for part in windows(records, _characters, size=window):
+        encoded = encoder.encode_report([record.text for record in part], progress=progress)
+        _check_finite(encoded.vectors, part)
+        sink.write(part, unit(encoded.vectors) if normalize else encoded.vectors)
+        rows += len(part)
+        empty = np.array([not record.text.strip() for record in part])
+        blank += int(np.count_nonzero(empty))
+        zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
+        truncated += int(np.count_nonzero(encoded.truncated))
+    return EmbedReport(rows, blank, zero, truncated, time.perf_counter() - start)
+
+
+def embed_file(
+    encoder: "Encoder",
+    source: Source,
+    target: Path,
+    *,
+    with_text: bool = True,
+    normalize: bool = False,
+    progress: Progress = _silent,
+) -> EmbedReport:
+    """Encode a source into a vector file and write the manifest after it; ``target`` is whole or untouched.
+
+    Args:
+        encoder: The encoder.
+        source: The sentences.
+        target: The vector file, in the format of its extension.
+        with_text: Store the sentences where the format has room for them.
+        normalize: Scale every vector to length 1.
+        progress: Told the number of rows newly encoded.
+
+    Raises:
+        PromptcliError: see ``embed_stream`` and ``Source``.
+    """
+    beside = manifest_path(target)
+    with files.atomic_path(target) as temporary:
+        with (
+            temporary.open("xb") as file,
+            open_sink(file, kind_of(target), encoder.width, with_text=with_text) as sink,
+        ):
+            report = embed_stream(encoder, source, sink, normalize=normalize, progress=progress)
+        manifest = _manifest(encoder, source, report, normalize=normalize)
+        manifest["output"] = {"path": target.name, "sha256": files.sha256(temporary)}
+        beside.unlink(missing_ok=True)  # an older file's manifest must not stand beside the new file for a moment
+    files.write_text(beside, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+    return report
+
+
+def similarity_stream(
+    encoder: "Encoder", pairs: Iterable[tuple[str, str]], *, window: int = WINDOW // 2, progress: Progress = _silent
+) -> Iterator[tuple[str, str, float]]:
+    """Yield each pair of sentences with the cosine of their vectors, -1 to 1; 0 where a vector is all zeros.
+
+    Args:
+        encoder: The encoder.
+        pairs: The sentences, read as they are needed.
+        window: Pairs held at once.
+        progress: Told the number of sentences (two a pair) newly encoded.
+    """
+    for part in windows(pairs, lambda pair: len(pair[0]) + len(pair[1]), size=window):
+        lefts, rights = zip(*part, strict=True)
+        vectors = unit(encoder.encode([*lefts, *rights], progress=progress))
+        cosines = np.sum(vectors[: len(part)] * vectors[len(part) :], axis=1)
+        for (left, right), cosine in zip(part, cosines.tolist(), strict=True):
+            yield left, right, min(max(cosine, -1.0), 1.0)  # rounding may pass 1
+
+
+def windows(items: Iterable[Item], characters: Callable[[Item], int], *, size: int) -> Iterator[list[Item]]:
+    """Yield lists of at most ``size`` items; a list also ends once it holds ``WINDOW_CHARACTERS``."""
+    part: list[Item] = []
+    held = 0
+    for item in items:
+        part.append(item)
+        held += characters(item)
+        if len(part) == size or held >= WINDOW_CHARACTERS:
+            yield part
+            part, held = [], 0
+    if part:
+        yield part
+
+
+def unit(vectors: Floats) -> Floats:
+    """Return vectors (n, d) scaled to length 1; a vector of zeros stays one."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def _characters(record: Record) -> int:
+    return len(record.text)
+
+
+def _check_finite(vectors: Floats, part: Sequence[Record]) -> None:
+    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(wrong):
+        raise PromptcliError(
+            f"row {part[wrong[0]].row}: its vector is not finite; try --dtype float32, or check the model"
+        )
+
+
+def _manifest(encoder: "Encoder", source: Source, report: EmbedReport, *, normalize: bool) -> dict[str, Any]:
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "rows": report.rows,
+        "dim": encoder.width,
+        "dtype": "float32",
+        "normalized": normalize,
+        "metric": "cosine",
+        "recipe": encoder.recipe.to_dict(),
+        "fingerprint": encoder.fingerprint,
+        "model": encoder.provenance,
+        "input": {"path": source.name, "sha256": source.sha256()},
+        "blank": report.blank,
+        "truncated": report.truncated,
+        "versions": {"promptcli": promptcli.__version__, **versions},
+    }

@@ -1,0 +1,306 @@
+"""Encoder: a recipe made real, sentences in and vectors out. Knows nothing of files of text, printing or scores."""
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import choose_device, choose_dtype
+from promptcli.backbones.families import WORD_VECTORS
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.word_vectors import load_word_vectors
+from promptcli.encoder.batching import make_batch, plan_batches
+from promptcli.encoder.denoising import Denoising, blank
+from promptcli.encoder.pooling import Pooling, build_pooling
+from promptcli.encoder.pooling.weights import Weights
+from promptcli.encoder.prompts.prompt import Prompt, build_prompt
+from promptcli.encoder.prompts.template import Inputs
+from promptcli.encoder.recipe import MASK, Recipe
+from promptcli.encoder.transforms import build_transforms
+from promptcli.encoder.transforms.transform import Transform
+from promptcli.errors import UsageError
+
+#: Before the names of a tuned backbone's tensors.
+TUNED = "backbone."
+
+Progress = Callable[[int], None]
+
+
+def silent(done: int) -> None:
+    """Take the number of rows newly done, and say nothing."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encoded sentences.
+
+    Attributes:
+        vectors: (n, d) float32, row i is sentence i; not normalised.
+        truncated: (n,) bool, the sentence lost tokens to the longest input.
+    """
+
+    vectors: np.ndarray
+    truncated: np.ndarray
+
+
+class Encoder:
+    """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
+
+    Attributes:
+        recipe: With every name resolved: template text, Ditto head.
+        backbone: The language model.
+        template: The prompt.
+        pooling: States x weights.
+        transforms: In order.
+        denoising: Where h_hat is subtracted.
+        max_length: Longest input in tokens.
+    """
+
+    def __init__(self, recipe: Recipe, backbone: Backbone, tensors: Mapping[str, Tensor]) -> None:
+        self.backbone = backbone
+        self.prompt: Prompt = build_prompt(recipe.prompt, backbone, tensors)
+        self.template = self.prompt.template
+        self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
+        self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
+        self.denoising = Denoising.from_spec(recipe.denoise)
+        self.max_length = _max_length(recipe, backbone, self.prompt)
+        self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
+        self.recipe = recipe.replace(
+            prompt=self.prompt.spec,
+            period=recipe.period,
+            pooling=self.pooling.spec,
+            transforms=tuple(transform.spec for transform in self.transforms),
+        )
+        self._stages = [stage for transform in self.transforms for stage in transform.stages]
+        self._biases: dict[int, Tensor] = {}
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse parts that do not fit together."""
+        if self.pooling.needs.slot == "mask" and not self.template.has_mask:
+            raise UsageError(
+                f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} has no {MASK}"
+            )
+        place = self.denoising.place
+        if place not in ("none", "hidden") and place not in (name for name, _ in self._stages):
+            raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. --transform topk-tokens:200")
+        if place != "none":
+            blank(self.template, [0], self.backbone, raw_positions=False)
+
+    def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> np.ndarray:
+        """Return the vectors of n sentences, (n, d) float32."""
+        return self.encode_report(sentences, progress=progress).vectors
+
+    def encode_report(self, sentences: Sequence[str], *, progress: Progress = silent) -> Encoded:
+        """Return the vectors of n sentences and which of them were cut."""
+        return encode_together([self], sentences, progress=progress)[0]
+
+    @functools.cached_property
+    def width(self) -> int:
+        """Width of the vectors."""
+        return int(self.encode(["."]).shape[1])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every learned or fitted number, by name: of the backbone only where it was tuned."""
+        parts: list[Prompt | Weights | Transform] = [self.prompt, self.pooling.weights, *self.transforms]
+        return {name: tensor for part in parts for name, tensor in part.tensors().items()} | self._tuned
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the backbone came from, and the precision it runs in; JSON-ready."""
+        return {**self.backbone.provenance.to_dict(), "dtype": str(self.backbone.dtype).removeprefix("torch.")}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that decides the vectors: equal for the same encoder, whatever folder its backbone came from."""
+        provenance = self.backbone.provenance
+        digest = hashlib.sha256(
+            self.recipe.replace(backbone="", prompt=self.recipe.prompt, period=self.recipe.period).to_json().encode()
+        )
+        digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
+        for name, tensor in sorted(self.tensors().items()):
+            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def input_key(self) -> tuple[Any, ...]:
+        """Equal for encoders whose model input is the same, so that one forward pass serves both."""
+        rewriting = self.pooling.weights.rewriting
+        learned = id(self.prompt.learned) if self.prompt.learned else None
+        return (id(self.backbone), self.template.text, learned, self.recipe.period, self.max_length, rewriting)
+
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        """Return the model inputs of n sentences."""
+        pieces = self.template.pieces(sentences, bool(self.recipe.period))
+        return self.template.splice(self.pooling.weights.rewrite(pieces, self.backbone), self.max_length)
+
+    def run(self, batch: Batch, needs: Needs) -> HiddenStates:
+        """Return what is needed of a batch, the prompt's learned numbers in it."""
+        return self.backbone.run(self.prompt.attach(batch), needs)
+
+    def finish(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the vectors (n, d) float32 of one batch: pooling, transforms, and denoising where it belongs."""
+        vectors = self.pooling.pool(batch, hidden)
+        place = self.denoising.place
+        if place == "none":
+            return functools.reduce(lambda value, stage: stage[1](value), self._stages, vectors)
+        lengths = (batch.lengths - self.template.length).clamp(min=0).tolist()
+        if place == "hidden":
+            vectors = vectors - self._bias(lengths)
+        for name, step in self._stages:
+            vectors = step(vectors)
+            if name == place:
+                vectors = vectors - self._bias(lengths)
+        return vectors
+
+    def _bias(self, lengths: list[int]) -> Tensor:
+        """Return h_hat (n, d) for sentences of those lengths, taken where denoising is."""
+        missing = sorted(set(lengths) - self._biases.keys())
+        if missing:
+            batch = blank(self.template, missing, self.backbone, raw_positions=self.denoising.raw_positions)
+            biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
+            for name, step in self._stages if self.denoising.place != "hidden" else ():
+                biases = step(biases)
+                if name == self.denoising.place:
+                    break
+            self._biases.update(zip(missing, biases, strict=True))
+        return torch.stack([self._biases[length] for length in lengths])
+
+
+def build_encoder(
+    recipe: Recipe,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    offline: bool = False,
+    tensors: Mapping[str, Tensor] | None = None,
+    backbone: Backbone | None = None,
+    announce: Callable[[str], None] = lambda message: None,
+) -> Encoder:
+    """Make the encoder of a recipe.
+
+    Args:
+        recipe: What to make.
+        device: ``auto`` or a torch device.
+        dtype: ``auto``, ``float32`` or ``bfloat16``.
+        offline: Never use the network.
+        tensors: Learned and fitted numbers, by name.
+        backbone: An already loaded backbone to share; else the recipe's is loaded.
+        announce: Told in one line before the network is used, and what memory word vectors take.
+
+    Raises:
+        UsageError: Unknown names, or parts that do not fit together.
+        NotFoundError: The backbone is not there.
+    """
+    if recipe.backbone.startswith(WORD_VECTORS):
+        _check_word_vectors(recipe)
+    tuned = tuned_weights(tensors or {})
+    if backbone is None or tuned:  # tuned weights never go into a shared backbone
+        where, precision = choose_device(device), choose_dtype(dtype, choose_device(device))
+        if recipe.backbone.startswith(WORD_VECTORS):
+            backbone = load_word_vectors(recipe.backbone, device=where, announce=announce)
+        else:
+            backbone = load_backbone(recipe.backbone, device=where, dtype=precision, offline=offline, announce=announce)
+        if tuned:
+            backbone.tune(tuned)
+    return Encoder(recipe, backbone, tensors or {})
+
+
+def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a tuned backbone among an entry's tensors, under the backbone's own names."""
+    return {name.removeprefix(TUNED): tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
+
+
+def _check_word_vectors(recipe: Recipe) -> None:
+    """Refuse what word vectors cannot do, before they are read."""
+    only = Recipe(backbone=recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
+    if recipe != only:
+        asked = {key: value for key, value in recipe.to_dict().items() if value != only.to_dict()[key]}
+        shown = ", ".join(f"{key} {value!r}" for key, value in asked.items())
+        raise UsageError(
+            f"backbone {recipe.backbone!r} holds word vectors, which only --recipe static-avg averages, not {shown}"
+        )
+
+
+def _max_length(recipe: Recipe, backbone: Backbone, prompt: Prompt) -> int:
+    longest = backbone.max_tokens - prompt.length
+    if recipe.max_length is None:
+        return longest
+    if not 1 <= recipe.max_length <= longest:
+        raise UsageError(
+            f"max_length {recipe.max_length} is not allowed; backbone {backbone.name!r} takes 1 to {longest}"
+        )
+    return recipe.max_length
+
+
+def encode_together(
+    encoders: Sequence["Encoder"], sentences: Sequence[str], *, progress: Progress = silent
+) -> list[Encoded]:
+    """Encode with several encoders, one forward pass wherever the model input is the same.
+
+    Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch.
+
+    Args:
+        encoders: May differ in backbone, prompt and all else.
+        sentences: n texts.
+        progress: Called with the number of sentences newly done; adds up to n.
+    """
+    unique = list(dict.fromkeys(sentences))
+    row_of = {sentence: row for row, sentence in enumerate(unique)}
+    back = np.fromiter((row_of[sentence] for sentence in sentences), np.int64, len(sentences))
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, encoder in enumerate(encoders):
+        groups.setdefault(encoder.input_key, []).append(number)
+    share = _Share(progress, len(sentences), len(unique) * len(groups))
+    encoded: dict[int, Encoded] = {}
+    for members in groups.values():
+        results = _encode_group([encoders[number] for number in members], unique, share)
+        encoded.update(zip(members, results, strict=True))
+    return [Encoded(encoded[number].vectors[back], encoded[number].truncated[back]) for number in range(len(encoders))]
+
+
+def _encode_group(encoders: Sequence["Encoder"], sentences: list[str], progress: Progress) -> list[Encoded]:
+    """Encode with encoders of one ``input_key``."""
+    first = encoders[0]
+    inputs = first.inputs(sentences)
+    needs = functools.reduce(lambda left, right: left | right, (encoder.pooling.needs for encoder in encoders))
+    lengths = np.fromiter((len(row) for row in inputs.rows), np.int64, len(inputs.rows))
+    vectors: list[np.ndarray | None] = [None] * len(encoders)
+    template = first.template
+    with torch.inference_mode():
+        for chosen in plan_batches(lengths):
+            rows = [inputs.rows[row] for row in chosen]
+            slots = template.mask_slots(rows)
+            batch = make_batch(rows, slots, first.backbone.tokens.pad, first.backbone.device, first.max_length)
+            hidden = first.run(batch, needs)
+            for number, encoder in enumerate(encoders):
+                values = encoder.finish(batch, hidden).float().cpu().numpy()
+                if vectors[number] is None:
+                    vectors[number] = np.empty((len(sentences), values.shape[1]), dtype=np.float32)
+                vectors[number][chosen] = values  # type: ignore[index]
+            progress(len(np.unique(chosen)))
+    truncated = np.array(inputs.truncated, dtype=bool)
+    return [
+        Encoded(np.empty((0, encoder.width), np.float32) if made is None else made, truncated)
+        for encoder, made in zip(encoders, vectors, strict=True)
+    ]
+
+
+class _Share:
+    """Turns progress in distinct rows of all groups into progress in sentences."""
+
+    def __init__(self, progress: Progress, sentences: int, rows: int) -> None:
+        self._progress, self._sentences, self._rows = progress, sentences, rows
+        self._done = 0
+
+    def __call__(self, rows: int) -> None:
+        before = self._done * self._sentences // self._rows
+        self._done += rows
+        self._progress(self._done * self._sentences // self._rows - before)

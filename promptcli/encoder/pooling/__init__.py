@@ -1,0 +1,74 @@
+"""Pooling = states x weights: hidden states to one vector per sentence. A new one is one file and one line here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.encoder.pooling.average import Average
+from promptcli.encoder.pooling.ditto import Ditto
+from promptcli.encoder.pooling.slot import Cls, Mask
+from promptcli.encoder.pooling.states import STATES, States
+from promptcli.encoder.pooling.tfidf import choose_granularity
+from promptcli.encoder.pooling.unbiased import Unbiased
+from promptcli.encoder.pooling.weights import Making, Weights
+from promptcli.encoder.recipe import split_spec
+from promptcli.errors import UsageError, unknown
+
+WEIGHTS: dict[str, Callable[[Making], Weights]] = {
+    "avg": Average,
+    "cls": Cls,
+    "mask": Mask,
+    "unbiased": Unbiased,
+    "tfidf": choose_granularity,
+    "ditto": Ditto,
+}
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """One choice of states and of weights.
+
+    Attributes:
+        spec: ``STATES/WEIGHTS`` with every argument explicit.
+        states: The x_t.
+        weights: The w_t.
+    """
+
+    spec: str
+    states: States
+    weights: Weights
+
+    @property
+    def needs(self) -> Needs:
+        """What the backbone has to compute."""
+        own = self.weights.needs
+        return replace(self.states.needs, diagonals=own.diagonals, slot=own.slot)
+
+    def pool(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return one vector per sentence, (n, d) float32."""
+        return self.weights.pool(self.states.read(hidden), batch, hidden)
+
+
+def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Pooling:
+    """Make the pooling that a recipe names.
+
+    Raises:
+        UsageError: Unknown states or weights, or an argument that is not allowed.
+    """
+    states_spec, slash, weights_spec = spec.partition("/")
+    if not slash:
+        raise UsageError(f"pooling {spec!r} is not STATES/WEIGHTS; e.g. last/avg, first-last/ditto:1-10")
+    if states_spec.startswith("layer-"):
+        states_spec = states_spec.replace("-", ":", 1)
+    states_name, states_argument = split_spec(states_spec)
+    weights_name, weights_argument = split_spec(weights_spec)
+    if states_name not in STATES:
+        raise unknown("states of pooling", states_name, [name if name != "layer" else "layer-K" for name in STATES])
+    if weights_name not in WEIGHTS:
+        raise unknown("weights of pooling", weights_name, WEIGHTS)
+    weights = WEIGHTS[weights_name](Making(weights_argument, backbone, tensors))
+    states = STATES[states_name](states_argument, backbone.n_layers)
+    return Pooling(f"{spec.partition('/')[0]}/{weights.spec}", states, weights)

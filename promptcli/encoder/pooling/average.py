@@ -1,0 +1,20 @@
+"""``avg``: the mean over all tokens, [CLS] and [SEP] included, as in all three papers' code."""
+
+from torch import Tensor
+
+from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.encoder.pooling.weights import Making, PlainWeights, weighted_sum
+
+
+class Average(PlainWeights):
+    """w_t = 1/T."""
+
+    spec = "avg"
+
+    def __init__(self, making: Making) -> None:
+        making.no_argument(self.spec)
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the mean over real tokens, (n, d)."""
+        real = batch.real().to(states.dtype)
+        return weighted_sum(real, states) / batch.lengths.unsqueeze(1)

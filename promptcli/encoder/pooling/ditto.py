@@ -1,0 +1,49 @@
+"""``ditto:l-h``: tokens weighted by the diagonal of one attention head (Ditto, section 2); nothing is learned."""
+
+import re
+
+from torch import Tensor
+
+from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.encoder.pooling.weights import Making, PlainWeights, weighted_sum
+from promptcli.errors import UsageError
+
+#: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for ``mini``.
+KNOWN_HEADS: dict[str, str] = {
+    "mini": "1-3",
+    "bert-base-uncased": "1-10",
+    "google-bert/bert-base-uncased": "1-10",
+    "roberta-base": "1-5",
+    "FacebookAI/roberta-base": "1-5",
+    "google/electra-base-discriminator": "1-11",
+    "sentence-transformers/bert-base-nli-stsb-mean-tokens": "3-7",
+}
+
+
+class Ditto(PlainWeights):
+    """w_t = A^{l,h}_{tt}, specials included, not renormalised (the published code; cosine does not see the scale)."""
+
+    def __init__(self, making: Making) -> None:
+        backbone = making.backbone
+        name = making.argument or KNOWN_HEADS.get(backbone.name)
+        if name is None:
+            raise UsageError(
+                f"no head is known for backbone {backbone.name!r}: name one, e.g. `ditto:1-{backbone.n_heads}`"
+                f" (layer-head, 1-based, up to {backbone.n_layers}-{backbone.n_heads})"
+            )
+        found = re.fullmatch(r"(\d+)-(\d+)", name)
+        layer, head = (int(number) for number in found.groups()) if found else (0, 0)
+        if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
+            raise UsageError(
+                f"head {name!r} is not there; backbone {backbone.name!r} has 1-1 to"
+                f" {backbone.n_layers}-{backbone.n_heads} (layer-head, 1-based)"
+            )
+        backbone.require_seam("Ditto")
+        self.spec = f"ditto:{layer}-{head}"
+        self._layer, self._head = layer - 1, head - 1
+        self.needs = Needs(diagonals=frozenset({self._layer}))
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return sum_t a_tt x_t over real tokens, (n, d)."""
+        diagonal = hidden.diagonals[self._layer][:, self._head]
+        return weighted_sum(diagonal.masked_fill(~batch.real(), 0.0), states)

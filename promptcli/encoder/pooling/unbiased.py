@@ -1,0 +1,99 @@
+"""``unbiased``: static embeddings without the biases of frequency, subword, case and punctuation (PromptBERT, table 3).
+
+The published figures filter, lower-case and re-tokenise the sentence first, so these weights bring their
+own rewriting step.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.backbones.tokens import Tokens
+from promptcli.encoder.pooling.weights import Making, PlainWeights, weighted_sum
+from promptcli.errors import unknown
+
+#: Table 3's rows: each switch comes on top of those before it.
+SWITCHES = ("freq", "sub", "case", "pun")
+
+_FREQUENT_WORDPIECES = frozenset(
+    ". a the in , is to of and ' on man - s with for \" at ##s woman are it two that you dog said playing i an as was"
+    " from : by white".split()
+)
+# The published list has the comma with a stray blank ("Ġ, "), which matches no token: punctuation goes anyway.
+_FREQUENT_BYTE_PIECES = frozenset(
+    "Ġ. Ġa Ġthe Ġin a Ġis Ġto Ġof Ġand Ġon Ġ' s . the Ġman - Ġwith Ġfor Ġat Ġwoman Ġare Ġ\" Ġthat Ġit Ġdog Ġsaid"
+    " Ġplaying Ġwas Ġas Ġfrom Ġ: Ġyou Ġan i Ġby".split()
+)
+# ASCII punctuation without the closing brace, 15 typographic marks, and the unknown token: 47.
+_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|~´’…‚¿–»€‘•”£“™—") | {"[UNK]"}  # noqa: RUF001 - the published list
+
+
+@dataclass(frozen=True)
+class _Convention:
+    """What frequent tokens, subwords and punctuation are for one kind of vocabulary, and how words are joined again."""
+
+    frequent: frozenset[str]
+    subword: Callable[[str], bool]
+    punctuation: Callable[[str], bool]
+    join: Callable[[list[str]], str]
+    lead: str = ""
+
+
+_WORDPIECE = _Convention(
+    _FREQUENT_WORDPIECES,
+    lambda token: "##" in token,
+    lambda token: token in _PUNCTUATION,
+    # The published code averages the literal [PAD] for a sentence of which nothing is left.
+    lambda words: " ".join(words) or "[PAD]",
+)
+_BYTE_LEVEL = _Convention(
+    _FREQUENT_BYTE_PIECES,
+    lambda token: "Ġ" not in token,
+    lambda token: re.search("[a-zA-Z0-9]", token) is None,
+    # A blank behind every word: the stray last "Ġ" is averaged in, as in the published code.
+    lambda words: " " + "".join(word.replace("Ġ", "") + " " for word in words),
+    lead=" ",
+)
+
+
+class Unbiased(PlainWeights):
+    """Mean of the tokens that are left, specials excluded; ``unbiased:sub`` stops after the subword switch."""
+
+    def __init__(self, making: Making) -> None:
+        last = making.argument or SWITCHES[-1]
+        if last not in SWITCHES:
+            raise unknown("switch of 'unbiased'", last, SWITCHES)
+        self._on = frozenset(SWITCHES[: SWITCHES.index(last) + 1])
+        self._convention = _BYTE_LEVEL if making.backbone.tokens.byte_level else _WORDPIECE
+        self.spec = self.rewriting = f"unbiased:{last}"
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the mean over all tokens but the first and the last, (n, d)."""
+        inner = batch.real()
+        inner[:, 0] = False
+        inner.scatter_(1, (batch.lengths - 1).unsqueeze(1), False)
+        weights = inner.to(states.dtype)
+        return weighted_sum(weights, states) / weights.sum(1, keepdim=True).clamp(min=1)
+
+    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
+        """Return the ids of what is left of each sentence; never empty."""
+        tokens = backbone.tokens
+        lead = self._convention.lead
+        kept = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
+        if "case" not in self._on:
+            return [ids or [tokens.pad] for ids in kept]
+        texts = [self._convention.join([tokens.text(token).lower() for token in ids]) for ids in kept]
+        return [ids or [tokens.pad] for ids in tokens.encode(texts)]
+
+    def _filter(self, ids: list[int], tokens: Tokens) -> list[int]:
+        drops: dict[str, Callable[[str], bool]] = {
+            "freq": self._convention.frequent.__contains__,
+            "sub": self._convention.subword,
+            "pun": self._convention.punctuation,
+        }
+        active = [drop for switch, drop in drops.items() if switch in self._on]
+        return [token for token in ids if not any(drop(tokens.text(token)) for drop in active)]

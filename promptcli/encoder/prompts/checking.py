@@ -1,0 +1,151 @@
+"""What a template becomes for one backbone: ids, mask position, and what is cut of a long sentence.
+
+Knows nothing of models: a tokenizer and the longest input are enough.
+"""
+
+from dataclasses import dataclass
+
+from promptcli.backbones.tokens import Tokens
+from promptcli.encoder.prompts.template import Template, check_template
+from promptcli.encoder.recipe import MASK
+from promptcli.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of the model input.
+
+    Attributes:
+        position: From 0.
+        id: In the vocabulary.
+        text: The vocabulary item.
+        part: ``template``, ``sentence`` or ``mask``; characters of the template that touch the sentence are cut into
+            tokens together with it and count as the sentence's.
+    """
+
+    position: int
+    id: int
+    text: str
+    part: str
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What becomes of a sentence that is too long.
+
+    Attributes:
+        sentence_tokens: Tokens of such a sentence.
+        kept: Tokens that stay, its first ones.
+        last_kept: The last of them, as the vocabulary item.
+        mask_position: Where the mask is then.
+        input_tokens: Length of the input then: the longest there is.
+    """
+
+    sentence_tokens: int
+    kept: int
+    last_kept: str
+    mask_position: int
+    input_tokens: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A template as one backbone sees it.
+
+    Attributes:
+        template: Text.
+        template_tokens: What the template takes of the input, special tokens included.
+        max_tokens: The longest input.
+        room: Tokens left for the sentence.
+        sentence: As it is read: with the period that the papers' evaluation adds.
+        tokens: The whole input.
+        mask_position: Where the mask is in it.
+        truncated: Whether this sentence already is cut.
+        truncation: The same for the sentence repeated until it is too long.
+    """
+
+    template: str
+    template_tokens: int
+    max_tokens: int
+    room: int
+    sentence: str
+    tokens: list[Token]
+    mask_position: int
+    truncated: bool
+    truncation: Truncation
+
+
+def check_masked(text: str) -> None:
+    """Check the slots of a template that is to be read at its mask.
+
+    Raises:
+        UsageError: Not exactly one [X] and one [MASK].
+    """
+    check_template(text)
+    if MASK not in text:
+        raise UsageError(f"template {text!r} has no {MASK}; put one where the vector is to be read")
+
+
+def check(text: str, tokens: Tokens, max_tokens: int, sentence: str) -> Checked:
+    """Return what a template becomes, with one sentence in it.
+
+    Args:
+        text: With one [X] and one [MASK].
+        tokens: The backbone's tokenizer.
+        max_tokens: The longest input.
+        sentence: Stands at [X]; not blank.
+
+    Raises:
+        UsageError: No or two masks, no or two [X], no mask token, no room for a sentence, or a blank sentence.
+    """
+    check_masked(text)
+    template = Template(text, tokens)
+    if not sentence.strip():
+        raise UsageError("the sentence is blank; give one with --sentence")
+    ids, position, truncated = _input(template, tokens, max_tokens, sentence)
+    longer = sentence.strip()
+    while not _input(template, tokens, max_tokens, longer)[2]:
+        longer = f"{longer} {longer}"
+    full, _, _ = _input(template, tokens, _length(template, tokens, longer), longer)
+    cut, cut_mask, _ = _input(template, tokens, max_tokens, longer)
+    kept = len(cut) - template.length
+    return Checked(
+        template=text,
+        template_tokens=template.length,
+        max_tokens=max_tokens,
+        room=max_tokens - template.length,
+        sentence=template.pieces([sentence], True)[0].strip(),
+        tokens=_named(template, tokens, ids, position),
+        mask_position=position,
+        truncated=truncated,
+        truncation=Truncation(
+            sentence_tokens=len(full) - template.length,
+            kept=kept,
+            last_kept=tokens.text(cut[len(template.left) + kept - 1]),
+            mask_position=cut_mask,
+            input_tokens=len(cut),
+        ),
+    )
+
+
+def _length(template: Template, tokens: Tokens, sentence: str) -> int:
+    """Return tokens enough for a sentence, whole, in its template."""
+    return template.length + len(tokens.encode(template.pieces([sentence], True))[0])
+
+
+def _input(template: Template, tokens: Tokens, max_tokens: int, sentence: str) -> tuple[list[int], int, bool]:
+    """Return the ids of a filled template, its mask's position, and whether the sentence was cut."""
+    inputs = template.splice(tokens.encode(template.pieces([sentence], True)), max_tokens)
+    row = inputs.rows[0]
+    return row, template.mask_slot(len(row) - template.length), inputs.truncated[0]
+
+
+def _named(template: Template, tokens: Tokens, ids: list[int], mask: int) -> list[Token]:
+    behind = len(ids) - len(template.suffix)
+
+    def part(position: int) -> str:
+        if position == mask:
+            return "mask"
+        return "sentence" if len(template.prefix) <= position < behind else "template"
+
+    return [Token(position, number, tokens.text(number), part(position)) for position, number in enumerate(ids)]

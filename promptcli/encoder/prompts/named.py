@@ -1,0 +1,53 @@
+"""The named templates: TOML files that anybody may open, packaged with the program."""
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from promptcli.encoder.recipe import SLOT
+from promptcli.errors import unknown
+
+
+@dataclass(frozen=True)
+class NamedTemplate:
+    """One template.
+
+    Attributes:
+        text: With [X] and [MASK].
+        source: Paper and table, or what it is for.
+        score: Published STS-B development Spearman x 100 of bert-base-uncased without training, where there is one.
+    """
+
+    text: str
+    source: str
+    score: float | None = None
+
+
+def templates_folder() -> Path:
+    """Return the folder of the template files: inside an installed package, or at the top of a source tree."""
+    package = Path(__file__).parents[2]
+    packaged = package / "templates"
+    return packaged if packaged.is_dir() else package.parent / "templates"
+
+
+@functools.cache
+def named_templates() -> Mapping[str, NamedTemplate]:
+    """Return the templates by name."""
+    with (templates_folder() / "named.toml").open("rb") as file:
+        return {name: NamedTemplate(**row) for name, row in tomllib.load(file).items()}
+
+
+def template_text(prompt: str) -> str:
+    """Return the text of a recipe's prompt: itself if it holds [X] or anything but a bare name, else the named one's.
+
+    Raises:
+        UsageError: A bare word that is no template's name.
+    """
+    if SLOT in prompt or not prompt or any(mark.isspace() or mark in "[]" for mark in prompt):
+        return prompt
+    known = named_templates()
+    if prompt not in known:
+        raise unknown("template", prompt, [*known, f"or a text with {SLOT}"])
+    return known[prompt].text

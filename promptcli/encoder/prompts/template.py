@@ -1,0 +1,155 @@
+"""Template: a text with one [X] for the sentence and at most one [MASK], spliced as ids around the sentence's ids.
+
+The template is tokenised once, each sentence once; the ids equal those of the filled string. Knows nothing of models.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from promptcli.backbones.tokens import Tokens
+from promptcli.encoder.recipe import MASK, SLOT
+from promptcli.errors import UsageError
+
+_END_MARKS = (".", "?", '"', "'")
+_LAST_WORD, _FIRST_WORD = re.compile(r"\S*$"), re.compile(r"^\S*")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Spliced sentences.
+
+    Attributes:
+        rows: n lists of token ids, specials included.
+        truncated: Per row, whether the sentence lost tokens.
+    """
+
+    rows: list[list[int]]
+    truncated: list[bool]
+
+
+class Template:
+    """A prompt of words (PromptBERT 4.2); ``[X]`` alone is the empty template.
+
+    Where the tokenizer may join a template's character and a sentence's (``."`` is one item of byte-level
+    vocabularies), the characters that touch [X] are tokenised with the sentence.
+
+    Attributes:
+        text: As given.
+        prefix: Ids before the sentence's piece, first special token included.
+        suffix: Ids behind the sentence's piece, last special token included.
+        left: Ids of all that stands before [X], without any sentence.
+        right: Ids of all that stands behind [X].
+    """
+
+    def __init__(self, text: str, tokens: Tokens) -> None:
+        check_template(text)
+        self.text = text
+        self._tokens = tokens
+        before, behind = text.split(SLOT)
+        if MASK in text and tokens.mask is None:
+            raise UsageError(f"template {text!r} has a {MASK}, but the backbone's tokenizer has no mask token")
+        behind = behind.rstrip()
+        touching = "" if tokens.splits_punctuation else _LAST_WORD.findall(before.split(MASK)[-1])[0]
+        self._behind = "" if tokens.splits_punctuation else _FIRST_WORD.findall(behind.split(MASK)[0])[0]
+        before = before.removesuffix(touching)
+        self._before = (" " if self._blank_after(before) else "") + touching
+        self.prefix = [*tokens.start, *self._side(before, starts_input=True)]
+        self.suffix = [*self._side(behind.removeprefix(self._behind), starts_input=False), *tokens.end]
+        before_ids = tokens.encode([self._before])[0] if touching else []
+        self._behind_ids = tokens.encode([self._behind])[0] if self._behind else []
+        self.left = [*self.prefix, *before_ids]
+        self.right = [*self._behind_ids, *self.suffix]
+
+    def _blank_after(self, before: str) -> bool:
+        """Whether a blank belongs before what follows the text ``before``."""
+        if before.endswith(MASK):
+            return self._tokens.segment_blank
+        return before[-1:].isspace() or (not before and self._tokens.start_blank)
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether the template has a mask slot."""
+        return MASK in self.text
+
+    @property
+    def length(self) -> int:
+        """Tokens of the template and the specials, without any sentence."""
+        return len(self.left) + len(self.right)
+
+    def mask_slot(self, sentence_length: int) -> int:
+        """Return the position of the mask for a sentence of that many tokens, by computing and not by searching.
+
+        A sentence may hold the mask token as a word of its own.
+        """
+        if self._tokens.mask in self.prefix:
+            return self.prefix.index(self._tokens.mask)
+        assert self._tokens.mask is not None
+        return self.length + sentence_length - len(self.suffix) + self.suffix.index(self._tokens.mask)
+
+    def mask_slots(self, rows: Sequence[Sequence[int]]) -> list[int] | None:
+        """Return the mask's position in each spliced row, or None where the template has no mask."""
+        return [self.mask_slot(len(row) - self.length) for row in rows] if self.has_mask else None
+
+    def pieces(self, sentences: Sequence[str], period: bool) -> list[str]:
+        """Return the sentences as the pieces to tokenise.
+
+        Args:
+            sentences: n texts; white space around them is dropped.
+            period: Append "." where the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
+                about 5 points without training); an empty sentence stays empty.
+        """
+        stripped = (sentence.strip() for sentence in sentences)
+        if period:
+            stripped = (text if not text or text.endswith(_END_MARKS) else text + "." for text in stripped)
+        return [self._before + text + self._behind for text in stripped]
+
+    def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
+        """Put the template's ids around each piece's ids; cut the sentence, never the template.
+
+        Raises:
+            UsageError: The template alone leaves no room for a sentence.
+        """
+        if self.length >= max_length:
+            raise UsageError(
+                f"template {self.text!r} takes {self.length} tokens, which leaves no room for a sentence in"
+                f" {max_length}; give a shorter template or a larger --max-length"
+            )
+        room = max_length - len(self.prefix) - len(self.suffix)
+        cut = room - len(self._behind_ids)
+        rows = [
+            [*self.prefix, *(ids if len(ids) <= room else [*ids[:cut], *self._behind_ids]), *self.suffix]
+            for ids in pieces
+        ]
+        return Inputs(rows, [len(ids) > room for ids in pieces])
+
+    def _side(self, text: str, *, starts_input: bool) -> list[int]:
+        """Tokenise the text on one side of [X], mask slot included."""
+        ids: list[int] = []
+        segments = text.split(MASK)
+        for number, segment in enumerate(segments):
+            if number:
+                assert self._tokens.mask is not None
+                ids.append(self._tokens.mask)
+            added = self._tokens.segment_blank if number else starts_input and self._tokens.start_blank
+            before_mask = number < len(segments) - 1
+            # the blank before the sentence is the sentence's own; one before the mask is the mask's or nobody's
+            words = segment if before_mask and not self._tokens.mask_takes_blank else segment.rstrip()
+            if words:
+                blank = " " if added and not words[0].isspace() else ""
+                ids += self._tokens.encode([blank + words])[0]
+        return ids
+
+
+def check_template(text: str) -> None:
+    """Check the slots of a template's text.
+
+    Raises:
+        UsageError: Not exactly one [X], or more than one [MASK].
+    """
+    if text.count(SLOT) != 1:
+        raise UsageError(
+            f"template {text!r} has {text.count(SLOT)} times {SLOT}; it needs exactly one, for the sentence"
+        )
+    if text.count(MASK) > 1:
+        raise UsageError(f"template {text!r} has {text.count(MASK)} times {MASK}; at most one is allowed")

@@ -1,0 +1,152 @@
+"""Recipe: the description of an encoder as plain data, and the named recipes of the papers.
+
+Knows the names of the four parts' fields, not their members: each room checks its own names.
+"""
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass, field
+from typing import Any
+
+from promptcli.errors import UsageError, unknown
+
+#: The sentence slot of a template; alone it is the empty template.
+SLOT = "[X]"
+#: The mask slot of a template, whatever the backbone's own mask token is called.
+MASK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One encoder, h(s) = T(sum_t w_t * x_t), as data: backbone, prompt, pooling, transforms.
+
+    Every field's ``help`` is the help text of the command-line option of the same name.
+    """
+
+    backbone: str = field(
+        default="mini",
+        metadata={
+            "help": "Pre-trained model: `mini` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
+            " --recipe static-avg."
+        },
+    )
+    prompt: str = field(
+        default=SLOT,
+        metadata={
+            "help": "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
+            " learned ones: deep-prefix:P, soft-template:TEXT."
+        },
+    )
+    period: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation)."
+            " Default: on when the template has words of its own."
+        },
+    )
+    pooling: str = field(
+        default="first-last/avg",
+        metadata={"help": "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`, `static/unbiased`."},
+    )
+    transforms: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`."},
+    )
+    denoise: str = field(
+        default="none",
+        metadata={"help": "Template denoising h - h_hat: none, or where it is taken: hidden, head, logits."},
+    )
+    max_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "Longest input in tokens, specials and template included. Default: all positions of the backbone."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transforms", tuple(self.transforms))
+        if self.period is None:
+            object.__setattr__(self, "period", self.prompt != SLOT and not self.prompt.startswith("deep-prefix:"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-ready values."""
+        return {**dataclasses.asdict(self), "transforms": list(self.transforms)}
+
+    def to_json(self) -> str:
+        """Return one line of JSON from which ``from_json`` makes an equal recipe."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Recipe":
+        """Make a recipe from plain values.
+
+        Raises:
+            UsageError: a key that is no field, or a value of the wrong type.
+        """
+        checks = {**dict.fromkeys(("backbone", "prompt", "pooling", "denoise"), str), **_OTHER_TYPES}
+        for key, value in values.items():
+            if key not in checks:
+                raise unknown("recipe key", key, checks)
+            expected = checks[key]
+            if not isinstance(value, expected) or (key == "max_length" and isinstance(value, bool)):
+                raise UsageError(f"recipe key {key!r} has the value {value!r}; see `promptcli recipes` for examples")
+        if any(not isinstance(name, str) for name in values.get("transforms", ())):
+            raise UsageError(f"recipe key 'transforms' has the value {values['transforms']!r}; give a list of names")
+        return cls(**values)
+
+    @classmethod
+    def from_text(cls, text: str) -> "Recipe":
+        """Make a recipe from JSON or TOML text.
+
+        Raises:
+            UsageError: the text is neither, or holds an unknown key.
+        """
+        try:
+            values = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        except ValueError as error:  # both decoders' errors are ValueErrors
+            raise UsageError(f"the recipe is neither JSON nor TOML: {error}") from None
+        return cls.from_dict(values)
+
+    def replace(self, **changes: Any) -> "Recipe":
+        """Return a copy with ``changes``; a new prompt brings its own default for ``period`` unless it is given too."""
+        if "prompt" in changes:
+            changes.setdefault("period", None)
+        return dataclasses.replace(self, **changes)
+
+
+_OTHER_TYPES: dict[str, Any] = {
+    "period": bool | None,
+    "transforms": list | tuple,
+    "max_length": int | None,
+}
+
+
+def split_spec(text: str) -> tuple[str, str | None]:
+    """Split ``name:argument`` as in ``ditto:1-10``; the argument is None where there is no colon."""
+    name, colon, argument = text.partition(":")
+    return name, argument if colon else None
+
+
+_MANUAL = f'This sentence : "{SLOT}" means {MASK} .'
+
+#: The learning-free rows of the papers' tables, by name.
+RECIPES: dict[str, Recipe] = {
+    "static-avg": Recipe(pooling="static/avg"),
+    "last-avg": Recipe(pooling="last/avg"),
+    "first-last-avg": Recipe(pooling="first-last/avg"),
+    "cls": Recipe(pooling="last/cls"),
+    "static-unbiased": Recipe(pooling="static/unbiased"),
+    "static-ditto": Recipe(pooling="static/ditto"),
+    "last-ditto": Recipe(pooling="last/ditto"),
+    "first-last-ditto": Recipe(pooling="first-last/ditto"),
+    "first-last-tfidf": Recipe(pooling="first-last/tfidf"),
+    "whitening": Recipe(transforms=("whitening",)),
+    "flow": Recipe(transforms=("flow",)),
+    "prompt": Recipe(prompt=_MANUAL, pooling="last/mask"),
+    "prompt-denoised": Recipe(prompt=_MANUAL, pooling="last/mask", denoise="hidden"),
+    "prompt-topk": Recipe(prompt=_MANUAL, pooling="last/mask", transforms=("topk-tokens:200",)),
+    "prompt-topk-denoised": Recipe(
+        prompt=_MANUAL, pooling="last/mask", transforms=("topk-tokens:200",), denoise="hidden"
+    ),
+}

@@ -1,0 +1,163 @@
+"""``flow``: BERT-flow, an invertible map of sentence vectors to a standard normal (Li et al., 2020).
+
+Glow on an image of one pixel with d channels, as in the published code: its 1x1 convolutions are dense layers there.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from promptcli.encoder.transforms.transform import Making, Stage
+from promptcli.errors import UsageError
+
+LEVELS, STEPS = 3, 3
+#: d is halved after each level but the last, and once more by the coupling.
+DIVISOR = 2**LEVELS
+_PREFIX = "flow."
+_WIDTH = 32  # of a coupling's two hidden layers
+_LOG_SCALE = 3.0  # a learned log-scale s acts as exp(3 s)
+_SPREAD = 0.05  # standard deviation of a new hidden layer's weights
+_LEAST = 1e-6  # added to a standard deviation before it divides
+
+
+class ActNorm(nn.Module):
+    """y = (x + b) exp(3 s), one b and one s a channel; log|dy/dx| = sum 3 s."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.log_scale = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
+        """Return y (n, c); with ``start`` set b and s first, so that this batch has mean 0 and variance 1."""
+        if start:
+            spread = x.var(0, correction=0).sqrt() + _LEAST
+            self.bias.data.copy_(-x.mean(0))
+            self.log_scale.data.copy_(-spread.log() / _LOG_SCALE)
+        return (x + self.bias) * (_LOG_SCALE * self.log_scale).exp()
+
+    def logdet(self) -> Tensor:
+        """Return log|dy/dx|, the same for every x."""
+        return _LOG_SCALE * self.log_scale.sum()
+
+
+class Coupling(nn.Module):
+    """(x1, x2) -> (x1, x2 + m(x1)); m: two dense layers of 32, each with actnorm and ReLU, then a zero one."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        half = channels // 2
+        self.first = nn.Parameter(torch.zeros(_WIDTH, half))
+        self.first_norm = ActNorm(_WIDTH)
+        self.second = nn.Parameter(torch.zeros(_WIDTH, _WIDTH))
+        self.second_norm = ActNorm(_WIDTH)
+        self.last = nn.Parameter(torch.zeros(half, _WIDTH))
+        self.last_bias = nn.Parameter(torch.zeros(half))
+        self.last_log_scale = nn.Parameter(torch.zeros(half))
+
+    def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
+        """Return (n, c); the volume stays as it is."""
+        kept, moved = x.chunk(2, dim=1)
+        hidden = self.first_norm(functional.linear(kept, self.first), start=start).relu()
+        hidden = self.second_norm(functional.linear(hidden, self.second), start=start).relu()
+        shift = functional.linear(hidden, self.last, self.last_bias) * (_LOG_SCALE * self.last_log_scale).exp()
+        return torch.cat([kept, moved + shift], dim=1)
+
+
+class Step(nn.Module):
+    """Actnorm, the channels reversed, coupling."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = ActNorm(channels)
+        self.coupling = Coupling(channels)
+
+    def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
+        """Return (n, c)."""
+        moved: Tensor = self.coupling(self.norm(x, start=start).flip(1), start=start)
+        return moved
+
+
+class Glow(nn.Module):
+    """3 levels of 3 steps; after each level but the last, the second half of the channels is done (factored out).
+
+    Args:
+        d: Width of the vectors.
+
+    Raises:
+        UsageError: d is not divisible by 8.
+    """
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        if d % DIVISOR:
+            raise UsageError(
+                f"transform 'flow' halves the vectors {LEVELS} times, so their width must be divisible by {DIVISOR},"
+                f" and {d} is not; put e.g. --transform whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
+            )
+        self.levels = nn.ModuleList(nn.ModuleList(Step(d >> level) for _ in range(STEPS)) for level in range(LEVELS))
+
+    def start(self, batch: Tensor, generator: torch.Generator) -> None:
+        """Set what learning starts from: hidden layers N(0, 0.05), actnorms from one batch (n, d), in float32."""
+        for module in self.modules():
+            if isinstance(module, Coupling):
+                module.first.data.normal_(0, _SPREAD, generator=generator)
+                module.second.data.normal_(0, _SPREAD, generator=generator)
+        with torch.no_grad():
+            self(batch.float(), start=True)
+
+    def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
+        """Return z (n, d): the halves done after levels 1 and 2, then the top."""
+        done = []
+        for number, level in enumerate(self.levels):
+            for step in level:  # type: ignore[attr-defined]
+                x = step(x, start=start)
+            if number < LEVELS - 1:
+                x, half = x.chunk(2, dim=1)
+                done.append(half)
+        return torch.cat([*done, x], dim=1)
+
+    def logdet(self) -> Tensor:
+        """Return log|dz/dx|: of the actnorms on the way alone, so the same for every x."""
+        return torch.stack([module.norm.logdet() for module in self.modules() if isinstance(module, Step)]).sum()
+
+    def loss(self, x: Tensor) -> Tensor:
+        """Return -(log p(z) + log|dz/dx|) / (d ln 2), z ~ N(0, 1) in every channel, averaged over x (n, d)."""
+        z = self(x)
+        d = z.size(1)
+        log_p = -0.5 * (z.square().sum(1) + d * math.log(2 * math.pi))
+        bits: Tensor = -(log_p + self.logdet()).mean() / (d * math.log(2))
+        return bits
+
+    def named_tensors(self) -> dict[str, Tensor]:
+        """Return the network's numbers, named as an entry holds them."""
+        return {f"{_PREFIX}{name}": tensor.detach() for name, tensor in self.state_dict().items()}
+
+
+class Flow:
+    """z of a vector; cosine is taken of z as it is."""
+
+    spec = "flow"
+
+    def __init__(self, making: Making) -> None:
+        if making.argument is not None:
+            raise UsageError(f"transform 'flow' takes no argument, but {making.argument!r} was given")
+        own = {
+            name.removeprefix(_PREFIX): tensor for name, tensor in making.tensors.items() if name.startswith(_PREFIX)
+        }
+        if not own:
+            raise UsageError(
+                "transform 'flow' is fitted on sentences: `promptcli fit --recipe flow --on FILE --name NAME`,"
+                " then `--model NAME`"
+            )
+        self._glow = Glow(len(own["levels.0.0.norm.bias"]))
+        self._glow.load_state_dict(own)
+        self._glow.to(making.backbone.device).requires_grad_(False)
+        self.stages: Sequence[Stage] = [("vector", self._glow)]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the network's numbers."""
+        return {name: tensor.cpu() for name, tensor in self._glow.named_tensors().items()}

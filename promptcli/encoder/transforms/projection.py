@@ -1,0 +1,73 @@
+"""``projection:tanh`` and ``projection:mlm``: the heads that contrastive training puts on the sentence vector.
+
+Supervised methods keep theirs at test time, unsupervised ones only train with it (PromptBERT's and SimCSE's code).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from promptcli.encoder.transforms.transform import Making, Stage
+from promptcli.errors import UsageError, unknown
+
+_PREFIX = "projection."
+_SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer_range
+
+
+def _tanh(making: Making) -> nn.Module:
+    """Dense and tanh, new: N(0, 0.02), bias zero."""
+    dense = nn.Linear(making.backbone.width, making.backbone.width)
+    nn.init.normal_(dense.weight, 0, _SPREAD)
+    nn.init.zeros_(dense.bias)
+    return nn.Sequential(dense, nn.Tanh())
+
+
+def _mlm(making: Making) -> nn.Module:
+    """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT, OptiPrompt)."""
+    return making.backbone.new_transform()
+
+
+#: What a projection may be made of.
+KINDS: dict[str, Callable[[Making], nn.Module]] = {"tanh": _tanh, "mlm": _mlm}
+
+
+class Projection:
+    """A learned network on the vector, (n, d) -> (n, d).
+
+    Attributes:
+        module: The network, float32.
+    """
+
+    def __init__(self, making: Making) -> None:
+        kind = making.argument or "tanh"
+        if kind not in KINDS:
+            raise unknown("projection", kind, KINDS)
+        self.spec = f"projection:{kind}"
+        own = _own(making.tensors)
+        if not own:
+            raise UsageError(f"transform {self.spec!r} is learned and no numbers for it are there; train it first")
+        self.module = KINDS[kind](making).to(making.backbone.device)
+        self.module.load_state_dict(own)
+        self.module.eval().requires_grad_(False)
+        self.stages: Sequence[Stage] = [("head", self._project)]
+
+    def _project(self, vectors: Tensor) -> Tensor:
+        projected: Tensor = self.module(vectors.float())
+        return projected
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the network's numbers."""
+        return {f"{_PREFIX}{name}": tensor for name, tensor in self.module.state_dict().items()}
+
+
+def start_projection(kind: str, making: Making, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return the numbers that a projection starts learning from."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+        module = KINDS[kind](making)
+    return {f"{_PREFIX}{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(_PREFIX)}

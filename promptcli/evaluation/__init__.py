@@ -1,0 +1,1 @@
+"""Scoring encoders: STS and transfer tasks, statistics, perplexity."""

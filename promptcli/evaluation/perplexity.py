@@ -1,0 +1,106 @@
+"""How well a backbone predicts masked tokens of held-out text: accuracy of the first guess, and perplexity."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from promptcli.backbones.states import Needs
+from promptcli.encoder.batching import make_batch, plan_batches
+from promptcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
+
+#: What WikiText and its kin write for joined marks and for rare words.
+_WRITTEN = {" @-@ ": "-", " @,@ ": ",", " @.@ ": "."}
+_RARE = "<unk>"
+
+
+@dataclass(frozen=True)
+class MaskedAccuracy:
+    """Figures over all masked tokens.
+
+    Attributes:
+        accuracy: Percent of them whose most probable token is the right one.
+        perplexity: exp of the mean negative log-likelihood of the right ones.
+        masked: How many.
+        sentences: Lines with at least one.
+    """
+
+    accuracy: float
+    perplexity: float
+    masked: int
+    sentences: int
+
+
+def masked_accuracy(
+    backbone: "Backbone",
+    sentences: Sequence[str],
+    *,
+    share: float = 0.15,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> MaskedAccuracy:
+    """Measure masked-token prediction: every chosen token becomes [MASK], all of a sentence's at once.
+
+    The chosen places depend on the seed and on the tokenizer only, so perplexities of backbones with other vocabularies
+    are not comparable.
+
+    Args:
+        backbone: With a masked-LM head and a mask token.
+        sentences: Held-out lines; ``<unk>`` and `` @-@ `` as WikiText writes them are undone. Cut at the longest input.
+        share: Of the tokens (specials and unknown ones aside) that are masked.
+        seed: Of the choice.
+        progress: Called with the number of lines newly done.
+
+    Raises:
+        UsageError: No head, no mask token, or nothing to predict.
+    """
+    tokens = backbone.tokens
+    if tokens.mask is None:
+        raise UsageError(f"backbone {backbone.name!r} has no mask token, so nothing can be masked")
+    unknown = tokens.pad if tokens.unk is None else tokens.unk
+    rng = np.random.default_rng(seed)
+    rows: list[list[int]] = []
+    places: list[np.ndarray] = []
+    gold: list[np.ndarray] = []
+    for ids in tokens.encode([_plain(sentence, tokens.text(unknown)) for sentence in sentences]):
+        row = np.array([tokens.cls, *ids[: backbone.max_tokens - 2], tokens.sep])
+        words = 1 + np.flatnonzero(row[1:-1] != unknown)
+        chosen = words[rng.random(len(words)) < share]
+        if len(chosen):
+            gold.append(row[chosen])
+            places.append(chosen)
+            row[chosen] = tokens.mask
+            rows.append(row.tolist())
+    if not rows:
+        raise UsageError("there is no token to predict: the text is empty, or all its words are unknown")
+    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+    right = masked = 0
+    loss = 0.0
+    needs = Needs(layers=frozenset({backbone.n_layers}))
+    with torch.inference_mode():
+        for numbers in plan_batches(lengths):
+            numbers = np.unique(numbers)
+            batch = make_batch(
+                [rows[number] for number in numbers], None, tokens.pad, backbone.device, backbone.max_tokens
+            )
+            hidden = backbone.run(batch, needs).layers[backbone.n_layers]
+            picked = torch.cat([hidden[line, torch.from_numpy(places[number])] for line, number in enumerate(numbers)])
+            wanted = torch.from_numpy(np.concatenate([gold[number] for number in numbers])).to(backbone.device)
+            logits = backbone.head.to_logits(backbone.head.to_hidden(picked))
+            loss += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
+            right += int((logits.argmax(dim=1) == wanted).sum())
+            masked += len(wanted)
+            progress(len(numbers))
+    return MaskedAccuracy(100 * right / masked, math.exp(loss / masked), masked, len(rows))
+
+
+def _plain(sentence: str, unknown: str) -> str:
+    for written, plain in _WRITTEN.items():
+        sentence = sentence.replace(written, plain)
+    return sentence.replace(_RARE, unknown)

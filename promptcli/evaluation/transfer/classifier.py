@@ -1,0 +1,225 @@
+"""SentEval's linear classifier on frozen vectors, many of them trained side by side.
+
+Source: SentEval, tools/classifier.py with nhid 0: one linear layer, softmax, mean cross-entropy, weight decay added to
+the gradient (of the bias, too), early stopping on held-out examples, the best weights kept. Every fit is the one that
+SentEval makes alone: the same first weights, the same batches. Side by side they are one batched matrix product a step,
+which is what makes hundreds of fits a matter of seconds or minutes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from promptcli.evaluation.transfer.folds import Rows
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a classifier is trained.
+
+    Attributes:
+        folds: Of every cross-validation.
+        optimizer: A row of ``OPTIMIZERS``.
+        learning_rate: Its step.
+        batch: Examples a step.
+        epoch_size: Passes over the training examples between two looks at the held-out ones.
+        tenacity: Training ends when more looks than this brought nothing better; a better one does not set it back.
+        max_passes: Training ends after the look beyond so many passes.
+    """
+
+    folds: int
+    optimizer: str
+    learning_rate: float
+    batch: int
+    epoch_size: int
+    tenacity: int
+    max_passes: int = 200
+
+
+#: SentEval's recommended setting, which the papers' figures are made with, and its fast one for development.
+FULL = Training(folds=10, optimizer="adam", learning_rate=1e-3, batch=64, epoch_size=4, tenacity=5)
+FAST = Training(folds=5, optimizer="rmsprop", learning_rate=1e-2, batch=128, epoch_size=2, tenacity=3)
+
+#: One step: the size of the move (f, c, d + 1) from the gradient and the two running means, at step t (f, 1, 1) from 1.
+_Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+_EPSILON = 1e-8
+
+
+def _adam(gradient: Tensor, mean: Tensor, square: Tensor, step: Tensor) -> Tensor:
+    mean.lerp_(gradient, 1 - 0.9)
+    square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
+    scale = (1 - 0.999**step).sqrt()
+    return (mean / (square.sqrt().div_(scale).add_(_EPSILON))).div_(1 - 0.9**step)
+
+
+def _rmsprop(gradient: Tensor, mean: Tensor, square: Tensor, step: Tensor) -> Tensor:
+    square.mul_(0.99).addcmul_(gradient, gradient, value=1 - 0.99)
+    return gradient / (square.sqrt().add_(_EPSILON))
+
+
+#: PyTorch's optimisers of these names, with their defaults.
+OPTIMIZERS: dict[str, _Step] = {"adam": _adam, "rmsprop": _rmsprop}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One training run.
+
+    Attributes:
+        train: Row numbers of the training examples.
+        held_out: Row numbers of the examples that end the training.
+        decay: Weight decays, each of which makes a classifier of its own; as many in every fit of a call.
+        generator: Draws the order of the examples.
+    """
+
+    train: Rows
+    held_out: Rows
+    decay: Sequence[float]
+    generator: np.random.RandomState
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Trained classifiers of f fits with r weight decays each.
+
+    Attributes:
+        weights: (f, r, c, d + 1), the bias last.
+        accuracy: (f, r) of the held-out examples, 0 to 1.
+    """
+
+    weights: Tensor
+    accuracy: Tensor
+
+
+def with_bias(features: NDArray[np.float32], device: str) -> Tensor:
+    """Return features (n, d) with a last column of ones, (n, d + 1)."""
+    values = torch.ones(len(features), features.shape[1] + 1)
+    values[:, :-1] = torch.from_numpy(features)
+    return values.to(device)
+
+
+def train(
+    features: Tensor, labels: Tensor, fits: Sequence[Fit], training: Training, *, classes: int, seed: int
+) -> Fitted:
+    """Train the classifiers of several fits side by side.
+
+    Args:
+        features: (n, d + 1) as of ``with_bias``.
+        labels: (n,) class numbers.
+        fits: f training runs, about equally long.
+        training: How.
+        classes: c.
+        seed: Of the first weights.
+    """
+    order = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
+    sorted_fits = [fits[number] for number in order]
+    run = _Run(features, labels, sorted_fits, training, _first_weights(features.shape[1] - 1, classes, seed))
+    passes = 0
+    while run.going and passes <= training.max_passes:
+        for _ in range(training.epoch_size):
+            run.one_pass()
+        passes += training.epoch_size
+        run.look()
+    back = np.argsort(order)
+    return Fitted(run.best[back], run.accuracy[back])
+
+
+def accuracy(features: Tensor, labels: Tensor, weights: Tensor) -> float:
+    """Return the share of rows (n, d + 1) whose class the weights (c, d + 1) give the highest score, 0 to 1."""
+    return float(((features @ weights.T).argmax(1) == labels).double().mean())
+
+
+def _first_weights(width: int, classes: int, seed: int) -> Tensor:
+    """Return (c, d + 1): a linear layer as PyTorch makes it after ``manual_seed``."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layer = torch.nn.Linear(width, classes)
+    return torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()
+
+
+class _Run:
+    """The state of a call of ``train``; fits stand in order of falling length, those that ended are left out."""
+
+    def __init__(
+        self, features: Tensor, labels: Tensor, fits: Sequence[Fit], training: Training, first: Tensor
+    ) -> None:
+        count, decays, device = len(fits), len(fits[0].decay), features.device
+        self.classes, width = first.shape
+        self._features, self._labels, self._training = features, labels, training
+        self._fits = list(fits)
+        self._places = torch.arange(count)
+        self._weights = first.to(device).repeat(count, decays, 1)
+        self._mean, self._square = torch.zeros_like(self._weights), torch.zeros_like(self._weights)
+        self._steps = torch.zeros(count, 1, 1, device=device)
+        self._decay = torch.tensor([list(fit.decay) for fit in fits], device=device)
+        self._decay = self._decay.repeat_interleave(self.classes, dim=1)[:, :, None]
+        self._futile = torch.zeros(count, decays, dtype=torch.int64)
+        self.accuracy = torch.full((count, decays), -1.0, dtype=torch.float64)
+        self.best = torch.empty(count, decays, self.classes, width)
+
+    @property
+    def going(self) -> bool:
+        """Whether a fit still trains."""
+        return bool(self._fits)
+
+    def one_pass(self) -> None:
+        """Go over every fit's training examples once, in an order drawn anew."""
+        batch, device = self._training.batch, self._features.device
+        steps = [-(-len(fit.train) // batch) for fit in self._fits]
+        rows = np.zeros((len(self._fits), steps[0] * batch), dtype=np.int64)
+        there = np.zeros(rows.shape, dtype=np.float32)
+        for number, fit in enumerate(self._fits):
+            rows[number, : len(fit.train)] = fit.train[fit.generator.permutation(len(fit.train))]
+            there[number, : len(fit.train)] = 1
+        drawn, weight = torch.from_numpy(rows).to(device), torch.from_numpy(there).to(device)
+        for step in range(steps[0]):
+            active = sum(number > step for number in steps)
+            part = slice(step * batch, (step + 1) * batch)
+            self._step(drawn[:active, part], weight[:active, part])
+
+    def _step(self, rows: Tensor, there: Tensor) -> None:
+        """Take one step of the first fits, as many as ``rows`` (f, b) has; ``there`` is 0 at what only fills up."""
+        active = len(rows)
+        weights, decay, steps = self._weights[:active], self._decay[:active], self._steps[:active]
+        inputs = self._features.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
+        scores = torch.bmm(inputs, weights.transpose(1, 2)).view(*rows.shape, -1, self.classes)
+        errors = scores.softmax(-1)
+        errors.scatter_add_(
+            -1,
+            self._labels[rows][:, :, None, None].expand(-1, -1, errors.shape[2], 1),
+            errors.new_full((), -1.0).expand(*errors.shape[:3], 1),
+        )
+        errors *= (there / there.sum(1, keepdim=True))[:, :, None, None]
+        gradient = torch.bmm(errors.flatten(2).transpose(1, 2), inputs).addcmul_(decay, weights)
+        steps += 1
+        move = OPTIMIZERS[self._training.optimizer](gradient, self._mean[:active], self._square[:active], steps)
+        weights.sub_(move, alpha=self._training.learning_rate)
+
+    def look(self) -> None:
+        """Score the held-out examples, keep what is better, and let go of the fits that came to an end."""
+        kept = []
+        for number, (fit, place) in enumerate(zip(self._fits, self._places.tolist(), strict=True)):
+            rows = torch.from_numpy(fit.held_out).to(self._features.device)
+            scores = (self._features[rows] @ self._weights[number].T).view(len(rows), -1, self.classes)
+            right = (scores.argmax(-1) == self._labels[rows][:, None]).sum(0).double().cpu() / len(rows)
+            going = self._futile[place] <= self._training.tenacity
+            better = going & (right > self.accuracy[place])
+            self.accuracy[place][better] = right[better]
+            self.best[place][better] = self._weights[number].view(*self.best.shape[1:]).cpu()[better]
+            self._futile[place] += (going & ~better).long()
+            if bool((self._futile[place] <= self._training.tenacity).any()):
+                kept.append(number)
+        if len(kept) < len(self._fits):
+            self._leave_out(kept)
+
+    def _leave_out(self, kept: Sequence[int]) -> None:
+        self._fits = [self._fits[number] for number in kept]
+        chosen = torch.tensor(kept, dtype=torch.int64)
+        self._places = self._places[chosen]
+        chosen = chosen.to(self._features.device)
+        self._weights, self._mean, self._square = self._weights[chosen], self._mean[chosen], self._square[chosen]
+        self._steps, self._decay = self._steps[chosen], self._decay[chosen]

@@ -1,0 +1,1 @@
+"""Fitting what a learning-free recipe takes from sentences: TF-IDF weights, whitening, flow."""

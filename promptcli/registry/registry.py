@@ -1,0 +1,241 @@
+"""Named encoders: those that come with promptcli, those saved in a folder, and aliases.
+
+Knows nothing of how an entry's folder looks inside, nor of the environment.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from promptcli.backbones.families import WORD_VECTORS
+from promptcli.encoder.recipe import Recipe
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.registry.entries import Card, Entry, describe, is_whole, read_card, read_entry, write_card, write_entry
+from promptcli.storage.files import write_text
+from promptcli.storage.folders import atomic_folder, hold, remove_folder, settle, unsettled_names
+
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import Encoder
+
+__all__ = ["SHIPPED", "Card", "Entry", "Registry", "home", "load_encoder", "portable"]
+
+#: Entries that come with promptcli; read-only.
+#: ``mini`` is pooled by Ditto, the best recipe on the STS-B development set (docs/log.md).
+SHIPPED: dict[str, Recipe] = {"mini": Recipe(backbone="mini", pooling="first-last/ditto:1-3")}
+
+_NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
+
+Result = TypeVar("Result")
+
+
+def home(environ: Mapping[str, str]) -> Path:
+    """Return the registry's folder: ``PROMPTCLI_HOME``, else promptcli's folder in the platform's data folder."""
+    given = environ.get("PROMPTCLI_HOME")
+    if given:
+        return Path(given).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("promptcli", appauthor=False))
+
+
+class Registry:
+    """The entries in ``home``, and the shipped ones.
+
+    Every write holds a lock and every entry appears by one rename, so several processes may write at once; readers
+    need no lock. Names are ``[A-Za-z0-9._-]``, up to 100 characters, not starting with a dot.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._models = home / "models"
+
+    def names(self) -> list[str]:
+        """Return the names of all entries, the shipped ones first."""
+        if self._models.is_dir() and unsettled_names(self._models):
+            with self._locked(reading=True):
+                pass
+        saved = (path.name for path in self._models.glob("*") if _NAME.fullmatch(path.name) and is_whole(path))
+        return [*SHIPPED, *sorted(set(saved) - SHIPPED.keys())]
+
+    def load(self, name: str) -> Entry:
+        """Return an entry, its files checked; ``name`` may be an alias.
+
+        Raises:
+            NotFoundError: no such entry.
+            CheckFailedError: a file of it is not the one that was saved.
+        """
+        name = self._known(name)
+        if name in SHIPPED:
+            return Entry(name, SHIPPED[name])
+        return self._again(lambda: read_entry(self._models / name))
+
+    def card(self, name: str) -> Card:
+        """Return what is known of an entry without its tensors; ``name`` may be an alias.
+
+        Raises:
+            NotFoundError: no such entry.
+            CheckFailedError: its card or recipe is damaged.
+        """
+        name = self._known(name)
+        if name in SHIPPED:
+            return Card(name, "shipped", SHIPPED[name], {}, [], False, None, None)
+        return self._again(lambda: describe(self._models / name))
+
+    def check_free(self, name: str, *, force: bool = False) -> None:
+        """Refuse a name that ``save`` would refuse; for asking before the work.
+
+        Raises:
+            UsageError: the name is taken (unless ``force``), shipped, an alias, or no name.
+        """
+        _check_name(name)
+        if name in SHIPPED:
+            raise UsageError(f"model {name!r} is shipped with promptcli and is not replaced; choose another name")
+        if name in self.aliases():
+            raise UsageError(f"{name!r} is an alias; choose another name, or `promptcli models remove {name}` first")
+        if is_whole(self._models / name) and not force:
+            raise UsageError(f"model {name!r} is there already; choose another name, or give --force")
+
+    def run_folder(self, name: str) -> Path:
+        """Return the folder of an unfinished training run for an entry of that name."""
+        return self._home / "runs" / name
+
+    def save(self, entry: Entry, *, force: bool = False) -> None:
+        """Save an entry, whole or not at all.
+
+        Args:
+            entry: Its name must be free, unless ``force``.
+            force: Replace an entry of that name.
+
+        Raises:
+            UsageError: see ``check_free``.
+        """
+        recipe = portable(entry.recipe)
+        transfer = None if entry.transfer is None else portable(entry.transfer)
+        with self._locked():
+            self.check_free(entry.name, force=force)
+            target = self._models / entry.name
+            with atomic_folder(target) as folder:
+                write_entry(folder, dataclasses.replace(entry, recipe=recipe, transfer=transfer))
+
+    def remove(self, name: str) -> None:
+        """Delete an entry and its aliases, or only an alias.
+
+        Raises:
+            NotFoundError: no such entry or alias.
+            UsageError: the entry is shipped.
+        """
+        with self._locked():
+            aliases = self.aliases()
+            if name not in aliases:
+                self._saved(name, "removed")
+            self._write_aliases({alias: of for alias, of in aliases.items() if name not in (alias, of)})
+            if name not in aliases:
+                remove_folder(self._models / name)
+
+    def alias(self, alias: str, name: str) -> None:
+        """Let ``alias`` stand for an entry; an alias that is there already is set anew.
+
+        Raises:
+            NotFoundError: no such entry.
+            UsageError: ``alias`` is an entry's name, or no name.
+        """
+        _check_name(alias)
+        with self._locked():
+            if alias in self.names():
+                raise UsageError(f"{alias!r} is a model's name, so it cannot be an alias; choose another")
+            self._write_aliases({**self.aliases(), alias: self._known(name)})
+
+    def aliases(self) -> dict[str, str]:
+        """Return the entry that each alias stands for.
+
+        Raises:
+            CheckFailedError: the file of aliases is damaged.
+        """
+        path = self._home / "aliases.json"
+        try:
+            aliases = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            return {str(alias): str(name) for alias, name in aliases.items()}
+        except (ValueError, AttributeError) as error:
+            raise CheckFailedError(f"{path} is damaged ({error}); delete it and set the aliases anew") from None
+
+    def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
+        """Append figures to an entry's card; ``name`` may be an alias.
+
+        Raises:
+            NotFoundError: no such entry.
+            UsageError: the entry is shipped.
+        """
+        with self._locked():
+            name = self.aliases().get(name, name)
+            self._saved(name, "changed")
+            card = read_card(self._models / name)
+            card["scores"] += list(scores)
+            write_card(self._models / name, card)
+
+    @contextmanager
+    def _locked(self, *, reading: bool = False) -> Iterator[None]:
+        """Hold the lock; what a killed process left is mended first."""
+        if not reading:
+            self._models.mkdir(parents=True, exist_ok=True)
+        with hold(self._home / ".lock", reading=reading):
+            for name in unsettled_names(self._models):
+                settle(self._models / name)
+            yield
+
+    def _again(self, read: Callable[[], Result]) -> Result:
+        """Read; if that fails, once more with the lock held: another process may be replacing the entry."""
+        try:
+            return read()
+        except CheckFailedError:
+            with self._locked(reading=True):
+                return read()
+
+    def _known(self, name: str) -> str:
+        """Return the name of an entry, an alias followed."""
+        found = self.aliases().get(name, name)
+        names = self.names()
+        if found not in names:
+            raise NotFoundError(f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models list`")
+        return found
+
+    def _saved(self, name: str, done: str) -> None:
+        """Refuse what is no saved entry."""
+        if self._known(name) in SHIPPED:
+            raise UsageError(f"model {name!r} is shipped with promptcli and cannot be {done}")
+
+    def _write_aliases(self, aliases: dict[str, str]) -> None:
+        if aliases != self.aliases():
+            write_text(self._home / "aliases.json", json.dumps(aliases, ensure_ascii=False, indent=2) + "\n")
+
+
+def load_encoder(entry: Entry, *, device: str = "auto", dtype: str = "auto", offline: bool = False) -> "Encoder":
+    """Return the encoder of an entry.
+
+    Args:
+        entry: What to make.
+        device: ``auto`` or a torch device.
+        dtype: ``auto``, ``float32`` or ``bfloat16``.
+        offline: Never use the network.
+    """
+    from promptcli.encoder.encoder import build_encoder
+
+    return build_encoder(entry.recipe, device=device, dtype=dtype, offline=offline, tensors=entry.tensors)
+
+
+def portable(recipe: Recipe) -> Recipe:
+    """Return a recipe that means the same from every folder: a backbone's local folder or file becomes absolute."""
+    shipped = {known.backbone for known in SHIPPED.values()}
+    prefix = WORD_VECTORS if recipe.backbone.startswith(WORD_VECTORS) else ""
+    path = Path(recipe.backbone.removeprefix(prefix))
+    if recipe.backbone in shipped or not (path.is_file() if prefix else path.is_dir()):
+        return recipe
+    return recipe.replace(backbone=f"{prefix}{path.resolve()}")
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for a model; use up to 100 of A-Z a-z 0-9 . _ - and no dot at the start")

@@ -1,0 +1,43 @@
+"""PromptBERT (Jiang et al., 2022): two templates as two views, template denoising (section 4.3; appendix B)."""
+
+from promptcli.training.methods.method import Method, Settings, Variant
+
+_OF, _COLON = 'This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .'
+#: RoBERTa's quotes have blanks inside, and the mask touches the period, as in the published code.
+_THIS, _THE = "This sentence : ' [X] ' means[MASK].", "The sentence : ' [X] ' means[MASK]."
+_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+
+UNSUPERVISED = Method(
+    name="promptbert",
+    source="PromptBERT, unsupervised: two templates, template denoising",
+    pooling="last/mask",
+    learns=("backbone",),
+    variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
+    counts_specials=False,
+    reads=("template", "two_templates", "denoising", "bias_positions", "selection"),
+    small=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    paper={
+        "bert-base-uncased": Settings(batch_size=256, learning_rate=1e-5),
+        "roberta-base": Settings(batch_size=256, learning_rate=1e-5),
+    },
+)
+
+SUPERVISED = Method(
+    name="promptbert",
+    source="PromptBERT, supervised: one template, hard negatives, denoised at test too",
+    pooling="last/mask",
+    learns=("backbone",),
+    variants={
+        "*": Variant((_OF, _OF), head="mlm", denoise_at_test="head"),
+        **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoise_at_test="hidden")),
+    },
+    keeps_head=True,
+    plain_transfer=True,
+    counts_specials=False,
+    reads=("template", "denoising", "bias_positions", "selection"),
+    small=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    paper={
+        "bert-base-uncased": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
+        "roberta-base": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
+    },
+)
