@@ -20,9 +20,9 @@ import torch
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import development_task
 from promptcli.evaluation import statistics
-from promptcli.searching.candidates import draw, grammar_templates, published_templates
 from promptcli.searching.racing import race
-from promptcli.searching.scoring import TemplateScorer
+from promptcli.searching.template_scorer import TemplateScorer
+from promptcli.searching.template_space import draw, grammar_templates, published_templates
 
 
 def main() -> None:

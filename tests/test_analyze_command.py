@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from promptcli.cli.commands import plots
+from promptcli.cli.pictures import plots
 from promptcli.cli.pictures.token_map import token_map
 from tests.tiny import SENTENCES
 

@@ -48,7 +48,7 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
     def fail(*_, **__):
         raise error("what was given\nand what is allowed")
 
-    monkeypatch.setattr("promptcli.cli.commands.common.open_registry", fail)
+    monkeypatch.setattr("promptcli.cli.opening.open_registry", fail)
     ran = run("similarity", "one", "two")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err == "promptcli: what was given and what is allowed\n"

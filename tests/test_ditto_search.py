@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from promptcli.analysis.head_tfidf import correlate, tfidf_weights
-from promptcli.cli.commands import heat_map
+from promptcli.cli.pictures import heat_map
 from promptcli.data.sts import Pairs, STSTask
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder

@@ -17,10 +17,10 @@ from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.sts import evaluate
-from promptcli.searching import candidates, racing, scoring
+from promptcli.searching import racing, template_scorer, template_space
 from promptcli.searching.cache import ScoreCache
 from promptcli.searching.greedy import search_greedily
-from promptcli.searching.scoring import PROTOCOL, Scored, TemplateScorer, score_templates
+from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer, score_templates
 from tests.tiny import SENTENCES
 
 TEXTS = [
@@ -82,7 +82,7 @@ def test_each_sentence_is_tokenised_once(tiny_backbone, task, monkeypatch):
 
 
 def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeypatch):
-    monkeypatch.setattr(scoring, "_TOGETHER", 2)
+    monkeypatch.setattr(template_scorer, "_TOGETHER", 2)
     scorer = TemplateScorer(tiny_backbone("roberta"), task)
     whole = scorer.cosines(TEXTS[1])
     before = scorer.tokens
@@ -223,7 +223,7 @@ class Table:
         scored = []
         for template in templates:
             value = 100 * statistics.spearman(self.cosines(template), self.gold)
-            scored.append(Scored(template, value, (value - 1, value + 1), stage))
+            scored.append(ScoredTemplate(template, value, (value - 1, value + 1), stage))
             progress(self.size)
         return scored
 
@@ -293,9 +293,9 @@ def test_greedy_builds_on_the_relation_that_won():
 
     def score(templates, stage):
         asked.append(list(templates))
-        return [Scored(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
+        return [ScoredTemplate(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
 
-    space = candidates.greedy_space().extended(["implies"], ["The text [X]"])
+    space = template_space.greedy_space().extended(["implies"], ["The text [X]"])
     found = search_greedily(score, space)
     assert asked[0] == [
         "[X] [MASK] .",
@@ -318,15 +318,15 @@ def test_greedy_builds_on_the_relation_that_won():
 
 
 def test_greedy_tries_the_papers_templates_in_its_order():
-    space = candidates.greedy_space()
+    space = template_space.greedy_space()
     first = [space.template(space.start, relation) for relation in space.relations]
     second = [space.template(prefix, "means") for prefix in space.prefixes]
-    published = candidates.published_scores("google-bert/bert-base-uncased", "STS-B:dev")
-    assert [*first, *second] == list(published) == candidates.published_templates()
+    published = template_space.published_scores("google-bert/bert-base-uncased", "STS-B:dev")
+    assert [*first, *second] == list(published) == template_space.published_templates()
     assert (published["[X] [MASK] ."], published['This sentence : "[X]" means [MASK] .']) == (39.34, 73.44)
     assert (
-        candidates.published_scores("mini", "STS-B:dev")
-        == candidates.published_scores("bert-base-uncased", "demo")
+        template_space.published_scores("mini", "STS-B:dev")
+        == template_space.published_scores("bert-base-uncased", "demo")
         == {}
     )
     for relation, prefix in ((["so [MASK]"], []), ([], ["This"])):
@@ -338,27 +338,27 @@ def test_greedy_tries_the_papers_templates_in_its_order():
 
 
 def test_the_grammar_holds_thousands_of_templates_and_each_is_one():
-    everything = candidates.grammar_templates()
+    everything = template_space.grammar_templates()
     assert len(everything) == len(set(everything)) > 3000
-    assert candidates.check_candidates(everything, "grammar") == everything
+    assert template_space.check_candidates(everything, "grammar") == everything
     assert all("  " not in text and "<" not in text for text in everything)
-    drawn = candidates.draw(everything, 100, 1, candidates.published_templates())
-    assert len(set(drawn)) == 100 and drawn[:8] == candidates.published_templates()
-    assert drawn == candidates.draw(everything, 100, 1, candidates.published_templates())
-    assert candidates.draw(["a", "b"], 5, 1) == ["a", "b"]
+    drawn = template_space.draw(everything, 100, 1, template_space.published_templates())
+    assert len(set(drawn)) == 100 and drawn[:8] == template_space.published_templates()
+    assert drawn == template_space.draw(everything, 100, 1, template_space.published_templates())
+    assert template_space.draw(["a", "b"], 5, 1) == ["a", "b"]
 
 
 def test_candidate_files(tmp_path):
     text = tmp_path / "list.txt"
     text.write_text('[X] [MASK] .\n\n "[X]" is [MASK] \n[X] [MASK] .\n')
-    assert candidates.read_candidates(text) == ["[X] [MASK] .", '"[X]" is [MASK]']
+    assert template_space.read_candidates(text) == ["[X] [MASK] .", '"[X]" is [MASK]']
     found = {
         "template": NamedTemplate('a "[X]" \\ [MASK] é', "here", 1.234),
         "other.name": NamedTemplate("[X] [MASK]", ""),
     }
     table = tmp_path / "found.toml"
-    table.write_text(candidates.template_file(found), encoding="utf-8")
-    assert candidates.read_candidates(table) == ['a "[X]" \\ [MASK] é', "[X] [MASK]"]
+    table.write_text(template_space.template_file(found), encoding="utf-8")
+    assert template_space.read_candidates(table) == ['a "[X]" \\ [MASK] é', "[X] [MASK]"]
     assert tomllib.loads(table.read_text())["template"] == {
         "text": 'a "[X]" \\ [MASK] é',
         "source": "here",
@@ -368,7 +368,7 @@ def test_candidate_files(tmp_path):
     grammar.write_text(
         '[grammar]\npatterns = ["<a> [X] <b> [MASK]"]\n[grammar.slots]\na = ["", "The"]\nb = [":", "is"]\n'
     )
-    assert candidates.read_candidates(grammar) == [
+    assert template_space.read_candidates(grammar) == [
         "[X] : [MASK]", "[X] is [MASK]", "The [X] : [MASK]", "The [X] is [MASK]",
     ]  # fmt: skip
 
@@ -389,10 +389,10 @@ def test_candidate_files(tmp_path):
 def test_candidate_files_that_are_refused(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError) as error:
-        candidates.read_candidates(tmp_path / name)
+        template_space.read_candidates(tmp_path / name)
     assert message in str(error.value) and "\n" not in str(error.value)
     with pytest.raises(NotFoundError, match="no file"):
-        candidates.read_candidates(tmp_path / "nowhere.txt")
+        template_space.read_candidates(tmp_path / "nowhere.txt")
 
 
 # --- the command ---
@@ -466,7 +466,7 @@ def test_published_figures_stand_beside_where_they_belong(tmp_path, tiny_folder,
 
     from promptcli.cli.commands.search_templates_table import search_table
 
-    rows = [Scored("[X] [MASK] .", 39.0, (36.0, 42.0)), Scored("[X] says [MASK] .", 40.0, (36.0, 42.0))]
+    rows = [ScoredTemplate("[X] [MASK] .", 39.0, (36.0, 42.0)), ScoredTemplate("[X] says [MASK] .", 40.0, (36.0, 42.0))]
     scorer = SimpleNamespace(
         backbone=SimpleNamespace(name="google-bert/bert-base-uncased"),
         task=SimpleNamespace(label="STS-B:dev", text="raw"),

@@ -53,7 +53,7 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
 
 
-class Advance:
+class ProgressBar:
     """Moves a progress bar: called with the number of rows newly done."""
 
     def __init__(self, bar: Progress, task: TaskID, label: str) -> None:
@@ -69,7 +69,7 @@ class Advance:
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[Advance]:
+def progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[ProgressBar]:
     """Yield what takes the number of rows newly done; draw a bar on stderr where that is a terminal.
 
     Args:
@@ -80,4 +80,4 @@ def progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
         task = bar.add_task(label, total=total)
-        yield Advance(bar, task, label)
+        yield ProgressBar(bar, task, label)

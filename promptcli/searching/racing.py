@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.evaluation import statistics
-from promptcli.searching.scoring import Scored
+from promptcli.searching.template_scorer import ScoredTemplate
 
 FINAL = "final"
 
@@ -33,7 +33,9 @@ class Scorer(Protocol):
         """Return cosines on some pairs, or on all."""
         ...
 
-    def score(self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent) -> list[Scored]:
+    def score(
+        self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent
+    ) -> list[ScoredTemplate]:
         """Score on all pairs."""
         ...
 
@@ -76,17 +78,17 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Race:
+class RaceResult:
     """What a race found.
 
     Attributes:
-        finalists: Scored on all pairs, the best first.
+        finalists: ScoredTemplate on all pairs, the best first.
         dropped: The rest, the last to leave first.
         rungs: What was compared.
         twins: Candidates left out because another has the same model input.
     """
 
-    finalists: list[Scored]
+    finalists: list[ScoredTemplate]
     dropped: list[Dropped]
     rungs: list[Rung]
     twins: int
@@ -136,7 +138,7 @@ def race(
     finalists: int = 10,
     schedule: Schedule = SCHEDULE,
     progress: Progress = silent,
-) -> Race:
+) -> RaceResult:
     """Find the best templates without scoring every one on every pair.
 
     Args:
@@ -170,4 +172,4 @@ def race(
         done = rung.pairs
     final = scorer.score(alive, stage=FINAL, progress=progress)
     best = sorted(final, key=lambda item: (-item.value, item.template))
-    return Race(best, dropped, rungs, len(set(templates)) - len(distinct))
+    return RaceResult(best, dropped, rungs, len(set(templates)) - len(distinct))

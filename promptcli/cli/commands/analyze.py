@@ -12,7 +12,7 @@ from promptcli.cli.commands.analyze_attention import attention
 from promptcli.cli.commands.analyze_impact import impact
 from promptcli.cli.commands.analyze_token_bias import token_bias
 from promptcli.cli.commands.analyze_uniformity import uniformity
-from promptcli.cli.commands.common import default_backbone, open_backbone, prepare
+from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
 from promptcli.cli.options import Runtime, expand
 from promptcli.encoder.recipe import RECIPES
 
@@ -35,7 +35,7 @@ def mask_tokens(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Print the most probable tokens at the mask, with and without template denoising (PromptBERT, table 7)."""
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.analysis.mask_tokens import predict_mask_tokens
     from promptcli.encoder.prompts.checking import check_masked
     from promptcli.encoder.prompts.named import template_text

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.common import announcer, data_folder, prepare
 from promptcli.cli.commands.compared import Compared, ComparedChoice, open_compared
 from promptcli.cli.console import note, progress, result_json, result_table
+from promptcli.cli.opening import announcer, configure_libraries, data_folder
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.plots import Picture, draw_bars, text_bar
 from promptcli.settings import BARE
@@ -46,7 +46,7 @@ def anisotropy(
     Lines are prepared as PromptBERT's code does: the first 100,000, lower-cased, cut to 32 words. The papers' texts
     say random sentences: --sample 1000 --cased --words 0 is Ditto's table 5.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     picture.check()
     from promptcli.analysis.anisotropy import Preparation
 

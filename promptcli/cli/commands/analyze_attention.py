@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.commands.common import default_backbone, open_backbone, prepare
 from promptcli.cli.console import note, out, result_json, result_table
+from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.plots import GREY, RED, Picture, drawing, rounded, text_bar
 from promptcli.cli.pictures.token_map import SENTENCE, draw_token_map, token_map
@@ -35,7 +35,7 @@ def attention(
 
     The figure in row i and column j: how much token i attends to token j.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     picture.check()
     from promptcli.analysis.attention import attention as find_attention
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.common import announcer, data_folder, default_backbone, open_backbone, prepare
 from promptcli.cli.console import note, out, progress, result_json, result_table
+from promptcli.cli.opening import announcer, configure_libraries, data_folder, default_backbone, open_backbone
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.plots import BLUE, Picture, drawing, rounded
 from promptcli.cli.pictures.token_map import SENTENCE, draw_token_map, token_map
@@ -46,7 +46,7 @@ def impact(
     The figure in row i and column j: how far the last-layer state at the masked i moves when j is masked, too. With
     --on: how alike the column means and TF-IDF are. N tokens take N(N+1)/2 forward passes.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     picture.check()
     if sentence is not None and on is not None:
         raise UsageError("give a sentence, or sentences by --on, not both")

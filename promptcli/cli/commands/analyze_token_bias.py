@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.common import announcer, data_folder, default_backbone, open_backbone, prepare
 from promptcli.cli.console import note, progress, result_json, result_table
+from promptcli.cli.opening import announcer, configure_libraries, data_folder, default_backbone, open_backbone
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.plots import BLUE, GREY, ORANGE, Picture, drawing, rounded
 from promptcli.settings import BARE
@@ -42,7 +42,7 @@ def token_bias(
     The position of a group is the mean of its tokens; `between` is the share of the plane's variance that lies
     between a bias's groups. The special tokens are left out.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     picture.check()
     from promptcli.analysis.token_bias import token_bias as find_bias
     from promptcli.data.sources import fitting_sentences

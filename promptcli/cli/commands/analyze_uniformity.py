@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.common import data_folder, prepare
 from promptcli.cli.commands.compared import ComparedChoice, open_compared
 from promptcli.cli.console import note, progress, result_json, result_table
+from promptcli.cli.opening import configure_libraries, data_folder
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.plots import Picture, draw_points
 from promptcli.errors import NotFoundError, unknown
@@ -40,7 +40,7 @@ def uniformity(
     Alignment: mean squared distance of pairs graded above 4. Uniformity: logarithm of the mean of exp(-2 distance^2)
     over all pairs of sentences. Default: all of STS-B, both sides (with --paper from the hub), else the demo pairs.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     picture.check()
     from promptcli.analysis.uniformity import POSITIVE, measure
     from promptcli.evaluation.sts import distinct_sentences

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.common import default_backbone
+from promptcli.cli.opening import default_backbone
 from promptcli.cli.options import RecipeChanges
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import UsageError

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from promptcli.cli.commands.common import (
+from promptcli.cli.console import note, out, progress, result_json
+from promptcli.cli.opening import (
     announcer,
+    configure_libraries,
     data_folder,
     default_backbone,
-    open_development,
+    open_development_set,
     open_entries,
     open_registry,
-    prepare,
 )
-from promptcli.cli.console import note, out, progress, result_json
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.heat_map import check_picture, heat_map, save_picture
 from promptcli.encoder.recipe import Recipe
@@ -68,7 +68,7 @@ def ditto_search(
     Every layer-head (both from 1) is tried on static, last and first-last states. The figures are those of
     `promptcli eval --pooling STATES/ditto:LAYER-HEAD` on the development set.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.data.sources import fitting_sentences
     from promptcli.evaluation.sts import distinct_sentences
     from promptcli.registry.registry import Entry
@@ -78,7 +78,7 @@ def ditto_search(
     registry.check_free(name, force=force)
     if plot is not None:
         check_picture(plot, force=force)
-    task = open_development(on, data_dir, runtime)
+    task = open_development_set(on, data_dir, runtime)
     sentences = fitting_sentences(corpus, data_folder(data_dir), offline=runtime.offline, announce=announcer(runtime))
     backbone = backbone or default_backbone(paper=False)
     encoder = open_entries([Entry(name, Recipe(backbone=backbone))], runtime)[0]

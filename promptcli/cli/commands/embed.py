@@ -67,7 +67,7 @@ def embed(
 
     target = _target(file, output, id_field=id_field, force=force)
     with open_source(file, Fields(text_field, id_field), stdin=_stdin(file)) as source:
-        from promptcli.cli.commands.common import open_encoder  # after the input is known to be right: it loads torch
+        from promptcli.cli.opening import open_encoder  # after the input is known to be right: it loads torch
         from promptcli.data.vectors.writers import open_sink
         from promptcli.encoder.embedding import embed_file, embed_stream
 
@@ -100,7 +100,7 @@ def similarity(
 
     with ExitStack() as stack:
         pairs, total = _pairs(stack, a, b, Fields(text=text_field))
-        from promptcli.cli.commands.common import open_encoder
+        from promptcli.cli.opening import open_encoder
         from promptcli.encoder.embedding import similarity_stream
 
         encoder = open_encoder(choice, runtime)

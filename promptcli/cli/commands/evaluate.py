@@ -16,9 +16,9 @@ from promptcli.cli.commands.candidates import (
     find_candidates,
     is_bare,
 )
-from promptcli.cli.commands.common import data_folder, open_entries, open_registry, prepare
 from promptcli.cli.commands.foreign import Foreign, list_sentences, read_foreign
 from promptcli.cli.console import note, out, progress, result_json
+from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Runtime
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.settings import BARE, PAPER
@@ -78,7 +78,7 @@ def evaluate_command(
     protocol_named(protocol)
     if save and not choice.model:
         raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
-    prepare(runtime)
+    configure_libraries(runtime)
     if foreign.list_sentences:
         list_sentences(_load(data_dir, wanted, protocol, runtime)[0], json=json)
         return

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.commands.common import announcer, chosen_entry, data_folder, open_registry, prepare
 from promptcli.cli.console import note, progress
+from promptcli.cli.opening import announcer, chosen_entry, configure_libraries, data_folder, open_registry
 from promptcli.cli.options import ModelChoice, Runtime
 
 
@@ -33,7 +33,7 @@ def fit(
     splits. With STS12 to STS16 they are the whitening paper's target setting; its other one is a file of NLI pairs.
     Figures of a model fitted on a task have seen the task's text, though never its scores.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.data.sources import fitting_sentences
     from promptcli.fitting.fit import fit as fit_recipe
     from promptcli.fitting.fit import plan_fits

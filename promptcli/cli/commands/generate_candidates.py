@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.cli.commands.common import announcer
 from promptcli.cli.commands.search_templates_options import Space
 from promptcli.cli.console import note, progress
+from promptcli.cli.opening import announcer
 from promptcli.cli.options import Runtime
 from promptcli.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from promptcli.searching.scoring import TemplateScorer
+    from promptcli.searching.template_scorer import TemplateScorer
 
 
 def generate(space: Space, scorer: "TemplateScorer", runtime: Runtime) -> list[str]:

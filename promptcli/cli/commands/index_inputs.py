@@ -38,7 +38,7 @@ def rows_to_build(
     from promptcli.registry.registry import portable
 
     def opened() -> "Encoder":
-        from promptcli.cli.commands.common import open_encoder
+        from promptcli.cli.opening import open_encoder
 
         return open_encoder(choice, runtime, default_dtype="auto")
 
@@ -117,11 +117,11 @@ def rebuilt(origin: "Origin", runtime: Runtime) -> "Encoder":
         CheckFailedError: what its recipe makes now is another encoder.
         NotFoundError: its registry entry or backbone is not there.
     """
-    from promptcli.cli.commands.common import open_entries, open_registry, prepare
+    from promptcli.cli.opening import configure_libraries, open_entries, open_registry
     from promptcli.encoder.recipe import Recipe
     from promptcli.registry.registry import Entry
 
-    prepare(runtime)
+    configure_libraries(runtime)
     tensors = {} if origin.model is None else open_registry().load(origin.model).tensors
     entry = Entry(origin.model or "recipe", Recipe.from_dict(origin.recipe), tensors)
     try:
@@ -174,7 +174,7 @@ def _encoded(
 
 
 def _origin(encoder: "Encoder", choice: ModelChoice) -> "Origin":
-    from promptcli.cli.commands.common import open_registry
+    from promptcli.cli.opening import open_registry
     from promptcli.index.folder import Origin
     from promptcli.registry.registry import portable
 

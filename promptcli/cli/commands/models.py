@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.common import open_registry
+from promptcli.cli.opening import open_registry
 from promptcli.encoder.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.common import default_backbone, open_backbone, prepare
 from promptcli.cli.console import note, progress, result, result_json
+from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
 from promptcli.cli.options import Runtime
 from promptcli.errors import UsageError
 
@@ -78,7 +78,7 @@ def pretrain(
     """
     # nearly every step has a shape of its own, and the matrix library would keep memory for a thousand of them
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.backbones.devices import choose_device
     from promptcli.pretraining.corpus import CorpusFile
     from promptcli.pretraining.folder import finish, open_run
@@ -158,7 +158,7 @@ def perplexity(
     runtime: Runtime,
 ) -> None:
     """How well a backbone predicts masked tokens of held-out text: top-1 accuracy and perplexity."""
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.evaluation.perplexity import masked_accuracy
     from promptcli.pretraining.corpus import CorpusFile
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.common import data_folder, default_backbone, prepare
 from promptcli.cli.commands.reproduce_place import Corpus, DataDir, Json, OnBackbone, Triplets, open_place
 from promptcli.cli.console import note, result_json
+from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Runtime
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 
@@ -53,7 +53,7 @@ def reproduce(
 
     What cannot be measured is listed with the reason. A killed run goes on where it stood.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     if what == ["page"]:
         _make_page(output, page, runtime)
         return

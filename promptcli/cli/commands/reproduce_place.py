@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.backbones.families import WORD_VECTORS
-from promptcli.cli.commands.common import announcer, open_backbone
 from promptcli.cli.commands.reproduce_pictures import painter
 from promptcli.cli.console import progress
+from promptcli.cli.opening import announcer, open_backbone
 from promptcli.cli.options import Runtime
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.commands.common import data_folder, default_backbone, prepare
 from promptcli.cli.commands.reproduce_place import Corpus, DataDir, Json, Triplets, open_place
 from promptcli.cli.console import result, result_json
+from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Runtime
 from promptcli.errors import CheckFailedError
 
@@ -25,7 +25,7 @@ def rerun(
     runtime: Runtime,
 ) -> None:
     """Repeat a result of `reproduce` and compare every figure with the file's."""
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.reproducing.published import find_tables
     from promptcli.reproducing.results import compare_results, read_result
     from promptcli.reproducing.run import run_table

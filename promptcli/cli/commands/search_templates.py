@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.common import (
-    default_backbone,
-    open_development,
-    open_entries,
-    open_registry,
-    prepare,
-)
 from promptcli.cli.commands.generate_candidates import generate
 from promptcli.cli.commands.search_templates_options import DRAWN, FINALISTS, Saving, Scoring, Space
 from promptcli.cli.commands.search_templates_table import search_table, summary_table
 from promptcli.cli.console import note, progress, result, result_json
+from promptcli.cli.opening import (
+    configure_libraries,
+    default_backbone,
+    open_development_set,
+    open_entries,
+    open_registry,
+)
 from promptcli.cli.options import Runtime
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
     from promptcli.data.sts import STSTask
     from promptcli.registry.registry import Registry
-    from promptcli.searching.scoring import Scored, TemplateScorer
+    from promptcli.searching.template_scorer import ScoredTemplate, TemplateScorer
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Search:
     """
 
     scorer: "TemplateScorer"
-    groups: "list[tuple[str, list[Scored]]]"
-    ranked: "list[Scored]"
+    groups: "list[tuple[str, list[ScoredTemplate]]]"
+    ranked: "list[ScoredTemplate]"
     about: str
     saved: str
 
@@ -60,13 +60,13 @@ def search_templates(
     A search that was killed goes on from its cached scores.
     """
     mode = space.resolved_mode()
-    prepare(runtime)
+    configure_libraries(runtime)
     registry = open_registry()
     backbones = _backbones(scoring)
     names = _entry_names(saving.name, backbones)
     for name in names:
         registry.check_free(name, force=saving.force)
-    task = open_development(scoring.on, scoring.data_dir, runtime, paper=scoring.paper)
+    task = open_development_set(scoring.on, scoring.data_dir, runtime, paper=scoring.paper)
     start = time.perf_counter()
     scorers = [_scorer(scoring, task, backbone, runtime) for backbone in backbones]
     searches = []
@@ -93,9 +93,9 @@ def search_templates(
 
 def _search_greedily(
     space: Space, scorer: "TemplateScorer", runtime: Runtime
-) -> "tuple[list[tuple[str, list[Scored]]], list[Scored], str]":
-    from promptcli.searching.candidates import greedy_space
+) -> "tuple[list[tuple[str, list[ScoredTemplate]]], list[ScoredTemplate], str]":
     from promptcli.searching.greedy import search_greedily
+    from promptcli.searching.template_space import greedy_space
 
     pieces = greedy_space().extended(space.relation or (), space.prefix or ())
     number = len(pieces.relations) + len(pieces.prefixes)
@@ -110,7 +110,7 @@ def _search_greedily(
 
 def _search_freely(
     space: Space, scorer: "TemplateScorer", runtime: Runtime
-) -> "tuple[list[tuple[str, list[Scored]]], list[Scored], str]":
+) -> "tuple[list[tuple[str, list[ScoredTemplate]]], list[ScoredTemplate], str]":
     from promptcli.searching.racing import plan_rungs, planned_pairs, race
 
     templates = _free_candidates(space, scorer, runtime)
@@ -131,7 +131,7 @@ _MODES = {"greedy": _search_greedily, "free": _search_freely}
 
 
 def _free_candidates(space: Space, scorer: "TemplateScorer", runtime: Runtime) -> list[str]:
-    from promptcli.searching.candidates import draw, grammar_templates, published_templates, read_candidates
+    from promptcli.searching.template_space import draw, grammar_templates, published_templates, read_candidates
 
     def told(message: str) -> None:
         note(message, quiet=runtime.quiet)
@@ -172,7 +172,7 @@ def _entry_names(name: str, backbones: list[str]) -> list[str]:
 def _scorer(scoring: Scoring, task: "STSTask", backbone: str, runtime: Runtime) -> "TemplateScorer":
     from promptcli.registry.registry import Entry, home
     from promptcli.searching.cache import ScoreCache
-    from promptcli.searching.scoring import PROTOCOL, TemplateScorer
+    from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
 
     recipe = PROTOCOL.replace(backbone=backbone, denoise=scoring.denoise).replace(period=scoring.period)
     loaded = open_entries([Entry("template", recipe)], runtime)[0].backbone
@@ -186,7 +186,7 @@ def _save(searches: list[Search], mode: str, space: Space, saving: Saving, regis
     """Save each backbone's best template as a registry entry, and the top ones of all as a template file."""
     from promptcli.encoder.prompts.named import NamedTemplate
     from promptcli.registry.registry import Entry, home
-    from promptcli.searching.candidates import template_file
+    from promptcli.searching.template_space import template_file
     from promptcli.storage.files import write_text
 
     found: dict[str, NamedTemplate] = {}

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from promptcli.searching.scoring import Scored, TemplateScorer
+    from promptcli.searching.template_scorer import ScoredTemplate, TemplateScorer
 
 
 def search_table(
-    scorer: "TemplateScorer", groups: "Sequence[tuple[str, Sequence[Scored]]]", about: str, *, top: int
+    scorer: "TemplateScorer", groups: "Sequence[tuple[str, Sequence[ScoredTemplate]]]", about: str, *, top: int
 ) -> list[str]:
     """Lay out one backbone's templates, the published figures beside them where there are any.
 
@@ -18,7 +18,7 @@ def search_table(
         about: What was compared.
         top: How many of a single part.
     """
-    from promptcli.searching.candidates import published_scores
+    from promptcli.searching.template_space import published_scores
 
     recipe, task = scorer.recipe, scorer.task
     comparable = recipe.period and recipe.denoise == "none"
@@ -44,7 +44,7 @@ def search_table(
     return lines
 
 
-def summary_table(searches: "Sequence[tuple[TemplateScorer, Scored, str]]") -> list[str]:
+def summary_table(searches: "Sequence[tuple[TemplateScorer, ScoredTemplate, str]]") -> list[str]:
     """Lay out each backbone's best template and the registry entry that holds it."""
     names = [scorer.backbone.name for scorer, _, _ in searches]
     width = max(len("backbone"), *map(len, names))
@@ -55,6 +55,6 @@ def summary_table(searches: "Sequence[tuple[TemplateScorer, Scored, str]]") -> l
     return lines
 
 
-def _figure(row: "Scored") -> str:
+def _figure(row: "ScoredTemplate") -> str:
     low, high = row.ci95
     return f"{row.value:6.2f} ±{(high - low) / 2:5.2f}"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.commands.common import default_backbone, open_backbone, prepare
 from promptcli.cli.console import note, result, result_json, result_table
+from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
 from promptcli.cli.options import Runtime
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check_template(
     json: Json = False,
 ) -> None:
     """Show what a template becomes for a backbone: token ids, mask position, and what is cut of a long sentence."""
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.encoder.prompts.checking import check, check_masked
     from promptcli.encoder.prompts.named import template_text
 

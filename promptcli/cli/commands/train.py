@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.commands.common import (
+from promptcli.cli.commands.train_options import SettingsOptions, Several, Training
+from promptcli.cli.commands.train_progress import TrialProgress
+from promptcli.cli.commands.train_report import draw, print_rows, print_settings
+from promptcli.cli.console import note
+from promptcli.cli.opening import (
     announcer,
+    configure_libraries,
     data_folder,
     default_backbone,
     default_development,
     open_backbone,
     open_registry,
-    prepare,
 )
-from promptcli.cli.commands.train_options import SettingsOptions, Several, Training
-from promptcli.cli.commands.train_progress import TrialProgress
-from promptcli.cli.commands.train_report import draw, print_rows, print_settings
-from promptcli.cli.console import note
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.heat_map import check_picture
 from promptcli.errors import UsageError
@@ -99,7 +99,7 @@ def _train(name: str, training: Training, changes: SettingsOptions, several: Sev
 
 
 def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several: Several, runtime: Runtime) -> None:
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.backbones.devices import choose_device, choose_dtype
     from promptcli.data.sources import development_task, training_examples
     from promptcli.registry.registry import home

@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from promptcli.cli.commands.candidates import EvalChoice, find_candidates
-from promptcli.cli.commands.common import data_folder, open_entries, open_registry, prepare
 from promptcli.cli.console import note, out, progress, result_json
+from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Runtime
 from promptcli.errors import NotFoundError
 from promptcli.settings import PAPER
@@ -60,7 +60,7 @@ def transfer(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
-    prepare(runtime)
+    configure_libraries(runtime)
     from promptcli.data.transfer import transfer_names
     from promptcli.evaluation.scores import recipe_name
     from promptcli.evaluation.transfer.classifier import FAST, FULL

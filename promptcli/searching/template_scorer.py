@@ -31,7 +31,7 @@ PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", pooling="last/mask")
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredTemplate:
     """A template's figure on the whole development set.
 
     Attributes:
@@ -55,7 +55,7 @@ def score_templates(
     recipe: Recipe = PROTOCOL,
     cache: ScoreCache | None = None,
     progress: Progress = silent,
-) -> list[Scored]:
+) -> list[ScoredTemplate]:
     """Score templates on all pairs of a task.
 
     Args:
@@ -166,7 +166,9 @@ class TemplateScorer:
         vectors: NDArray[np.float32] = np.concatenate(parts)[np.argsort(by_length)]
         return vectors
 
-    def score(self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent) -> list[Scored]:
+    def score(
+        self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent
+    ) -> list[ScoredTemplate]:
         """Score templates on all pairs, in their order.
 
         Args:
@@ -182,11 +184,11 @@ class TemplateScorer:
             return []
         intervals = statistics.bootstrap_intervals(np.stack(cosines), self.gold)
         return [
-            Scored(template, 100 * statistics.spearman(row, self.gold), (100 * low, 100 * high), stage)
+            ScoredTemplate(template, 100 * statistics.spearman(row, self.gold), (100 * low, 100 * high), stage)
             for template, row, (low, high) in zip(templates, cosines, intervals, strict=True)
         ]
 
-    def full_score(self, scored: Scored, model: str) -> Score:
+    def full_score(self, scored: ScoredTemplate, model: str) -> Score:
         """Return a template's figure with all that belongs to it, as the registry keeps it and ``eval`` makes it."""
         encoder, cosines = self.encoder(scored.template), self.cosines(scored.template)
         ends = np.cumsum([len(part) for part in self.task.subsets.values()])[:-1]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from promptcli.registry.registry import Entry, Registry
 
 
-def prepare(runtime: Runtime) -> None:
+def configure_libraries(runtime: Runtime) -> None:
     """Set what libraries read at import: quiet, and no network where ``--offline`` is given."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -48,7 +48,7 @@ def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = 
         runtime: Device, precision, threads, network.
         default_dtype: What ``--dtype auto`` means for this command.
     """
-    prepare(runtime)
+    configure_libraries(runtime)
     entry = chosen_entry(choice)
     encoder = open_entries([entry], runtime, default_dtype=default_dtype)[0]
     if choice.model is None and choice.recipe is None and not choice.changes():
@@ -111,7 +111,7 @@ def default_development(data_dir: Path | None, *, paper: bool = False) -> str:
     return PAPER.development if paper or data_dir is not None else BARE.development
 
 
-def open_development(on: str | None, data_dir: Path | None, runtime: Runtime, *, paper: bool = False) -> "STSTask":
+def open_development_set(on: str | None, data_dir: Path | None, runtime: Runtime, *, paper: bool = False) -> "STSTask":
     """Return the pairs that a search ranks by, and say what was assumed."""
     from promptcli.data.sources import development_task
 
