@@ -79,7 +79,7 @@ def test_every_field_is_an_option_with_the_field_s_help():
 
 def test_changes_hold_only_what_was_given():
     assert ModelChoice().changes() == {}
-    assert ModelChoice(pooling="last/avg", period=False, transform=["whitening"]).changes() == {
+    assert ModelChoice(pooling="last/avg", period=False, transforms=["whitening"]).changes() == {
         "pooling": "last/avg",
         "period": False,
         "transforms": ("whitening",),

@@ -63,7 +63,7 @@ def chosen_entry(choice: ModelChoice) -> "Entry":
     from promptcli.registry.choosing import resolve
 
     recipe = choice.recipe
-    if choice.paper and choice.model is None and recipe is None and not (choice.prompt or choice.pooling):
+    if choice.paper and choice.model is None and recipe is None and not choice.changes().keys() & {"prompt", "pooling"}:
         recipe = PAPER.recipe
     return resolve(
         open_registry(),

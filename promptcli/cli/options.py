@@ -1,14 +1,17 @@
-"""Options that several commands share, each group a dataclass; ``expand`` turns a group into single options.
+"""Options that several commands share: single ones as types, groups as dataclasses.
 
-A command takes ``choice: ModelChoice`` and ``runtime: Runtime`` as parameters; the command line sees their fields.
+A command takes ``choice: ModelChoice`` and ``runtime: Runtime`` as parameters; ``expand`` turns each group into the
+options of its fields. ``options_of`` makes a group from a dataclass of settings: a field's help, bounds and panel are
+its metadata, so that an option is described where its value is.
 """
 
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -16,24 +19,89 @@ from promptcli.encoder.recipe import Recipe
 
 _PANEL = "Model and recipe"
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks.")]
+BackboneName = Annotated[
+    str | None,
+    typer.Option("--backbone", help="A local folder or a hub id. Default: mini (shipped).", show_default=False),
+]
+Corpus = Annotated[str, typer.Option("--corpus", help="Sentences to count idf on: a file, a task or `demo`.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything random.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there under that name.")]
 
-def _recipe_option(field: str, *names: str) -> Any:
-    """Return the option of a recipe field: its help is the field's own."""
-    metadata = {item.name: item.metadata for item in dataclasses.fields(Recipe)}[field]
-    return typer.Option(*names, help=metadata["help"], rich_help_panel=_PANEL, show_default=False)
+
+class FieldOptions:
+    """A group of options made by ``options_of``."""
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields that were given, lists as tuples."""
+        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}  # type: ignore[arg-type]
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        return {name: value for name, value in given.items() if value is not None and value != ()}
+
+
+Group = TypeVar("Group", bound=FieldOptions)
+
+
+def options_of(
+    described: type, *, panel: str | None = None, flags: Mapping[str, str] | None = None, defaults: bool = False
+) -> Callable[[type[Group]], type[Group]]:
+    """Decorate a class so that it holds one option for every field of ``described`` that has a help text.
+
+    A field's metadata: ``help``; ``min`` and ``max`` of a number; ``panel`` of the help page. A field that is a tuple
+    becomes an option that may be repeated, a bool a pair ``--name/--no-name``.
+
+    Args:
+        described: A dataclass of settings.
+        panel: Of the fields that name none.
+        flags: Field -> how its option is written, where that is not ``--field``: names parted by blanks.
+        defaults: The options take the fields' defaults; else None, so that ``changes`` knows what was given.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Plan:
+        ...     layers: int = dataclasses.field(default=4, metadata={"help": "Layers.", "min": 1})
+        >>> @options_of(Plan)
+        ... class PlanOptions(FieldOptions):
+        ...     pass
+        >>> PlanOptions().changes(), PlanOptions(layers=2).changes()
+        ({}, {'layers': 2})
+    """
+    hints = get_type_hints(described)
+    fields: list[Any] = []
+    for item in dataclasses.fields(described):
+        about = dict(item.metadata)
+        if "help" in about:
+            names = (flags or {}).get(item.name, "").split()
+            about = {"rich_help_panel": about.pop("panel", panel), "show_default": defaults, **about}
+            default = item.default if defaults else None
+            fields.append(
+                (item.name, Annotated[_option_type(hints[item.name]), typer.Option(*names, **about)], default)
+            )
+
+    def make(group: type[Group]) -> type[Group]:
+        namespace = {"__module__": group.__module__, "__doc__": group.__doc__}
+        return dataclasses.make_dataclass(group.__name__, fields, bases=(group,), namespace=namespace, frozen=True)
+
+    return make
+
+
+def _option_type(hint: Any) -> Any:
+    """Return what the command line parses for a field's type, or None where nothing is given."""
+    if get_origin(hint) is tuple:
+        return list[get_args(hint)[0]] | None  # type: ignore[misc]
+    return hint if type(None) in get_args(hint) else hint | None
+
+
+@options_of(Recipe, panel=_PANEL, flags={"prompt": "--prompt --template", "transforms": "--transform"})
+class RecipeOptions(FieldOptions):
+    """Changes of single recipe fields."""
 
 
 @dataclass(frozen=True)
-class RecipeChanges:
-    """Changes of single recipe fields."""
+class RecipeChanges(RecipeOptions):
+    """Changes of single recipe fields, and what holds for those left open."""
 
-    backbone: Annotated[str | None, _recipe_option("backbone", "--backbone")] = None
-    prompt: Annotated[str | None, _recipe_option("prompt", "--prompt", "--template")] = None
-    period: Annotated[bool | None, _recipe_option("period", "--period/--no-period")] = None
-    pooling: Annotated[str | None, _recipe_option("pooling", "--pooling")] = None
-    transform: Annotated[list[str] | None, _recipe_option("transforms", "--transform")] = None
-    denoise: Annotated[str | None, _recipe_option("denoise", "--denoise")] = None
-    max_length: Annotated[int | None, _recipe_option("max_length", "--max-length")] = None
     paper: Annotated[
         bool,
         typer.Option(
@@ -45,12 +113,8 @@ class RecipeChanges:
 
     def changes(self) -> dict[str, Any]:
         """Return the recipe fields that were given as single options."""
-        given = {
-            name: getattr(self, name) for name in ("backbone", "prompt", "period", "pooling", "denoise", "max_length")
-        }
-        if self.transform:
-            given["transforms"] = tuple(self.transform)
-        return {name: value for name, value in given.items() if value is not None}
+        fields = {item.name for item in dataclasses.fields(Recipe)}
+        return {name: value for name, value in super().changes().items() if name in fields}
 
 
 @dataclass(frozen=True)

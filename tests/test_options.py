@@ -1,0 +1,78 @@
+"""Options made from dataclasses: one for every described field, with its help, bounds and type."""
+
+import dataclasses
+from typing import get_type_hints
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from promptcli.cli.options import FieldOptions, RecipeChanges, expand, options_of
+from promptcli.encoder.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    layers: int = dataclasses.field(default=4, metadata={"help": "Layers.", "min": 1, "panel": "Model"})
+    names: tuple[str, ...] = dataclasses.field(default=(), metadata={"help": "Names."})
+    tied: bool | None = dataclasses.field(default=None, metadata={"help": "Tied."})
+    rate: float = dataclasses.field(default=0.5, metadata={"help": "Rate."})
+    tokens: int = 0
+
+
+@options_of(Settings, panel="Run", flags={"names": "--name -n"})
+class SettingsOptions(FieldOptions):
+    """Changes."""
+
+
+@options_of(Settings, defaults=True)
+class PlanOptions(FieldOptions):
+    """Everything."""
+
+
+def test_every_described_field_is_an_option_with_its_help():
+    hints = get_type_hints(SettingsOptions, include_extras=True)
+    assert list(hints) == ["layers", "names", "tied", "rate"]
+    options = {name: hint.__metadata__[0] for name, hint in hints.items()}
+    assert (options["layers"].help, options["layers"].min, options["layers"].rich_help_panel) == ("Layers.", 1, "Model")
+    assert (options["names"].param_decls, options["names"].rich_help_panel) == (("--name", "-n"), "Run")
+    assert hints["names"].__origin__ == list[str] | None
+    assert PlanOptions().changes() == {"layers": 4, "rate": 0.5}
+    recipe = get_type_hints(RecipeChanges, include_extras=True)
+    assert {name for name in recipe if name != "paper"} == {field.name for field in dataclasses.fields(Recipe)}
+
+
+@given(
+    layers=st.none() | st.integers(1, 9),
+    names=st.none() | st.lists(st.text()),
+    tied=st.none() | st.booleans(),
+    rate=st.none() | st.floats(0, 1),
+)
+def test_changes_are_what_was_given(layers, names, tied, rate):
+    given = {"layers": layers, "names": names, "tied": tied, "rate": rate}
+    changes = SettingsOptions(**given).changes()
+    assert changes == {
+        name: tuple(value) if name == "names" else value for name, value in given.items() if value not in (None, [])
+    }
+    assert dataclasses.replace(Settings(), **changes).rate == (0.5 if rate is None else rate)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {}),
+        (["-n", "a", "--name", "b", "--no-tied"], {"names": ("a", "b"), "tied": False}),
+        (["--layers", "2", "--rate", "1e-3"], {"layers": 2, "rate": 1e-3}),
+    ],
+)
+def test_the_command_line_reads_them(arguments, expected):
+    found = []
+
+    def command(options: SettingsOptions) -> None:
+        found.append(options.changes())
+
+    app = typer.Typer()
+    app.command()(expand(command))
+    app(args=arguments, standalone_mode=False)
+    assert found == [expected]
