@@ -34,12 +34,12 @@ def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, l
     from promptcli.training.learner import Learner
     from promptcli.training.methods import find_method
     from promptcli.training.processes import Processes
-    from promptcli.training.step import Step
+    from promptcli.training.step import TrainingStep
 
     method = find_method(name, supervised=False)
     settings = method.small.replace(batch_size=batch, max_length=_LENGTH, prefix_length=_PREFIX)
     learner = Learner(method, settings, load_backbone(folder, offline=True))
-    step = Step(learner, Processes(Accelerator(cpu=True), halves=halves), print)
+    step = TrainingStep(learner, Processes(Accelerator(cpu=True), halves=halves), print)
     template = learner.prompts()[0].template
 
     def tokens(lines: list[str]) -> int:

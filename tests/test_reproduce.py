@@ -42,9 +42,9 @@ from promptcli.reproducing.run import run_table
 from promptcli.reproducing.systems import SYSTEMS
 from promptcli.reproducing.trained import FORMS
 from promptcli.training.learner import Learner
-from promptcli.training.loop import train
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
+from promptcli.training.training_loop import train
 
 ROOT = Path(__file__).parents[1]
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]

@@ -12,8 +12,8 @@ import torch
 from promptcli.errors import UsageError
 from promptcli.registry.registry import Registry
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import OWN, Settings
-from promptcli.training.trials import Row, Trial, plan_trials, summarise
+from promptcli.training.methods.method import OWN, TrainingSettings
+from promptcli.training.trials import Trial, TrialResult, plan_trials, summarise
 from tests.tiny import SENTENCES
 
 
@@ -31,7 +31,7 @@ def options(text, tiny_folder):
 
 
 def test_each_method_reads_what_it_says_and_starts_from_known_settings():
-    fields = set(Settings.__dataclass_fields__)
+    fields = set(TrainingSettings.__dataclass_fields__)
     assert set(OWN) <= fields
     for method in (form for pair in METHODS.values() for form in pair if form):
         assert set(method.reads) <= set(OWN)
@@ -46,29 +46,31 @@ def test_each_method_reads_what_it_says_and_starts_from_known_settings():
 
 def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
     method = find_method("promptbert", supervised=False)
-    recipe = method.recipe("x", "bert", Settings())
+    recipe = method.recipe("x", "bert", TrainingSettings())
     assert (recipe.denoise, recipe.period) == ("none", True)
-    assert method.selecting(recipe, Settings()) == recipe
-    code = method.selecting(recipe, Settings(selection="code"))
+    assert method.selecting(recipe, TrainingSettings()) == recipe
+    code = method.selecting(recipe, TrainingSettings(selection="code"))
     assert (code.denoise, code.period) == ("hidden", False)
-    supervised = find_method("promptbert", supervised=True).recipe("x", "roberta", Settings(bias_positions="code"))
+    supervised = find_method("promptbert", supervised=True).recipe(
+        "x", "roberta", TrainingSettings(bias_positions="code")
+    )
     assert supervised.denoise == "hidden:code"
-    plain = find_method("promptbert", supervised=True).recipe("x", "bert", Settings(denoising=False))
+    plain = find_method("promptbert", supervised=True).recipe("x", "bert", TrainingSettings(denoising=False))
     assert plain.denoise == "none"
-    one = method.variant("bert").prompts(Settings(two_templates=False))
-    assert one[0] == one[1] != method.variant("bert").prompts(Settings())[1]
+    one = method.variant("bert").prompts(TrainingSettings(two_templates=False))
+    assert one[0] == one[1] != method.variant("bert").prompts(TrainingSettings())[1]
 
 
 def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     one, two = "[X] : [MASK]", "[MASK] is {p} [X]"
     method = find_method("promptbert", supervised=False)
     for given, views in (((one,), (one, one)), ((one, two), (one, two))):
-        settings = Settings(template=given)
+        settings = TrainingSettings(template=given)
         assert method.variant("bert").prompts(settings) == views
         assert method.recipe("x", "bert", settings).prompt == one == method.baseline("x", "bert", settings).prompt
-    assert method.variant("bert").prompts(Settings(template=(one, two), two_templates=False)) == (one, one)
+    assert method.variant("bert").prompts(TrainingSettings(template=(one, two), two_templates=False)) == (one, one)
     soft = find_method("optiprompt", supervised=False)
-    settings = Settings(template=(two,), slots="lookup")
+    settings = TrainingSettings(template=(two,), slots="lookup")
     assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
     assert soft.baseline("x", "bert", settings).prompt == two
 
@@ -98,7 +100,9 @@ def test_trials_are_every_combination_with_every_seed():
 
 def test_a_summary_is_the_seeds_mean_and_spread():
     values = [60.0, 64.0, 62.5]
-    rows = [Row({"a": 1}, seed, 9, 3, 1.0, {"dev": 50.0}, {"dev": value}, []) for seed, value in enumerate(values)]
+    rows = [
+        TrialResult({"a": 1}, seed, 9, 3, 1.0, {"dev": 50.0}, {"dev": value}, []) for seed, value in enumerate(values)
+    ]
     (summary,) = summarise(rows)
     assert summary.mean == pytest.approx(sum(values) / 3)
     assert summary.std == pytest.approx(statistics.stdev(values))

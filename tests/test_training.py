@@ -22,9 +22,9 @@ from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.registry.registry import Registry, home
 from promptcli.training.learner import Learner
-from promptcli.training.loop import batches, steps_of
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives import contrastive_loss
+from promptcli.training.training_loop import batches, steps_of
 from tests.tiny import SENTENCES
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"]

@@ -23,7 +23,7 @@ from promptcli.training.methods import find_method
 from promptcli.training.mlm_term import mask_tokens
 from promptcli.training.objectives import contrastive_loss
 from promptcli.training.processes import Processes
-from promptcli.training.step import Step, equal_sentences
+from promptcli.training.step import TrainingStep, equal_sentences
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
@@ -36,7 +36,7 @@ def learner_of(name, folder, supervised=False, **changes):
 
 
 def step_of(learner, note=lambda message: None):
-    return Step(learner, Processes(Accelerator(cpu=True)), note)
+    return TrainingStep(learner, Processes(Accelerator(cpu=True)), note)
 
 
 def gradients(learner, number=0, columns=COLUMNS, note=lambda message: None):
@@ -201,14 +201,14 @@ WORKER = """
     import torch
     from accelerate import Accelerator
     from promptcli.training.processes import Processes
-    from promptcli.training.step import Step
+    from promptcli.training.step import TrainingStep
     from tests.test_training_step import COLUMNS, learner_of
 
     name, folder, out = sys.argv[1:]
     torch.set_num_threads(1)
     learner = learner_of(name, folder, dropout=0.0, mlm_weight=0.0)
     accelerator = Accelerator(cpu=True)
-    loss = Step(learner, Processes(accelerator), print).gradients(0, COLUMNS)
+    loss = TrainingStep(learner, Processes(accelerator), print).gradients(0, COLUMNS)
     found = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     made = {"loss": loss, "gradients": found, "processes": accelerator.num_processes}
     torch.save(made, f"{out}.{accelerator.process_index}")

@@ -17,10 +17,10 @@ from promptcli.reproducing.place import Place
 from promptcli.reproducing.published import Row, short_name
 from promptcli.reproducing.subject import Subject, identity_of
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Method, Settings
+from promptcli.training.methods.method import Method, TrainingSettings
 
 if TYPE_CHECKING:
-    from promptcli.training.loop import Trained
+    from promptcli.training.training_loop import TrainedWeights
 
 #: What the best numbers of a run are chosen by, as in the papers.
 _CHOSEN_BY = "STS-B:dev"
@@ -53,7 +53,7 @@ FORMS = {
 
 def lacks_training(row: Row, place: Place) -> str | None:
     """Return why a row cannot be trained here, or None: examples of the other kind, too few, no development pairs."""
-    from promptcli.training.loop import steps_of
+    from promptcli.training.training_loop import steps_of
 
     try:
         steps_of(_method(row, place)[1], len(place.examples(supervised=row.setting == "sup")))
@@ -105,7 +105,7 @@ def _run(row: Row, place: Place, seed: int) -> Subject:
 
 
 def _kept_or_trained(
-    identity: dict[str, Any], recipe: Recipe, place: Place, train: "Callable[[], tuple[Encoder, Trained]]"
+    identity: dict[str, Any], recipe: Recipe, place: Place, train: "Callable[[], tuple[Encoder, TrainedWeights]]"
 ) -> Encoder:
     """Return the encoder of the numbers kept from a training of the same identity, else train and keep them."""
     kept = place.cache.get_tensors(identity)
@@ -120,7 +120,7 @@ def _kept_or_trained(
     return Encoder(recipe, backbone, kept)
 
 
-def _method(row: Row, place: Place) -> tuple[Method, Settings]:
+def _method(row: Row, place: Place) -> tuple[Method, TrainingSettings]:
     form = FORMS[row.argument]
     method = find_method(form.method, supervised=row.setting == "sup")
     settings = method.settings(short_name(place.backbone_name), place.backbone.width)
@@ -136,15 +136,15 @@ def _development(place: Place) -> STSTask:
 
 
 def _train(
-    method: Method, settings: Settings, examples: Examples, development: STSTask, place: Place, *, halves: bool
-) -> "tuple[Encoder, Trained]":
+    method: Method, settings: TrainingSettings, examples: Examples, development: STSTask, place: Place, *, halves: bool
+) -> "tuple[Encoder, TrainedWeights]":
     """Train on a backbone of its own, since training changes it."""
-    from promptcli.training.loop import Told, steps_of
     from promptcli.training.processes import start_processes
-    from promptcli.training.run import Run, train_encoder
+    from promptcli.training.run import TrainingRun, train_encoder
+    from promptcli.training.training_loop import TrainingCallbacks, steps_of
 
     backbone = place.new_backbone()
-    run = Run(method, settings, examples, "corpus", development, ())
+    run = TrainingRun(method, settings, examples, "corpus", development, ())
     with (
         tempfile.TemporaryDirectory() as folder,
         place.working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,
@@ -154,5 +154,5 @@ def _train(
             backbone,
             folder=Path(folder),
             processes=start_processes(str(backbone.device), halves=halves, trackers=[], folder=Path(folder)),
-            told=Told(step=lambda step, loss: advance(1)),
+            callbacks=TrainingCallbacks(step=lambda step, loss: advance(1)),
         )

@@ -22,7 +22,7 @@ from promptcli.encoder.prompts.template import Template
 from promptcli.encoder.recipe import split_spec
 from promptcli.encoder.transforms.projection import KINDS, start_projection
 from promptcli.encoder.transforms.transform import Making
-from promptcli.training.methods.method import Method, Settings
+from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.mlm_term import MLMTerm
 
 #: Tokens of a forward pass where none are given: what a processor's caches like best (benchmarks/README.md).
@@ -67,7 +67,7 @@ class Learner(nn.Module):
         chunking: How rows go through the backbone.
     """
 
-    def __init__(self, method: Method, settings: Settings, backbone: Backbone) -> None:
+    def __init__(self, method: Method, settings: TrainingSettings, backbone: Backbone) -> None:
         super().__init__()
         self.method, self.settings, self.backbone = method, settings, backbone
         self._variant = method.variant(backbone.provenance.family)

@@ -22,13 +22,13 @@ from promptcli.registry.entries import Entry
 from promptcli.registry.registry import portable
 from promptcli.storage.files import write_text
 from promptcli.training.learner import Learner
-from promptcli.training.loop import Told, Trained, train
-from promptcli.training.methods.method import Method, Settings
+from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.processes import Processes
+from promptcli.training.training_loop import TrainedWeights, TrainingCallbacks, train
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """What is to be done.
 
     Attributes:
@@ -40,7 +40,7 @@ class Run:
     """
 
     method: Method
-    settings: Settings
+    settings: TrainingSettings
     examples: Examples
     source: str
     development: STSTask
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Result:
+class TrainingResult:
     """What came of it.
 
     Attributes:
@@ -71,7 +71,7 @@ class Result:
     """
 
     entry: Entry
-    trained: Trained
+    trained: TrainedWeights
     untrained: list[Score]
     scores: list[Score]
     nearest_words: list[dict[str, Any]]
@@ -102,14 +102,14 @@ def prepare_folder(folder: Path, identity: dict[str, Any], *, resume: bool) -> N
 
 
 def execute(
-    run: Run,
+    run: TrainingRun,
     backbone: Backbone,
     *,
     name: str,
     folder: Path,
     processes: Processes,
-    told: Told = Told(),  # noqa: B008
-) -> Result:
+    callbacks: TrainingCallbacks = TrainingCallbacks(),  # noqa: B008
+) -> TrainingResult:
     """Train, and score the result beside the untrained encoder.
 
     Args:
@@ -118,7 +118,7 @@ def execute(
         name: Of the entry.
         folder: Of the run, prepared.
         processes: Who takes part, and in which precision.
-        told: Listens.
+        callbacks: Called while it goes on.
 
     Raises:
         UsageError: Too few examples, or parts that do not fit together.
@@ -128,7 +128,7 @@ def execute(
     tasks = [run.development, *run.tests]
     plain = build_encoder(run.method.baseline(backbone.name, family, run.settings), backbone=backbone)
     untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
-    encoder, trained = train_encoder(run, backbone, folder=folder, processes=processes, told=told)
+    encoder, trained = train_encoder(run, backbone, folder=folder, processes=processes, callbacks=callbacks)
     scores = evaluate([encoder], tasks, labels=[Label(name, run.method.name)])
     words = _nearest_words(encoder)
     provenance = {
@@ -144,7 +144,7 @@ def execute(
             "seconds": round(trained.seconds, 1),
             "precision": "bfloat16" if processes.halves else "float32",
             "processes": processes.number,
-            "curve": [dataclasses.asdict(look) for look in trained.looks],
+            "curve": [dataclasses.asdict(score) for score in trained.dev_scores],
             "untrained": [score.to_dict() for score in untrained],
             "nearest_words": words,
             "versions": {"promptcli": __version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -153,20 +153,20 @@ def execute(
     recipe = portable(run.method.recipe(backbone.name, family, run.settings))
     kept = [score.to_dict() for score in scores]
     entry = Entry(name, recipe, trained.tensors, provenance, kept, run.method.transfer_recipe(recipe))
-    return Result(entry, trained, untrained, scores, words)
+    return TrainingResult(entry, trained, untrained, scores, words)
 
 
 def train_encoder(
-    run: Run,
+    run: TrainingRun,
     backbone: Backbone,
     *,
     folder: Path,
     processes: Processes,
-    told: Told = Told(),  # noqa: B008
-) -> tuple[Encoder, Trained]:
+    callbacks: TrainingCallbacks = TrainingCallbacks(),  # noqa: B008
+) -> tuple[Encoder, TrainedWeights]:
     """Train; return the encoder of the best numbers, and how the run went. See ``execute``."""
     learner = Learner(run.method, run.settings, backbone)
-    trained = train(learner, run.examples, run.development, folder=folder, processes=processes, told=told)
+    trained = train(learner, run.examples, run.development, folder=folder, processes=processes, callbacks=callbacks)
     learner.load(trained.tensors)
     learner.eval()
     return learner.encoder(), trained

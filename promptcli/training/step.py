@@ -18,7 +18,7 @@ _LEAST_TOKENS = 64
 _EVERY = 100  # steps by which lambda decays by its factor
 
 
-class Step:
+class TrainingStep:
     """Computes a batch's loss and gradients."""
 
     def __init__(self, learner: Learner, processes: Processes, note: Callable[[str], None]) -> None:

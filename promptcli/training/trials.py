@@ -13,9 +13,9 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.registry.entries import Entry
 from promptcli.storage.files import write_text
-from promptcli.training.loop import Told
 from promptcli.training.processes import Processes
-from promptcli.training.run import Result, Run, execute, prepare_folder
+from promptcli.training.run import TrainingResult, TrainingRun, execute, prepare_folder
+from promptcli.training.training_loop import TrainingCallbacks
 
 _FILE = "trials.jsonl"
 
@@ -39,7 +39,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialResult:
     """What came of a trial.
 
     Attributes:
@@ -74,7 +74,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TrialSummary:
     """One combination over its seeds, for one task: mean, standard deviation (n - 1; 0 for one), least, largest."""
 
     changes: dict[str, Any]
@@ -93,7 +93,7 @@ def plan_trials(sweep: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> lis
 
 
 def run_trials(
-    run: Run,
+    run: TrainingRun,
     trials: Sequence[Trial],
     backbone: Backbone,
     load: Callable[[], Backbone],
@@ -103,8 +103,8 @@ def run_trials(
     resume: bool,
     processes: Processes,
     save: Callable[[Entry], None],
-    begin: Callable[[int, Trial], Told] = lambda number, trial: Told(),
-) -> list[Row]:
+    begin: Callable[[int, Trial], TrainingCallbacks] = lambda number, trial: TrainingCallbacks(),
+) -> list[TrialResult]:
     """Run all trials that are not done yet; save the best by the development set whenever there is a new one.
 
     Args:
@@ -117,7 +117,7 @@ def run_trials(
         resume: Go on with what is in the folder.
         processes: Who takes part.
         save: Takes the best entry so far.
-        begin: Told each trial's number (from 1) and what it is; returns who listens to it.
+        begin: Called with each trial's number (from 1) and the trial; returns its callbacks.
     """
     shared = {**run.identity(backbone), "trials": [trial.key for trial in trials]}
     if processes.is_main:
@@ -134,7 +134,7 @@ def run_trials(
         if processes.is_main:
             prepare_folder(inside, mine.identity(backbone), resume=(inside / "run.json").is_file())
         processes.wait()
-        result = execute(mine, backbone, name=name, folder=inside, processes=processes, told=begin(number, trial))
+        result = execute(mine, backbone, name=name, folder=inside, processes=processes, callbacks=begin(number, trial))
         row = _row(trial, result)
         if processes.is_main:
             if all(row.chosen_by > other.chosen_by for other in rows):
@@ -146,9 +146,9 @@ def run_trials(
     return rows
 
 
-def summarise(rows: Sequence[Row]) -> list[Summary]:
+def summarise(rows: Sequence[TrialResult]) -> list[TrialSummary]:
     """Return each combination's figures over its seeds, task after task."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[TrialResult]] = {}
     for row in rows:
         groups.setdefault(json.dumps(row.changes), []).append(row)
     found = []
@@ -157,16 +157,16 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
             values = [row.values[task] for row in members]
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
             mean = statistics.fmean(values)
-            found.append(Summary(members[0].changes, task, len(values), mean, spread, min(values), max(values)))
+            found.append(TrialSummary(members[0].changes, task, len(values), mean, spread, min(values), max(values)))
     return found
 
 
-def _row(trial: Trial, result: Result) -> Row:
+def _row(trial: Trial, result: TrainingResult) -> TrialResult:
     trained = result.trained
     untrained, values = (
         {score.column: round(score.value, 4) for score in scores} for scores in (result.untrained, result.scores)
     )
-    return Row(
+    return TrialResult(
         trial.changes,
         trial.seed,
         trained.steps,
@@ -178,7 +178,7 @@ def _row(trial: Trial, result: Result) -> Row:
     )
 
 
-def _read(path: Path) -> list[Row]:
+def _read(path: Path) -> list[TrialResult]:
     if not path.is_file():
         return []
-    return [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [TrialResult(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.commands.train_options import SettingsOptions, Several, Training
+from promptcli.cli.commands.train_options import SettingsOptions, SeveralRuns, TrainingOptions
 from promptcli.cli.commands.train_progress import TrialProgress
 from promptcli.cli.commands.train_report import draw, print_rows, print_settings
 from promptcli.cli.console import note
@@ -31,7 +31,7 @@ from promptcli.training.methods import METHODS, find_method
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.data.examples import Examples
-    from promptcli.training.methods.method import Method, Settings
+    from promptcli.training.methods.method import Method, TrainingSettings
 
 _TRIPLETS = "nli_for_simcse"
 
@@ -39,16 +39,16 @@ _TRIPLETS = "nli_for_simcse"
 def train(
     method: Annotated[str, typer.Option("--method", help=f"{', '.join(METHODS)}.")],
     *,
-    training: Training,
+    training: TrainingOptions,
     settings: SettingsOptions,
-    several: Several,
+    several: SeveralRuns,
     runtime: Runtime,
 ) -> None:
     """Train a sentence encoder; the numbers that are best on the development pairs become a model of your own."""
     _train(method, training, settings, several, runtime)
 
 
-def optiprompt(*, training: Training, settings: SettingsOptions, several: Several, runtime: Runtime) -> None:
+def optiprompt(*, training: TrainingOptions, settings: SettingsOptions, several: SeveralRuns, runtime: Runtime) -> None:
     """Learn a template's words as vectors, backbone frozen (PromptBERT 4.2): `train --method optiprompt`."""
     _train("optiprompt", training, settings, several, runtime)
 
@@ -74,7 +74,9 @@ class _Chosen:
     entry: str
 
 
-def _train(name: str, training: Training, changes: SettingsOptions, several: Several, runtime: Runtime) -> None:
+def _train(
+    name: str, training: TrainingOptions, changes: SettingsOptions, several: SeveralRuns, runtime: Runtime
+) -> None:
     method = find_method(name, supervised=training.supervised)
     paper_data = _TRIPLETS if training.supervised else PAPER.corpus
     data_dir = data_folder(training.data_dir)
@@ -98,13 +100,15 @@ def _train(name: str, training: Training, changes: SettingsOptions, several: Sev
     _run(chosen, training, changes, several, runtime)
 
 
-def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several: Several, runtime: Runtime) -> None:
+def _run(
+    chosen: _Chosen, training: TrainingOptions, changes: SettingsOptions, several: SeveralRuns, runtime: Runtime
+) -> None:
     configure_libraries(runtime)
     from promptcli.backbones.devices import choose_device, choose_dtype
     from promptcli.data.sources import development_task, training_examples
     from promptcli.registry.registry import home
     from promptcli.training.processes import start_processes
-    from promptcli.training.run import Run
+    from promptcli.training.run import TrainingRun
     from promptcli.training.trials import plan_trials, run_trials
 
     registry = open_registry()
@@ -139,7 +143,7 @@ def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several:
     trials = plan_trials(several.swept(method), range(several.seeds) if several.seeds else [settings.seed])
     _say(chosen, training, examples, runtime)
     folder = registry.run_folder(chosen.entry)
-    run = Run(method, settings, examples, chosen.data, development, tests)
+    run = TrainingRun(method, settings, examples, chosen.data, development, tests)
     with TrialProgress(run, len(trials), quiet=runtime.quiet) as telling:
         rows = run_trials(
             run,
@@ -164,7 +168,7 @@ def _run(chosen: _Chosen, training: Training, changes: SettingsOptions, several:
         note(f"drawn to {training.plot}", quiet=runtime.quiet)
 
 
-def _check(method: "Method", backbone: str, training: Training) -> None:
+def _check(method: "Method", backbone: str, training: TrainingOptions) -> None:
     if training.paper and backbone not in method.paper:
         raise UsageError(
             f"--paper: no settings of {method.name} are published for backbone {backbone!r}; there are for:"
@@ -173,15 +177,15 @@ def _check(method: "Method", backbone: str, training: Training) -> None:
 
 
 def _settings(
-    method: "Method", backbone: str, loaded: "Backbone | None", training: Training, changes: SettingsOptions
-) -> "Settings":
+    method: "Method", backbone: str, loaded: "Backbone | None", training: TrainingOptions, changes: SettingsOptions
+) -> "TrainingSettings":
     """Return the settings in force; ``loaded`` may be None where the backbone's are published."""
     _check(method, backbone, training)
     base = method.published(backbone) if training.paper else method.settings(backbone, loaded.width if loaded else 0)
     return base.replace(**changes.changes(method))
 
 
-def _say(chosen: _Chosen, training: Training, examples: "Examples", runtime: Runtime) -> None:
+def _say(chosen: _Chosen, training: TrainingOptions, examples: "Examples", runtime: Runtime) -> None:
     """Say what was assumed and what was found in the data."""
     if not training.data and not training.paper:
         note(

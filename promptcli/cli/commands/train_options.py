@@ -10,7 +10,7 @@ import typer
 
 from promptcli.errors import UsageError, unknown
 from promptcli.training.methods import METHODS
-from promptcli.training.methods.method import OWN, VALUES, Method, Settings
+from promptcli.training.methods.method import OWN, VALUES, Method, TrainingSettings
 
 #: Settings that are no axis of a sweep, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--template, a run for each"}
@@ -95,7 +95,7 @@ class SettingsOptions:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingOptions:
     """What is trained on what, and where it goes."""
 
     data: Annotated[
@@ -132,7 +132,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Several:
+class SeveralRuns:
     """Several runs instead of one."""
 
     seeds: Annotated[
@@ -198,7 +198,7 @@ def check_setting(method: Method, name: str, value: object) -> None:
 
 
 def _parsed(method: Method, name: str, text: str) -> Any:
-    kinds = typing.get_type_hints(Settings)
+    kinds = typing.get_type_hints(TrainingSettings)
     if name not in kinds:
         raise unknown("setting", name.replace("_", "-"), [other.replace("_", "-") for other in kinds])
     kind = kinds[name]
@@ -206,7 +206,7 @@ def _parsed(method: Method, name: str, text: str) -> Any:
     try:
         value = flags[text] if kind is bool else kind(text)
     except (KeyError, ValueError):
-        allowed = "true or false" if kind is bool else f"a number such as {getattr(Settings(), name)}"
+        allowed = "true or false" if kind is bool else f"a number such as {getattr(TrainingSettings(), name)}"
         raise UsageError(f"--sweep {name.replace('_', '-')}: {text!r} is no value; it takes {allowed}") from None
     check_setting(method, name, value)
     return value

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Self
 from promptcli.cli.console import note, progress
 
 if TYPE_CHECKING:
-    from promptcli.training.keeper import Look
-    from promptcli.training.loop import Told
-    from promptcli.training.run import Run
+    from promptcli.training.checkpoint import DevScore
+    from promptcli.training.run import TrainingRun
+    from promptcli.training.training_loop import TrainingCallbacks
     from promptcli.training.trials import Trial
 
 
 class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
     """Shows the runs of one command, one after the other."""
 
-    def __init__(self, run: "Run", trials: int, *, quiet: bool) -> None:
+    def __init__(self, run: "TrainingRun", trials: int, *, quiet: bool) -> None:
         self._run, self._trials, self._quiet = run, trials, quiet
         self._bar = contextlib.ExitStack()
 
@@ -25,9 +25,9 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def begin(self, number: int, trial: "Trial") -> "Told":
+    def begin(self, number: int, trial: "Trial") -> "TrainingCallbacks":
         """Begin a run's bar; return what listens to the run."""
-        from promptcli.training.loop import Told, steps_of
+        from promptcli.training.training_loop import TrainingCallbacks, steps_of
 
         self._bar.close()
         settings = self._run.settings.replace(**trial.changes)
@@ -44,7 +44,7 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
             done = taken
             advance.describe(f"loss {loss:.4f}  best {best:.2f}")
 
-        def look(seen: "Look") -> None:
+        def dev_score(seen: "DevScore") -> None:
             nonlocal best
             best = max(best, seen.value)
             parts = [f"step {seen.step}/{steps}", "" if seen.loss is None else f"loss {seen.loss:.4f}"]
@@ -58,4 +58,4 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
                     quiet=self._quiet,
                 )
 
-        return Told(step, look, lambda message: note(message, quiet=self._quiet))
+        return TrainingCallbacks(step, dev_score, lambda message: note(message, quiet=self._quiet))

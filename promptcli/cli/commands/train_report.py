@@ -10,12 +10,12 @@ from promptcli.cli.pictures.plots import BLUE, RED, drawing
 from promptcli.training.methods.method import OWN
 
 if TYPE_CHECKING:
-    from promptcli.training.methods.method import Method, Settings
-    from promptcli.training.trials import Row
+    from promptcli.training.methods.method import Method, TrainingSettings
+    from promptcli.training.trials import TrialResult
 
 
 def print_settings(
-    method: "Method", settings: "Settings", backbone: str, family: str, data: str, on: str, *, as_json: bool
+    method: "Method", settings: "TrainingSettings", backbone: str, family: str, data: str, on: str, *, as_json: bool
 ) -> None:
     """Print what a run would do."""
     variant = method.variant(family)
@@ -41,7 +41,7 @@ def print_settings(
             result(f"{key.replace('_', '-')} = {' | '.join(value) if isinstance(value, list) else value}")
 
 
-def print_rows(rows: "Sequence[Row]", name: str, *, as_json: bool, quiet: bool) -> None:
+def print_rows(rows: "Sequence[TrialResult]", name: str, *, as_json: bool, quiet: bool) -> None:
     """Print the figures of all runs: one run's before and after, several runs' mean and spread."""
     from promptcli.training.trials import summarise
 
@@ -102,7 +102,7 @@ def print_rows(rows: "Sequence[Row]", name: str, *, as_json: bool, quiet: bool) 
     note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}", quiet=quiet)
 
 
-def draw(path: Path, rows: "Sequence[Row]", curve: Sequence[dict[str, Any]], title: str, on: str) -> None:
+def draw(path: Path, rows: "Sequence[TrialResult]", curve: Sequence[dict[str, Any]], title: str, on: str) -> None:
     """Draw one run's loss and development score by step, or of a sweep the score by the first swept setting."""
     with drawing(path, 8, 4.5, dpi=120) as figure:
         axes = figure.subplots()
@@ -126,7 +126,7 @@ def _draw_curve(axes: Any, curve: Sequence[dict[str, Any]], on: str) -> None:
     axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
-def _draw_sweep(axes: Any, rows: "Sequence[Row]", on: str) -> None:
+def _draw_sweep(axes: Any, rows: "Sequence[TrialResult]", on: str) -> None:
     from promptcli.training.trials import summarise
 
     name, *others = rows[0].changes

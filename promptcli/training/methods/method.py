@@ -14,14 +14,14 @@ _SMALL = 512
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """Hyper-parameters of a run; every one is an option of the same name.
 
     Attributes:
         batch_size: Examples a step; all its other sentences are negatives.
         learning_rate: Start of the linear decay to 0, without warm-up.
         epochs: Passes over the data.
-        eval_steps: Steps between two looks at the development set.
+        eval_steps: Steps between two scores on the development set.
         temperature: tau of the contrastive loss.
         max_length: Longest sentence in tokens; whether [CLS] and [SEP] count is the method's.
         dropout: Of the backbone while training: it makes the second view.
@@ -64,7 +64,7 @@ class Settings:
     slots: str = "position"
     selection: str = "test"
 
-    def replace(self, **changes: Any) -> "Settings":
+    def replace(self, **changes: Any) -> "TrainingSettings":
         """Return a copy with ``changes``."""
         return dataclasses.replace(self, **changes)
 
@@ -99,13 +99,13 @@ class Variant:
     head: str = "tanh"
     denoise_at_test: str = "none"
 
-    def prompts(self, settings: Settings) -> tuple[str, str]:
+    def prompts(self, settings: TrainingSettings) -> tuple[str, str]:
         """Return the two views' prompts as a recipe writes them."""
         values = {"p": settings.prefix_length, "lookup": "-lookup" if settings.slots == "lookup" else ""}
         first, second = (self.learned.format(**values) + text for text in self.templates(settings))
         return first, second
 
-    def templates(self, settings: Settings) -> tuple[str, str]:
+    def templates(self, settings: TrainingSettings) -> tuple[str, str]:
         """Return the two views' templates; empty where the prompt has none."""
         views = settings.template or self.views
         return views[0], views[-1] if settings.two_templates else views[0]
@@ -135,15 +135,15 @@ class Method:
     pooling: str
     learns: tuple[str, ...]
     variants: Mapping[str, Variant]
-    small: Settings
-    paper: Mapping[str, Settings]
+    small: TrainingSettings
+    paper: Mapping[str, TrainingSettings]
     reads: tuple[str, ...] = ()
     keeps_head: bool = False
     plain_transfer: bool = False
     counts_specials: bool = True
     mlm_decay: float = 1.0
 
-    def settings(self, backbone: str, width: int) -> Settings:
+    def settings(self, backbone: str, width: int) -> TrainingSettings:
         """Return the settings in force for a backbone of that width: its published ones, a small one's, or the base's.
 
         Where a paper and its code differ they follow the paper; see ``published``.
@@ -152,7 +152,7 @@ class Method:
             return self.paper[backbone]
         return self.small if width < _SMALL else self.paper[_BASE]
 
-    def published(self, backbone: str) -> Settings:
+    def published(self, backbone: str) -> TrainingSettings:
         """Return the published settings of a backbone, with the choices that made the printed figures."""
         choices = {name: value for name, value in _PUBLISHED.items() if name not in OWN or name in self.reads}
         return self.paper[backbone].replace(**choices)
@@ -166,7 +166,7 @@ class Method:
         """Return what holds for a family of backbones."""
         return self.variants.get(family, self.variants["*"])
 
-    def recipe(self, backbone: str, family: str, settings: Settings) -> Recipe:
+    def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the recipe that the trained encoder is used by."""
         variant = self.variant(family)
         denoise = variant.denoise_at_test if self.keeps_head and settings.denoising else "none"
@@ -185,14 +185,14 @@ class Method:
         plain = recipe.replace(transforms=(), denoise="none")
         return plain if self.plain_transfer and plain != recipe else None
 
-    def selecting(self, recipe: Recipe, settings: Settings) -> Recipe:
+    def selecting(self, recipe: Recipe, settings: TrainingSettings) -> Recipe:
         """Return the recipe that the development score is taken by (``selection``)."""
         if settings.selection == "test":
             return recipe
         denoise = "hidden" if self.denoised and recipe.denoise == "none" else recipe.denoise
         return recipe.replace(denoise=denoise, period=False)
 
-    def baseline(self, backbone: str, family: str, settings: Settings) -> Recipe:
+    def baseline(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the untrained encoder that a run is measured against: the same without anything learned."""
         words = self.variant(family).templates(settings)[0] or SLOT
         return Recipe(backbone=backbone, prompt=words, pooling=self.pooling)

@@ -1,11 +1,11 @@
 """OptiPrompt (PromptBERT, section 4.2) and SCPCSE (DCPCSE, ablation): a template's words as learned vectors."""
 
-from promptcli.training.methods.method import Method, Settings, Variant
+from promptcli.training.methods.method import Method, TrainingSettings, Variant
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'
 
 
-def _soft(name: str, source: str, head: str, paper: Settings, reads: tuple[str, ...]) -> Method:
+def _soft(name: str, source: str, head: str, paper: TrainingSettings, reads: tuple[str, ...]) -> Method:
     return Method(
         name=name,
         source=source,
@@ -14,7 +14,7 @@ def _soft(name: str, source: str, head: str, paper: Settings, reads: tuple[str, 
         variants={"*": Variant((_TEMPLATE, _TEMPLATE), learned="soft-template{lookup}:", head=head)},
         counts_specials=False,
         reads=reads,
-        small=Settings(batch_size=128, learning_rate=1e-3, eval_steps=25),
+        small=TrainingSettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
         paper={"bert-base-uncased": paper},
     )
 
@@ -23,13 +23,13 @@ OPTIPROMPT = _soft(
     "optiprompt",
     "PromptBERT 4.2: soft template and MLM transform, backbone frozen",
     "mlm",
-    Settings(batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000),
+    TrainingSettings(batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000),
     ("template", "slots", "selection"),
 )
 SCPCSE = _soft(
     "scpcse",
     "DCPCSE's ablation: input vectors only, backbone frozen",
     "tanh",
-    Settings(batch_size=256, learning_rate=1e-3, epochs=5),
+    TrainingSettings(batch_size=256, learning_rate=1e-3, epochs=5),
     ("template",),
 )

@@ -1,6 +1,6 @@
 """PromptBERT (Jiang et al., 2022): two templates as two views, template denoising (section 4.3; appendix B)."""
 
-from promptcli.training.methods.method import Method, Settings, Variant
+from promptcli.training.methods.method import Method, TrainingSettings, Variant
 
 _OF, _COLON = 'This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .'
 #: RoBERTa's quotes have blanks inside, and the mask touches the period, as in the published code.
@@ -15,10 +15,10 @@ UNSUPERVISED = Method(
     variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
     counts_specials=False,
     reads=("template", "two_templates", "denoising", "bias_positions", "selection"),
-    small=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    small=TrainingSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper={
-        "bert-base-uncased": Settings(batch_size=256, learning_rate=1e-5),
-        "roberta-base": Settings(batch_size=256, learning_rate=1e-5),
+        "bert-base-uncased": TrainingSettings(batch_size=256, learning_rate=1e-5),
+        "roberta-base": TrainingSettings(batch_size=256, learning_rate=1e-5),
     },
 )
 
@@ -35,9 +35,9 @@ SUPERVISED = Method(
     plain_transfer=True,
     counts_specials=False,
     reads=("template", "denoising", "bias_positions", "selection"),
-    small=Settings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    small=TrainingSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper={
-        "bert-base-uncased": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
-        "roberta-base": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
+        "bert-base-uncased": TrainingSettings(batch_size=512, learning_rate=5e-5, epochs=3),
+        "roberta-base": TrainingSettings(batch_size=512, learning_rate=5e-5, epochs=3),
     },
 )

@@ -1,6 +1,6 @@
 """SimCSE (Gao, Yao and Chen, 2021): the baseline that every figure is compared with."""
 
-from promptcli.training.methods.method import Method, Settings, Variant
+from promptcli.training.methods.method import Method, TrainingSettings, Variant
 
 _ANY = {"*": Variant()}
 
@@ -11,12 +11,12 @@ UNSUPERVISED = Method(
     learns=("backbone",),
     variants=_ANY,
     reads=("mlm_weight", "mlm_head"),
-    small=Settings(batch_size=128, learning_rate=3e-4, eval_steps=25),
+    small=TrainingSettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={
-        "bert-base-uncased": Settings(batch_size=64, learning_rate=3e-5),
-        "bert-large-uncased": Settings(batch_size=64, learning_rate=1e-5),
-        "roberta-base": Settings(batch_size=512, learning_rate=1e-5),
-        "roberta-large": Settings(batch_size=512, learning_rate=3e-5),
+        "bert-base-uncased": TrainingSettings(batch_size=64, learning_rate=3e-5),
+        "bert-large-uncased": TrainingSettings(batch_size=64, learning_rate=1e-5),
+        "roberta-base": TrainingSettings(batch_size=512, learning_rate=1e-5),
+        "roberta-large": TrainingSettings(batch_size=512, learning_rate=3e-5),
     },
 )
 
@@ -28,11 +28,11 @@ SUPERVISED = Method(
     variants=_ANY,
     keeps_head=True,
     reads=("mlm_weight", "mlm_head"),
-    small=Settings(batch_size=128, learning_rate=3e-4, eval_steps=25),
+    small=TrainingSettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={
-        "bert-base-uncased": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
-        "roberta-base": Settings(batch_size=512, learning_rate=5e-5, epochs=3),
-        "bert-large-uncased": Settings(batch_size=512, learning_rate=1e-5, epochs=3),
-        "roberta-large": Settings(batch_size=512, learning_rate=1e-5, epochs=3),
+        "bert-base-uncased": TrainingSettings(batch_size=512, learning_rate=5e-5, epochs=3),
+        "roberta-base": TrainingSettings(batch_size=512, learning_rate=5e-5, epochs=3),
+        "bert-large-uncased": TrainingSettings(batch_size=512, learning_rate=1e-5, epochs=3),
+        "roberta-large": TrainingSettings(batch_size=512, learning_rate=1e-5, epochs=3),
     },
 )

@@ -1,4 +1,4 @@
-"""The training loop: contrastive steps, a look at the development set now and then, the best kept, all resumable."""
+"""The training loop: steps, a development score now and then, the best kept, all resumable."""
 
 import math
 import time
@@ -14,56 +14,56 @@ from promptcli.data.examples import Examples
 from promptcli.data.sts import STSTask
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.training_state import Position
-from promptcli.training.keeper import Keeper, Look
+from promptcli.training.checkpoint import Checkpointer, DevScore
 from promptcli.training.learner import Learner
-from promptcli.training.methods.method import Settings
+from promptcli.training.methods.method import TrainingSettings
 from promptcli.training.processes import Processes
-from promptcli.training.step import Step
+from promptcli.training.step import TrainingStep
 
 _CLIP = 1.0
-_ORDER = 7  # what the generator of the data's order is told beside seed and epoch
+_ORDER = 7  # what the generator of the data's order gets with seed and epoch
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedWeights:
     """What a run ended with.
 
     Attributes:
-        tensors: Of the best look, by name.
-        looks: All looks, in order; the first is the start.
+        tensors: Of the best development score, by name.
+        dev_scores: All of the run, in order; the first is the start.
         steps: Steps done.
         samples: Examples seen.
         seconds: Time spent in steps.
     """
 
     tensors: dict[str, Tensor]
-    looks: list[Look]
+    dev_scores: list[DevScore]
     steps: int
     samples: int
     seconds: float
 
     @property
-    def best(self) -> Look:
-        """The look whose numbers were kept."""
-        return [look for look in self.looks if look.best][-1]
+    def best(self) -> DevScore:
+        """The development score whose numbers were kept."""
+        return [score for score in self.dev_scores if score.best][-1]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a run tells while it goes on.
+class TrainingCallbacks:
+    """What a run reports while it goes on.
 
     Attributes:
-        step: Told each step's number and loss.
-        look: Told each look at the development set.
-        note: Told one line where something was done otherwise than asked.
+        step: Called with each step's number and loss.
+        dev_score: Called with each score on the development set.
+        note: Called with one line where something was done otherwise than asked.
     """
 
     step: Callable[[int, float], None] = lambda step, loss: None
-    look: Callable[[Look], None] = lambda look: None
+    dev_score: Callable[[DevScore], None] = lambda score: None
     note: Callable[[str], None] = lambda message: None
 
 
-def steps_of(settings: Settings, examples: int) -> int:
+def steps_of(settings: TrainingSettings, examples: int) -> int:
     """Return how many steps a run on that many examples takes.
 
     Raises:
@@ -97,8 +97,8 @@ def train(
     *,
     folder: Path,
     processes: Processes,
-    told: Told = Told(),
-) -> Trained:
+    callbacks: TrainingCallbacks = TrainingCallbacks(),
+) -> TrainedWeights:
     """Train until the settings' end, from the state in ``folder`` where there is one.
 
     Args:
@@ -107,7 +107,7 @@ def train(
         development: What the best numbers are chosen by.
         folder: Holds state, best numbers and log while the run lasts.
         processes: Who takes part, and in which precision the products are.
-        told: Listens.
+        callbacks: Called while it goes on.
 
     Raises:
         UsageError: Too few examples, or a state of another run.
@@ -120,9 +120,9 @@ def train(
     optimizer = torch.optim.AdamW(
         trainable.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay, eps=1e-8
     )
-    keeper = Keeper(folder, learner, development, processes, told.look)
-    position = keeper.resume(trainable, optimizer)
-    step = Step(learner, processes, told.note)
+    checkpointer = Checkpointer(folder, learner, development, processes, callbacks.dev_score)
+    position = checkpointer.resume(trainable, optimizer)
+    step = TrainingStep(learner, processes, callbacks.note)
     began = time.perf_counter()
     for number, columns in enumerate(batches(examples, settings.batch_size, settings.seed)):
         if number >= steps:
@@ -143,12 +143,12 @@ def train(
         seconds = position.seconds + time.perf_counter() - began
         began = time.perf_counter()
         position = Position(number + 1, position.seen + len(columns[0]), seconds)
-        told.step(number + 1, loss)
+        callbacks.step(number + 1, loss)
         accelerator.log({"loss": loss, "learning_rate": rate}, step=number + 1)
-        keeper.add(loss, len(columns[0]))
+        checkpointer.add(loss, len(columns[0]))
         if position.step % settings.eval_steps == 0 or position.step == steps:
-            keeper.look(position)
-            keeper.save(trainable, optimizer, position)
-            accelerator.log({f"spearman/{development.label}": keeper.looks[-1].value}, step=position.step)
+            checkpointer.evaluate(position)
+            checkpointer.save(trainable, optimizer, position)
+            accelerator.log({f"spearman/{development.label}": checkpointer.dev_scores[-1].value}, step=position.step)
             began = time.perf_counter()
-    return Trained(keeper.best(), keeper.looks, position.step, position.seen, position.seconds)
+    return TrainedWeights(checkpointer.best(), checkpointer.dev_scores, position.step, position.seen, position.seconds)

@@ -1,4 +1,4 @@
-"""Looks at the development set, and what is kept on the disk while a run lasts: state, best numbers, log."""
+"""Scores on the development set, and what is kept on the disk while a run lasts: state, best numbers, log."""
 
 import dataclasses
 import json
@@ -20,16 +20,16 @@ from promptcli.training.processes import Processes
 
 
 @dataclass(frozen=True)
-class Look:
-    """A look at the development set.
+class DevScore:
+    """A score on the development set, while training.
 
     Attributes:
         step: Steps done.
-        loss: Mean training loss since the last look; None at the start.
+        loss: Mean training loss since the last score; None at the start.
         value: Spearman x 100 on the development set.
         best: Whether it is the best so far.
         seconds: Time spent in steps.
-        rate: Examples per second since the last look.
+        rate: Examples per second since the last score.
         noise: Whether the value is within two standard errors of 0: the vectors say nothing any more.
     """
 
@@ -42,22 +42,22 @@ class Look:
     noise: bool
 
 
-class Keeper:
-    """Looks, and keeps state, best numbers and log; only the main process writes.
+class Checkpointer:
+    """Scores, and keeps state, best numbers and log; only the main process writes.
 
     Attributes:
-        looks: All looks of the run, in order; the first is the start.
+        dev_scores: All of the run, in order; the first is the start.
     """
 
     def __init__(
-        self, folder: Path, learner: Learner, task: STSTask, processes: Processes, told: Callable[[Look], None]
+        self, folder: Path, learner: Learner, task: STSTask, processes: Processes, report: Callable[[DevScore], None]
     ) -> None:
         self._state, self._best, self._log = (
             folder / name for name in ("state.safetensors", "best.safetensors", "log.jsonl")
         )
-        self._learner, self._task, self._told = learner, task, told
+        self._learner, self._task, self._report = learner, task, report
         self._processes = processes
-        self.looks: list[Look] = []
+        self.dev_scores: list[DevScore] = []
         self._clear(0.0)
 
     def _clear(self, seconds: float) -> None:
@@ -66,19 +66,19 @@ class Keeper:
         self._since = seconds
 
     def resume(self, trainable: dict[str, nn.Parameter], optimizer: optim.Optimizer) -> Position:
-        """Return how far the run is; a fresh one begins with a look at the start."""
+        """Return how far the run is; a fresh one begins with the score of the start."""
         begun = self._state.is_file()
         self._processes.wait()  # before the main process writes anything
         if not begun:
             if self._processes.is_main:
                 self._log.unlink(missing_ok=True)
-            self.look(Position())
+            self.evaluate(Position())
             return Position()
         position = load_state(self._state, trainable, optimizer)
         if self._processes.is_main:
             truncate_log(self._log, position.step)
         self._processes.wait()
-        self.looks = [Look(**json.loads(line)) for line in self._log.read_text(encoding="utf-8").splitlines()]
+        self.dev_scores = [DevScore(**json.loads(line)) for line in self._log.read_text(encoding="utf-8").splitlines()]
         self._clear(position.seconds)
         return position
 
@@ -87,19 +87,19 @@ class Keeper:
         self._losses.append(loss)
         self._samples += samples
 
-    def look(self, position: Position) -> None:
+    def evaluate(self, position: Position) -> None:
         """Score the learner; keep its numbers where they are the best so far (strictly: ties keep the earlier)."""
         self._learner.eval()
         value = spearman_on(self._learner.encoder(selecting=True), self._task)
         if not math.isfinite(value):
             value = 0.0  # equal vectors for all sentences rank nothing
-        best = all(value > look.value for look in self.looks)
+        best = all(value > score.value for score in self.dev_scores)
         if best and self._processes.is_main:
             with atomic_path(self._best) as temporary:
                 tensors = self._learner.tensors()
                 save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary)
         elapsed = position.seconds - self._since
-        made = Look(
+        made = DevScore(
             step=position.step,
             loss=float(np.mean(self._losses)) if self._losses else None,
             value=value,
@@ -108,12 +108,12 @@ class Keeper:
             rate=self._samples / elapsed if elapsed > 0 else None,
             noise=abs(value) / 100 < 2 / math.sqrt(len(self._task.pairs())),
         )
-        self.looks.append(made)
+        self.dev_scores.append(made)
         if self._processes.is_main:
             with self._log.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(dataclasses.asdict(made)) + "\n")
         self._clear(position.seconds)
-        self._told(made)
+        self._report(made)
 
     def save(self, trainable: dict[str, nn.Parameter], optimizer: optim.Optimizer, position: Position) -> None:
         """Keep the whole state."""
