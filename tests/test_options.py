@@ -36,7 +36,7 @@ def test_every_described_field_is_an_option_with_its_help():
     assert list(hints) == ["layers", "names", "tied", "rate"]
     options = {name: hint.__metadata__[0] for name, hint in hints.items()}
     assert (options["layers"].help, options["layers"].min, options["layers"].rich_help_panel) == ("Layers.", 1, "Model")
-    assert (options["names"].param_decls, options["names"].rich_help_panel) == (("--name", "-n"), "Run")
+    assert (options["names"].help, options["names"].rich_help_panel) == ("Names.", "Run")
     assert hints["names"].__origin__ == list[str] | None
     assert PlanOptions().changes() == {"layers": 4, "rate": 0.5}
     recipe = get_type_hints(RecipeChanges, include_extras=True)
