@@ -20,7 +20,7 @@ from promptcli.backbones.loading import SHIPPED
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe
-from promptcli.evaluation.sts import evaluate
+from promptcli.evaluation.evaluator import evaluate
 
 BATCH = 128
 LENGTH = 32

@@ -26,10 +26,9 @@ from scipy.optimize import minimize
 from promptcli.data.transfer import load_transfer
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES
-from promptcli.evaluation.transfer.classifier import FULL
-from promptcli.evaluation.transfer.folds import stratified_folds
-from promptcli.evaluation.transfer.protocol import DECAYS, Setting, cross_validated
-from promptcli.evaluation.transfer.scoring import encode_tasks
+from promptcli.evaluation.accuracy import encode_tasks
+from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.protocols import DECAYS, ClassifierSetting, cross_validated, stratified_folds
 from tests.reference.senteval_classifier import plain_cross_validated
 
 SEED = 1111
@@ -80,7 +79,7 @@ def main() -> None:
         print(json.dumps({"task": task.name, "run": run, **figures, "seconds": seconds}), flush=True)
 
     start = time.process_time()
-    found = cross_validated(splits, Setting(FULL, classes, SEED), lambda share: None)
+    found = cross_validated(splits, ClassifierSetting(FULL, classes, SEED), lambda share: None)
     told("side by side", start, test=found.test, dev=found.dev, decay=found.decays[0])
     if given.plain:
         start = time.process_time()

@@ -33,7 +33,7 @@ def fake(monkeypatch):
     """Stand in for backbones and forward passes; lists what was opened and encoded."""
     from promptcli.cli.commands import evaluate
     from promptcli.encoder.encoder import Encoded
-    from promptcli.evaluation import sts as evaluation
+    from promptcli.evaluation import evaluator as evaluation
 
     seen = {"opened": [], "encoded": []}
 

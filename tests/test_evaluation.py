@@ -8,9 +8,9 @@ from promptcli.data.sts import Pairs, STSTask
 from promptcli.encoder.encoder import Encoded
 from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError
-from promptcli.evaluation import sts as evaluation
+from promptcli.evaluation import evaluator as evaluation
+from promptcli.evaluation.evaluator import average, compare, distinct_sentences, evaluate
 from promptcli.evaluation.scores import Label, recipe_name
-from promptcli.evaluation.sts import average, compare, distinct_sentences, evaluate
 
 LETTERS = "abcdefghij"
 

@@ -24,10 +24,10 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import statistics
+from promptcli.evaluation.accuracy import encode_tasks, score_tasks
+from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.evaluation.scores import Label
-from promptcli.evaluation.sts import average, evaluate
-from promptcli.evaluation.transfer.classifier import FULL
-from promptcli.evaluation.transfer.scoring import encode_tasks, score_tasks
 from promptcli.fitting.fit import fit
 from promptcli.reproducing import sts, trained
 from promptcli.reproducing.cache import FigureCache

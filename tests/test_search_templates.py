@@ -16,7 +16,7 @@ from promptcli.encoder.prompts.named import NamedTemplate
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.sts import evaluate
+from promptcli.evaluation.evaluator import evaluate
 from promptcli.searching import racing, template_scorer, template_space
 from promptcli.searching.cache import ScoreCache
 from promptcli.searching.greedy import search_greedily

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.data import lines as lines_module
+from promptcli.data import streams as lines_module
 from promptcli.data.tables import Record
 from promptcli.data.text import STANDARD, open_source
 from promptcli.errors import NotFoundError, PromptcliError

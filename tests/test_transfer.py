@@ -10,13 +10,20 @@ import torch
 from promptcli.data.transfer import TRANSFER_TASKS, load_transfer, transfer_names
 from promptcli.data.treebank import treebank, visible
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation.transfer.classifier import FAST, FULL, Fit, Training, train, with_bias
-from promptcli.evaluation.transfer.features import pair_features
-from promptcli.evaluation.transfer.folds import stratified_folds
-from promptcli.evaluation.transfer.protocol import DECAYS, Setting, check_labels, cross_validated, nested, official
+from promptcli.evaluation.classifier import FAST, FULL, ClassifierFit, ClassifierTraining, train, with_bias
+from promptcli.evaluation.protocols import (
+    DECAYS,
+    ClassifierSetting,
+    check_labels,
+    cross_validated,
+    nested,
+    official,
+    pair_features,
+    stratified_folds,
+)
 from tests.reference import senteval_classifier as plain
 
-SMALL = Training(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
+SMALL = ClassifierTraining(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
 
 
 def points(count, classes=2, width=5, seed=0):
@@ -246,7 +253,7 @@ def test_fits_side_by_side_are_the_plain_fits(training):
         (np.arange(20, 90), np.arange(0, 20)),
         (np.r_[:30, 40:90], np.r_[30:40]),
     ]
-    fits = [Fit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
+    fits = [ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
     found = train(with_bias(features, "cpu"), torch.tensor(labels), fits, training, classes=3, seed=7)
     for number, (left, out) in enumerate(cuts):
         for place, decay in enumerate(DECAYS):
@@ -260,7 +267,7 @@ def test_fits_side_by_side_are_the_plain_fits(training):
 
 @pytest.fixture
 def setting():
-    return Setting(SMALL, 2, seed=5)
+    return ClassifierSetting(SMALL, 2, seed=5)
 
 
 def folds(labels):
@@ -295,7 +302,7 @@ def test_nothing_global_is_seeded():
     torch.manual_seed(3)
     np.random.seed(3)  # noqa: NPY002
     features, labels = points(40)
-    official({"train": (features, labels), "dev": points(20), "test": points(20)}, Setting(SMALL, 2), silent)
+    official({"train": (features, labels), "dev": points(20), "test": points(20)}, ClassifierSetting(SMALL, 2), silent)
     assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
 
 
@@ -411,7 +418,7 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
 
 
 def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
-    from promptcli.evaluation.transfer import scoring
+    from promptcli.evaluation import accuracy as scoring
 
     seen = []
     before = scoring.encode_together
@@ -428,7 +435,7 @@ def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
 
 def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
     from promptcli.encoder.encoder import Encoded
-    from promptcli.evaluation.transfer import scoring
+    from promptcli.evaluation import accuracy as scoring
 
     def encode_together(encoders, sentences, *, progress):
         return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), np.zeros(len(sentences), bool))]

@@ -13,7 +13,7 @@ from promptcli.data.demo import load_demo
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation.sts import evaluate
+from promptcli.evaluation.evaluator import evaluate
 from promptcli.registry.registry import portable
 
 VECTORS = {"the": [0.5, -1.0, 0.25], "dog": [1.0, 2.0, 3.0], "barks": [-4.0, 0.0, 1e-3], ",": [0.0, 0.125, 1.0]}

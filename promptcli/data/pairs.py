@@ -5,7 +5,7 @@ Knows nothing of what the sentences are for.
 
 from pathlib import Path
 
-from promptcli.data.lines import open_hashed, read_lines, strip_ending
+from promptcli.data.streams import open_hashed, read_lines, strip_ending
 from promptcli.data.tables import Fields
 from promptcli.data.text import has_field, open_source
 from promptcli.errors import UsageError

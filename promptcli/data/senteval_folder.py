@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from promptcli.data.lines import check_file
+from promptcli.data.streams import check_file
 from promptcli.errors import NotFoundError, UsageError
 
 _BOM = b"\xef\xbb\xbf"

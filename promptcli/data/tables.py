@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from promptcli.data.lines import LONGEST_LINE, strip_ending
+from promptcli.data.streams import LONGEST_LINE, strip_ending
 from promptcli.errors import UsageError
 
 #: Field names that hold the sentence where none is chosen, best first.

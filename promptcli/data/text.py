@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from promptcli.data.lines import check_file, count_lines, open_hashed, read_lines, strip_ending
+from promptcli.data.streams import check_file, count_lines, open_hashed, read_lines, strip_ending
 from promptcli.data.tables import Fields, Lines, NoFieldError, Record, read_csv, read_jsonl, read_parquet, read_tsv
 from promptcli.errors import UsageError
 from promptcli.storage import files

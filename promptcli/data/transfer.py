@@ -17,7 +17,7 @@ from promptcli.errors import NotFoundError, UsageError, unknown
 
 
 @dataclass(frozen=True)
-class Examples:
+class LabelledExamples:
     """Labelled sentences or pairs, in the order by which SentEval draws its folds: by words, then by label.
 
     Attributes:
@@ -39,7 +39,7 @@ class TransferTask:
     """A task: ``all`` its examples, or those of its splits ``train``, ``test`` and, for SST-2, ``dev``."""
 
     name: str
-    splits: dict[str, Examples]
+    splits: dict[str, LabelledExamples]
 
     def sentences(self) -> Iterator[str]:
         """Yield every sentence, as often as it occurs."""
@@ -212,11 +212,11 @@ def unexpected_counts(task: TransferTask) -> dict[str, tuple[int, int]]:
     return {split: pair for split, pair in counts.items() if pair[0] != pair[1]}
 
 
-def _examples(paths: Sequence[Path], read: Callable[[Path], Iterator[_Row]]) -> Examples:
+def _examples(paths: Sequence[Path], read: Callable[[Path], Iterator[_Row]]) -> LabelledExamples:
     rows = [row for path in paths for row in read(path)]
     if not any(row[0] for row in rows):
         raise UsageError(f"{paths[0]}: holds no sentences")
     rows.sort(key=lambda row: (len(row[0].split()), len((row[1] or "").split()), row[2]))
     first, second, labels = zip(*rows, strict=True)
     pairs = None if second[0] is None else list(second)
-    return Examples(list(first), pairs, np.array(labels, dtype=np.int64))
+    return LabelledExamples(list(first), pairs, np.array(labels, dtype=np.int64))

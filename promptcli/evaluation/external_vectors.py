@@ -8,8 +8,8 @@ import numpy as np
 from promptcli.data.sts import STSTask
 from promptcli.data.vectors.reading import read_vectors
 from promptcli.errors import UsageError
+from promptcli.evaluation.evaluator import Embedded, distinct_sentences
 from promptcli.evaluation.scores import Label
-from promptcli.evaluation.sts import Embedded, distinct_sentences
 from promptcli.storage import files
 
 

@@ -27,7 +27,7 @@ class SubsetScore:
 
 
 @dataclass(frozen=True)
-class Score:
+class SpearmanScore:
     """One figure: Spearman's correlation x 100 of an encoder's cosines with the gold scores of a task.
 
     Attributes:

@@ -6,8 +6,8 @@ import numpy as np
 
 from promptcli.data.sts import TEST_TASKS, STSTask
 from promptcli.evaluation import statistics
-from promptcli.evaluation.scores import Score
-from promptcli.evaluation.sts import average, distinct_sentences, evaluate
+from promptcli.evaluation.evaluator import average, distinct_sentences, evaluate
+from promptcli.evaluation.scores import SpearmanScore
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources
 from promptcli.reproducing.subject import Subject
@@ -34,7 +34,7 @@ def measure_sts(
         yield from zip(members, _figures(per_row), strict=True)
 
 
-def _figures(rows: Sequence[Sequence[Score]]) -> list[dict[str, Figure]]:
+def _figures(rows: Sequence[Sequence[SpearmanScore]]) -> list[dict[str, Figure]]:
     """Return the figures of each row's scores, tasks in the same order in all rows."""
     found = [{score.column: rounded(score.value, score.ci95, (score.column,)) for score in row} for row in rows]
     tests = [[score for score in row if score.column in _TESTS] for row in rows]

@@ -109,7 +109,7 @@ def ranked_heads(place: Place) -> list[dict[str, Any]]:
     Raises:
         NotFoundError: The development pairs are not there.
     """
-    from promptcli.evaluation.sts import distinct_sentences
+    from promptcli.evaluation.evaluator import distinct_sentences
     from promptcli.searching.heads import search_heads
 
     found = place.tasks([_RANKED_BY])

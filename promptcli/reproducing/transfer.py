@@ -6,16 +6,16 @@ from typing import Any
 
 from promptcli.data.transfer import TRANSFER_TASKS, TransferTask, load_transfer, unexpected_counts
 from promptcli.errors import UsageError
-from promptcli.evaluation.scores import Label
-from promptcli.evaluation.transfer.classifier import FULL
-from promptcli.evaluation.transfer.protocol import DECAYS, HELD_OUT
-from promptcli.evaluation.transfer.scoring import (
+from promptcli.evaluation.accuracy import (
     average,
     check_tasks,
     distinct_transfer_sentences,
     encode_tasks,
     score_tasks,
 )
+from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.protocols import DECAYS, HELD_OUT
+from promptcli.evaluation.scores import Label
 from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.place import Place, Sources, hash_of
 from promptcli.reproducing.subject import Subject

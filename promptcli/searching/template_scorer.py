@@ -18,8 +18,8 @@ from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.recipe import MASK, SLOT, Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.scores import Label, Score, SubsetScore, recipe_name
-from promptcli.evaluation.sts import distinct_sentences
+from promptcli.evaluation.evaluator import distinct_sentences
+from promptcli.evaluation.scores import Label, SpearmanScore, SubsetScore, recipe_name
 from promptcli.searching.cache import ScoreCache
 
 #: Sentences of a subset in one pass. Sorted by length and so few at a time they are hardly padded; a rung's 150 or so
@@ -188,7 +188,7 @@ class TemplateScorer:
             for template, row, (low, high) in zip(templates, cosines, intervals, strict=True)
         ]
 
-    def full_score(self, scored: ScoredTemplate, model: str) -> Score:
+    def full_score(self, scored: ScoredTemplate, model: str) -> SpearmanScore:
         """Return a template's figure with all that belongs to it, as the registry keeps it and ``eval`` makes it."""
         encoder, cosines = self.encoder(scored.template), self.cosines(scored.template)
         ends = np.cumsum([len(part) for part in self.task.subsets.values()])[:-1]
@@ -196,7 +196,7 @@ class TemplateScorer:
             name: SubsetScore(100 * statistics.spearman(row, part.gold), len(part))
             for (name, part), row in zip(self.task.subsets.items(), np.split(cosines, ends), strict=True)
         }
-        return Score(
+        return SpearmanScore(
             label=Label(model, recipe_name(encoder.recipe)),
             recipe=encoder.recipe.to_dict(),
             fingerprint=encoder.fingerprint,

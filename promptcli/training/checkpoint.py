@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn, optim
 
 from promptcli.data.sts import STSTask
-from promptcli.evaluation.sts import spearman_on
+from promptcli.evaluation.evaluator import spearman_on
 from promptcli.storage.files import atomic_path
 from promptcli.storage.training_state import Position, load_state, save_state, truncate_log
 from promptcli.training.learner import Learner

@@ -16,8 +16,8 @@ from promptcli.data.sts import STSTask
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts.soft_template import SoftTemplate, nearest_words, soft_words
 from promptcli.errors import UsageError
-from promptcli.evaluation.scores import Label, Score
-from promptcli.evaluation.sts import evaluate
+from promptcli.evaluation.evaluator import evaluate
+from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import portable
 from promptcli.storage.files import write_text
@@ -72,8 +72,8 @@ class TrainingResult:
 
     entry: Entry
     trained: TrainedWeights
-    untrained: list[Score]
-    scores: list[Score]
+    untrained: list[SpearmanScore]
+    scores: list[SpearmanScore]
     nearest_words: list[dict[str, Any]]
 
 

@@ -43,7 +43,7 @@ def uniformity(
     configure_libraries(runtime)
     picture.check()
     from promptcli.analysis.uniformity import POSITIVE, measure
-    from promptcli.evaluation.sts import distinct_sentences
+    from promptcli.evaluation.evaluator import distinct_sentences
 
     tasks = _tasks(split, data_folder(data_dir), runtime, paper=choice.paper)
     compared = open_compared(choice, runtime)

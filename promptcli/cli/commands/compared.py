@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.commands.candidates import EvalChoice, find_candidates, is_bare
+from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, is_bare
 from promptcli.cli.console import note
 from promptcli.cli.opening import open_entries, open_registry
 from promptcli.cli.options import Runtime

@@ -70,7 +70,7 @@ def ditto_search(
     """
     configure_libraries(runtime)
     from promptcli.data.sources import fitting_sentences
-    from promptcli.evaluation.sts import distinct_sentences
+    from promptcli.evaluation.evaluator import distinct_sentences
     from promptcli.registry.registry import Entry
     from promptcli.searching.heads import SEARCHED, search_heads
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from promptcli.cli.commands.candidates import (
+from promptcli.cli.commands.eval_choice import (
     Candidate,
     EvalChoice,
     check_savable,
@@ -16,7 +16,7 @@ from promptcli.cli.commands.candidates import (
     find_candidates,
     is_bare,
 )
-from promptcli.cli.commands.foreign import Foreign, list_sentences, read_foreign
+from promptcli.cli.commands.external import ExternalVectors, list_sentences, read_external
 from promptcli.cli.console import note, out, progress, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Runtime
@@ -26,14 +26,14 @@ from promptcli.settings import BARE, PAPER
 if TYPE_CHECKING:
     from promptcli.data.sts import STSTask, TaskName
     from promptcli.encoder.encoder import Encoder
-    from promptcli.evaluation.scores import Comparison, Label, Score
-    from promptcli.evaluation.sts import Embedded
+    from promptcli.evaluation.evaluator import Embedded
+    from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
     from promptcli.registry.registry import Entry
 
 
 def evaluate_command(
     choice: EvalChoice,
-    foreign: Foreign,
+    external: ExternalVectors,
     runtime: Runtime,
     data_dir: Annotated[
         Path | None,
@@ -79,18 +79,18 @@ def evaluate_command(
     if save and not choice.model:
         raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
     configure_libraries(runtime)
-    if foreign.list_sentences:
+    if external.list_sentences:
         list_sentences(_load(data_dir, wanted, protocol, runtime)[0], json=json)
         return
     registry = open_registry()
-    candidates = [] if foreign.vectors and is_bare(choice) else find_candidates(registry, choice)
+    candidates = [] if external.vectors and is_bare(choice) else find_candidates(registry, choice)
     baseline = None if compare is None else find_baseline(registry, compare, choice)
     if baseline is not None and baseline.label not in [candidate.label for candidate in candidates]:
         candidates.append(baseline)
     if save:
         check_savable(registry, candidates)
     tasks, missing = _load(data_dir, wanted, protocol, runtime)
-    embedded = read_foreign(foreign.vectors or [], tasks, data_dir, protocol)
+    embedded = read_external(external.vectors or [], tasks, data_dir, protocol)
     encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
     rows = _score(encoders, candidates, embedded, tasks, runtime)
     _say_zeros(rows, runtime)
@@ -143,8 +143,8 @@ def _score(
     embedded: "Sequence[Embedded]",
     tasks: "Sequence[STSTask]",
     runtime: Runtime,
-) -> "dict[Label, list[Score]]":
-    from promptcli.evaluation.sts import distinct_sentences, evaluate, score_vectors
+) -> "dict[Label, list[SpearmanScore]]":
+    from promptcli.evaluation.evaluator import distinct_sentences, evaluate, score_vectors
 
     scores = score_vectors(embedded, tasks) if embedded else []
     if encoders:
@@ -154,14 +154,14 @@ def _score(
     return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
 
 
-def _say_zeros(rows: "dict[Label, list[Score]]", runtime: Runtime) -> None:
+def _say_zeros(rows: "dict[Label, list[SpearmanScore]]", runtime: Runtime) -> None:
     for score in (score for scores in rows.values() for score in scores if score.zero_vectors):
         zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
         note(f"{score.label.model} {score.label.recipe}: {zeros}", quiet=runtime.quiet)
 
 
-def _compare(rows: "dict[Label, list[Score]]", baseline: "Candidate | None") -> "list[Comparison]":
-    from promptcli.evaluation.sts import compare
+def _compare(rows: "dict[Label, list[SpearmanScore]]", baseline: "Candidate | None") -> "list[Comparison]":
+    from promptcli.evaluation.evaluator import compare
 
     if baseline is None:
         return []
@@ -172,7 +172,7 @@ def _compare(rows: "dict[Label, list[Score]]", baseline: "Candidate | None") -> 
 
 
 def _document(
-    rows: "dict[Label, list[Score]]", comparisons: "Sequence[Comparison]", missing: dict[str, str]
+    rows: "dict[Label, list[SpearmanScore]]", comparisons: "Sequence[Comparison]", missing: dict[str, str]
 ) -> dict[str, Any]:
     document: dict[str, Any] = {"results": [score.to_dict() for scores in rows.values() for score in scores]}
     if comparisons:
@@ -183,14 +183,14 @@ def _document(
 
 
 def _print_tables(
-    rows: "dict[Label, list[Score]]",
+    rows: "dict[Label, list[SpearmanScore]]",
     comparisons: "Sequence[Comparison]",
     wanted: "Sequence[TaskName]",
     tasks: "Sequence[STSTask]",
     *,
     subsets: bool,
 ) -> None:
-    from promptcli.cli.commands.score_table import Line, comparison_table, score_table, subset_table, table_names
+    from promptcli.cli.commands.score_table import TableLine, comparison_table, score_table, subset_table, table_names
 
     names = table_names(rows)
     tables = [score_table(rows, names, wanted, tasks)]
@@ -199,8 +199,8 @@ def _print_tables(
     for first, group in itertools.groupby(comparisons, key=lambda comparison: comparison.first):
         block = list(group)
         tables.append(comparison_table(block, names[first], names[block[0].second]))
-    lines: list[Line] = []
+    lines: list[TableLine] = []
     for table in tables:
-        lines += [*([Line("")] if lines else []), *table]
+        lines += [*([TableLine("")] if lines else []), *table]
     for line in lines:
         out.print(Text(line.text, style="dim" if line.dim else ""))

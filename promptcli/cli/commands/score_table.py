@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from promptcli.data.sts import TEST_TASKS, STSTask, TaskName
-from promptcli.evaluation.scores import Comparison, Label, Score
-from promptcli.evaluation.sts import average
+from promptcli.evaluation.evaluator import average
+from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
 
 #: A longer label gets a line of its own.
 _LABEL_WIDTH = 24
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """A line of a table; a dim one is an aside."""
 
     text: str
@@ -32,8 +32,11 @@ def table_names(labels: Iterable[Label]) -> dict[Label, str]:
 
 
 def score_table(
-    rows: dict[Label, list[Score]], names: dict[Label, str], wanted: Sequence[TaskName], tasks: Sequence[STSTask]
-) -> list[Line]:
+    rows: dict[Label, list[SpearmanScore]],
+    names: dict[Label, str],
+    wanted: Sequence[TaskName],
+    tasks: Sequence[STSTask],
+) -> list[TableLine]:
     """Lay out one row of figures per encoder, half of each 95% interval below, and what was scored above.
 
     Args:
@@ -48,7 +51,7 @@ def score_table(
     heads = [column + "*" * (column in short) for column in columns]
     if in_average:
         heads.append("Avg" if len(in_average) == len(TEST_TASKS) else f"Avg ({len(in_average)} of {len(TEST_TASKS)})")
-    lines = [Line(line) for line in _caption(tasks)]
+    lines = [TableLine(line) for line in _caption(tasks)]
     body: list[Row] = []
     for label, scores in rows.items():
         by_column = {score.column: score for score in scores}
@@ -61,7 +64,7 @@ def score_table(
         body.append((names[label], values, halves))
     lines += grid(heads, body)
     return lines + [
-        Line(
+        TableLine(
             f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable with printed figures"
         )
         for task in tasks
@@ -69,18 +72,18 @@ def score_table(
     ]
 
 
-def subset_table(rows: dict[Label, list[Score]], names: dict[Label, str], task: STSTask) -> list[Line]:
+def subset_table(rows: dict[Label, list[SpearmanScore]], names: dict[Label, str], task: STSTask) -> list[TableLine]:
     """Lay out each encoder's figures on the subsets of one task."""
     body: list[Row] = [("pairs", [str(len(part)) for part in task.subsets.values()], [])]
     for label, scores in rows.items():
         score = next(score for score in scores if score.column == task.label)
         body.append((names[label], [f"{part.value:.2f}" for part in score.subsets.values()], []))
-    return [Line(f"{task.label} by subset"), *grid(list(task.subsets), body)]
+    return [TableLine(f"{task.label} by subset"), *grid(list(task.subsets), body)]
 
 
-def comparison_table(comparisons: Sequence[Comparison], first: str, second: str) -> list[Line]:
+def comparison_table(comparisons: Sequence[Comparison], first: str, second: str) -> list[TableLine]:
     """Lay out one encoder's differences from another, task by task."""
-    lines = [Line(f"{first} - {second}, paired bootstrap over the pairs of each task")]
+    lines = [TableLine(f"{first} - {second}, paired bootstrap over the pairs of each task")]
     heads = ["difference", "95% interval", "p", "pairs"]
     body: list[Row] = []
     for item in comparisons:
@@ -103,7 +106,7 @@ def _caption(tasks: Sequence[STSTask]) -> list[str]:
     ]
 
 
-def grid(heads: Sequence[str], body: Sequence[Row]) -> list[Line]:
+def grid(heads: Sequence[str], body: Sequence[Row]) -> list[TableLine]:
     """Align rows under their heads."""
     width = max([6, *(len(label) for label, _, _ in body if len(label) <= _LABEL_WIDTH)])
     cells = [[*column] for column in zip(heads, *(values for _, values, _ in body), strict=True)]
@@ -113,11 +116,11 @@ def grid(heads: Sequence[str], body: Sequence[Row]) -> list[Line]:
         padded = (value.rjust(size) for value, size in zip(values, widths, strict=True))
         return f"{label:<{width}} {' '.join(padded)}".rstrip()
 
-    lines = [Line(aligned("", heads)), Line("-" * (width + 1 + sum(widths) + len(widths) - 1))]
+    lines = [TableLine(aligned("", heads)), TableLine("-" * (width + 1 + sum(widths) + len(widths) - 1))]
     for label, values, below in body:
         if len(label) > width:
-            lines.append(Line(label))
-        lines.append(Line(aligned(label if len(label) <= width else "", values)))
+            lines.append(TableLine(label))
+        lines.append(TableLine(aligned(label if len(label) <= width else "", values)))
         if below:
-            lines.append(Line(aligned("", below), dim=True))
+            lines.append(TableLine(aligned("", below), dim=True))
     return lines

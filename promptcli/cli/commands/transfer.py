@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from promptcli.cli.commands.candidates import EvalChoice, find_candidates
+from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates
 from promptcli.cli.console import note, out, progress, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Runtime
@@ -17,13 +17,13 @@ from promptcli.errors import NotFoundError
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.cli.commands.candidates import Candidate
+    from promptcli.cli.commands.eval_choice import Candidate
     from promptcli.cli.commands.score_table import Row
     from promptcli.data.transfer import TransferTask
     from promptcli.encoder.encoder import Encoder
+    from promptcli.evaluation.accuracy import AccuracyScore
+    from promptcli.evaluation.classifier import ClassifierTraining
     from promptcli.evaluation.scores import Label
-    from promptcli.evaluation.transfer.classifier import Training
-    from promptcli.evaluation.transfer.scoring import TransferScore
     from promptcli.registry.entries import Entry
 
 
@@ -62,9 +62,9 @@ def transfer(
     """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
     configure_libraries(runtime)
     from promptcli.data.transfer import transfer_names
+    from promptcli.evaluation.accuracy import check_tasks
+    from promptcli.evaluation.classifier import FAST, FULL
     from promptcli.evaluation.scores import recipe_name
-    from promptcli.evaluation.transfer.classifier import FAST, FULL
-    from promptcli.evaluation.transfer.scoring import check_tasks
 
     wanted = transfer_names(task or [])
     training = FAST if fast else FULL
@@ -122,11 +122,11 @@ def _score(
     encoders: "list[Encoder]",
     labels: "list[Label]",
     tasks: "list[TransferTask]",
-    training: "Training",
+    training: "ClassifierTraining",
     seed: int,
     runtime: Runtime,
-) -> "list[TransferScore]":
-    from promptcli.evaluation.transfer.scoring import distinct_transfer_sentences, encode_tasks, score_tasks
+) -> "list[AccuracyScore]":
+    from promptcli.evaluation.accuracy import distinct_transfer_sentences, encode_tasks, score_tasks
 
     count = len(distinct_transfer_sentences(tasks))
     with progress("encode", count, quiet=runtime.quiet) as advance:
@@ -140,10 +140,10 @@ def _score(
     return scores
 
 
-def _print_table(title: str, scores: "list[TransferScore]", wanted: list[str], there: set[str]) -> None:
+def _print_table(title: str, scores: "list[AccuracyScore]", wanted: list[str], there: set[str]) -> None:
     from promptcli.cli.commands.score_table import grid, table_names
     from promptcli.data.transfer import TRANSFER_TASKS
-    from promptcli.evaluation.transfer.scoring import average
+    from promptcli.evaluation.accuracy import average
 
     rows = {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
     names = table_names(rows)

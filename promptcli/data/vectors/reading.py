@@ -1,6 +1,6 @@
 """Reading vector files (.npy, .safetensors, .parquet, .jsonl) and checking them against their manifests.
 
-Knows nothing of encoders; foreign files without a manifest are read as well.
+Knows nothing of encoders; files of other programs, without a manifest, are read as well.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.lines import check_file, open_hashed, read_lines
+from promptcli.data.streams import check_file, open_hashed, read_lines
 from promptcli.data.tables import id_text
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage import files

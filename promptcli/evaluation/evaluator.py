@@ -11,7 +11,7 @@ from promptcli.data.sts import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.scores import Comparison, Label, Score, SubsetScore, recipe_name
+from promptcli.evaluation.scores import Comparison, Label, SpearmanScore, SubsetScore, recipe_name
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def evaluate(
     *,
     labels: Sequence[Label] | None = None,
     progress: Progress = silent,
-) -> list[Score]:
+) -> list[SpearmanScore]:
     """Score encoders on tasks; each distinct sentence of all tasks is encoded once.
 
     Args:
@@ -65,7 +65,7 @@ def evaluate(
     return score_vectors(embedded, tasks)
 
 
-def score_vectors(embedded: Sequence[Embedded], tasks: Sequence[STSTask]) -> list[Score]:
+def score_vectors(embedded: Sequence[Embedded], tasks: Sequence[STSTask]) -> list[SpearmanScore]:
     """Score vectors on tasks, whoever made them.
 
     Args:
@@ -78,7 +78,7 @@ def score_vectors(embedded: Sequence[Embedded], tasks: Sequence[STSTask]) -> lis
     row_of = {sentence: row for row, sentence in enumerate(distinct_sentences(tasks))}
     by_task = [_score_task(task, [each.vectors for each in embedded], row_of) for task in tasks]
     return [
-        Score(label=each.label, recipe=each.recipe, fingerprint=each.fingerprint, **scores[number])
+        SpearmanScore(label=each.label, recipe=each.recipe, fingerprint=each.fingerprint, **scores[number])
         for number, each in enumerate(embedded)
         for scores in by_task
     ]
@@ -94,7 +94,7 @@ def spearman_on(encoder: Encoder, task: STSTask) -> float:
 
 
 def _score_task(task: STSTask, vectors: Sequence[NDArray[Any]], row_of: dict[str, int]) -> list[dict[str, Any]]:
-    """Return the fields of ``Score`` that depend on the task, for each array of vectors (distinct sentences, d)."""
+    """Return the fields of a score that depend on the task, for each array of vectors (distinct sentences, d)."""
     pairs = task.pairs()
     first, second = (np.array([row_of[sentence] for sentence in side]) for side in (pairs.first, pairs.second))
     cosines = np.stack([statistics.cosine(rows[first], rows[second]) for rows in vectors])
@@ -134,12 +134,12 @@ def _score_subsets(task: STSTask, cosines: NDArray[np.float64]) -> dict[str, Sub
     return scores
 
 
-def average(scores: Iterable[Score]) -> float:
+def average(scores: Iterable[SpearmanScore]) -> float:
     """Return the mean of the figures after each was rounded to 2 decimals, as the papers' tables do."""
     return float(np.mean([round(score.value, 2) for score in scores]))
 
 
-def compare(first: Score, second: Score) -> Comparison:
+def compare(first: SpearmanScore, second: SpearmanScore) -> Comparison:
     """Compare two encoders' figures on the same task by a paired bootstrap over its pairs.
 
     Raises:

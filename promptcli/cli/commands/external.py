@@ -12,13 +12,13 @@ from promptcli.cli.console import result, result_json
 
 if TYPE_CHECKING:
     from promptcli.data.sts import STSTask
-    from promptcli.evaluation.sts import Embedded
+    from promptcli.evaluation.evaluator import Embedded
 
 _PANEL = "Vectors of other programs"
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ExternalVectors:
     """What goes out to another program and what comes back."""
 
     list_sentences: Annotated[
@@ -42,7 +42,7 @@ class Foreign:
 
 def list_sentences(tasks: "Sequence[STSTask]", *, json: bool) -> None:
     """Print every sentence of the tasks once."""
-    from promptcli.evaluation.sts import distinct_sentences
+    from promptcli.evaluation.evaluator import distinct_sentences
 
     sentences = distinct_sentences(tasks)
     if json:
@@ -52,7 +52,7 @@ def list_sentences(tasks: "Sequence[STSTask]", *, json: bool) -> None:
         result(sentence)
 
 
-def read_foreign(
+def read_external(
     paths: Sequence[Path], tasks: "Sequence[STSTask]", data_dir: Path | None, protocol: str
 ) -> "list[Embedded]":
     """Read the files of ``--vectors``; a file that does not fit is refused with the command that lists the sentences.

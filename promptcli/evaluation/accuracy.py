@@ -7,13 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from promptcli.data.transfer import Examples, TransferTask
+from promptcli.data.transfer import LabelledExamples, TransferTask
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import PromptcliError
+from promptcli.evaluation.classifier import ClassifierTraining
+from promptcli.evaluation.protocols import (
+    ClassifierSetting,
+    Floats,
+    Outcome,
+    check_labels,
+    cross_validated,
+    nested,
+    official,
+    pair_features,
+)
 from promptcli.evaluation.scores import Label
-from promptcli.evaluation.transfer.classifier import Training
-from promptcli.evaluation.transfer.features import Floats, pair_features
-from promptcli.evaluation.transfer.protocol import Outcome, Setting, check_labels, cross_validated, nested, official
 
 #: The splits of a task -> how it is scored.
 _PROTOCOLS: dict[frozenset[str], Callable[..., Outcome]] = {
@@ -24,7 +32,7 @@ _PROTOCOLS: dict[frozenset[str], Callable[..., Outcome]] = {
 
 
 @dataclass(frozen=True)
-class TransferScore:
+class AccuracyScore:
     """One figure: accuracy x 100 of a linear classifier on an encoder's frozen vectors.
 
     Attributes:
@@ -76,7 +84,7 @@ class TransferVectors:
     matrices: list[Floats]
     seconds: float
 
-    def of(self, examples: Examples, encoder: int) -> Floats:
+    def of(self, examples: LabelledExamples, encoder: int) -> Floats:
         """Return the features of examples under one encoder, (n, d), of pairs (n, 2d)."""
         sides = [examples.first, *([] if examples.second is None else [examples.second])]
         vectors = [
@@ -91,7 +99,7 @@ def distinct_transfer_sentences(tasks: Sequence[TransferTask]) -> list[str]:
     return list(dict.fromkeys(sentence for task in tasks for sentence in task.sentences()))
 
 
-def check_tasks(tasks: Sequence[TransferTask], training: Training) -> None:
+def check_tasks(tasks: Sequence[TransferTask], training: ClassifierTraining) -> None:
     """Refuse tasks that no classifier can be trained on, before anything is encoded.
 
     Raises:
@@ -132,11 +140,11 @@ def score_tasks(
     labels: Sequence[Label],
     tasks: Sequence[TransferTask],
     vectors: TransferVectors,
-    training: Training,
+    training: ClassifierTraining,
     *,
     seed: int = 1111,
     progress: Callable[[float], None] = lambda done: None,
-) -> list[TransferScore]:
+) -> list[AccuracyScore]:
     """Train and test the classifiers of every encoder on every task; on the device that the encoder is on.
 
     Args:
@@ -157,10 +165,10 @@ def score_tasks(
             start = time.perf_counter()
             splits = {split: (vectors.of(part, number), part.labels) for split, part in task.splits.items()}
             classes = 1 + max(int(numbers.max()) for _, numbers in splits.values())
-            setting = Setting(training, classes, seed, str(encoder.backbone.device))
+            setting = ClassifierSetting(training, classes, seed, str(encoder.backbone.device))
             outcome = _PROTOCOLS[frozenset(splits)](splits, setting, progress)
             scores.append(
-                TransferScore(
+                AccuracyScore(
                     label=label,
                     recipe=encoder.recipe.to_dict(),
                     fingerprint=encoder.fingerprint,
@@ -173,6 +181,6 @@ def score_tasks(
     return scores
 
 
-def average(scores: Sequence[TransferScore]) -> float:
+def average(scores: Sequence[AccuracyScore]) -> float:
     """Return the mean of the figures, each rounded to 2 decimals as it is printed."""
     return float(np.mean([score.outcome.test for score in scores]))

@@ -137,7 +137,7 @@ def test_what_cannot_be_scored_is_one_line(run, arguments, matrix, tmp_path, nam
 
 
 def test_only_the_vectors_are_scored_where_nothing_else_is_named(run, arguments, matrix, tmp_path, monkeypatch):
-    from promptcli.evaluation import sts as evaluation
+    from promptcli.evaluation import evaluator as evaluation
 
     def encode_together(*given, **more):
         raise AssertionError("nothing is to be encoded")

@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from promptcli.evaluation.transfer.folds import Rows
+#: Row numbers of examples.
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Training:
+class ClassifierTraining:
     """How a classifier is trained.
 
     Attributes:
@@ -41,8 +42,8 @@ class Training:
 
 
 #: SentEval's recommended setting, which the papers' figures are made with, and its fast one for development.
-FULL = Training(folds=10, optimizer="adam", learning_rate=1e-3, batch=64, epoch_size=4, tenacity=5)
-FAST = Training(folds=5, optimizer="rmsprop", learning_rate=1e-2, batch=128, epoch_size=2, tenacity=3)
+FULL = ClassifierTraining(folds=10, optimizer="adam", learning_rate=1e-3, batch=64, epoch_size=4, tenacity=5)
+FAST = ClassifierTraining(folds=5, optimizer="rmsprop", learning_rate=1e-2, batch=128, epoch_size=2, tenacity=3)
 
 #: One step: the size of the move (f, c, d + 1) from the gradient and the two running means, at step t (f, 1, 1) from 1.
 _Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -66,7 +67,7 @@ OPTIMIZERS: dict[str, _Step] = {"adam": _adam, "rmsprop": _rmsprop}
 
 
 @dataclass(frozen=True)
-class Fit:
+class ClassifierFit:
     """One training run.
 
     Attributes:
@@ -83,7 +84,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedClassifiers:
     """Trained classifiers of f fits with r weight decays each.
 
     Attributes:
@@ -103,8 +104,14 @@ def with_bias(features: NDArray[np.float32], device: str) -> Tensor:
 
 
 def train(
-    features: Tensor, labels: Tensor, fits: Sequence[Fit], training: Training, *, classes: int, seed: int
-) -> Fitted:
+    features: Tensor,
+    labels: Tensor,
+    fits: Sequence[ClassifierFit],
+    training: ClassifierTraining,
+    *,
+    classes: int,
+    seed: int,
+) -> FittedClassifiers:
     """Train the classifiers of several fits side by side.
 
     Args:
@@ -125,7 +132,7 @@ def train(
         passes += training.epoch_size
         run.look()
     back = np.argsort(order)
-    return Fitted(run.best[back], run.accuracy[back])
+    return FittedClassifiers(run.best[back], run.accuracy[back])
 
 
 def accuracy(features: Tensor, labels: Tensor, weights: Tensor) -> float:
@@ -145,7 +152,12 @@ class _Run:
     """The state of a call of ``train``; fits stand in order of falling length, those that ended are left out."""
 
     def __init__(
-        self, features: Tensor, labels: Tensor, fits: Sequence[Fit], training: Training, first: Tensor
+        self,
+        features: Tensor,
+        labels: Tensor,
+        fits: Sequence[ClassifierFit],
+        training: ClassifierTraining,
+        first: Tensor,
     ) -> None:
         count, decays, device = len(fits), len(fits[0].decay), features.device
         self.classes, width = first.shape

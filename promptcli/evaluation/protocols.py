@@ -13,17 +13,59 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.errors import UsageError
-from promptcli.evaluation.transfer.classifier import Fit, Fitted, Training, accuracy, train, with_bias
-from promptcli.evaluation.transfer.folds import Rows, stratified_folds
+from promptcli.evaluation.classifier import (
+    ClassifierFit,
+    ClassifierTraining,
+    FittedClassifiers,
+    Rows,
+    accuracy,
+    train,
+    with_bias,
+)
 
 #: The weight decays that are tried.
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)
 #: Share of the training examples that the last training holds out, to know when to end.
 HELD_OUT = 0.05
 
+Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
 #: Called with the number of trained classifiers, as a share of all of the task; adds up to 1.
 Progress = Callable[[float], None]
+
+
+def pair_features(first: Floats, second: Floats) -> Floats:
+    """Return (n, 2d): |u - v| beside u * v, for vectors u and v (n, d).
+
+    Source: SentEval, mrpc.py.
+    """
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
+def stratified_folds(labels: NDArray[np.int64], folds: int, seed: int) -> list[tuple[Rows, Rows]]:
+    """Return the rows of every fold, those to train on and those to test on; each class is spread evenly.
+
+    Equals scikit-learn's ``StratifiedKFold(folds, shuffle=True, random_state=seed)`` since its version 0.22: classes in
+    the order of their first appearance; how many of each go to a fold is read off the sorted labels, dealt out like
+    cards; a class's places are then shuffled.
+
+    Args:
+        labels: (n,) class numbers.
+        folds: How many.
+        seed: Of the shuffling.
+    """
+    _, first, encoded = np.unique(labels, return_index=True, return_inverse=True)
+    by_appearance = np.argsort(np.argsort(first))
+    encoded = by_appearance[encoded]
+    dealt = np.sort(encoded)
+    counts = np.stack([np.bincount(dealt[fold::folds], minlength=len(first)) for fold in range(folds)])
+    generator = np.random.RandomState(seed)
+    fold_of = np.empty(len(labels), dtype=np.int64)
+    for number in range(len(first)):
+        places = np.arange(folds).repeat(counts[:, number])
+        generator.shuffle(places)
+        fold_of[encoded == number] = places
+    return [(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(folds)]
 
 
 @dataclass(frozen=True)
@@ -42,7 +84,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ClassifierSetting:
     """What all classifiers of a task share.
 
     Attributes:
@@ -52,25 +94,25 @@ class Setting:
         device: A torch device.
     """
 
-    training: Training
+    training: ClassifierTraining
     classes: int
     seed: int = 1111
     device: str = "cpu"
 
-    def fit(self, rows: Rows, held_out: Rows | None, decays: Sequence[float]) -> Fit:
+    def fit(self, rows: Rows, held_out: Rows | None, decays: Sequence[float]) -> ClassifierFit:
         """Return a training run on ``rows``; without ``held_out`` a share of them, drawn first, is held out."""
         generator = np.random.RandomState(self.seed)
         if held_out is None:
             drawn, count = generator.permutation(len(rows)), int(HELD_OUT * len(rows))
             rows, held_out = rows[drawn[count:]], rows[drawn[:count]]
-        return Fit(rows, held_out, decays, generator)
+        return ClassifierFit(rows, held_out, decays, generator)
 
     def folds(self, labels: Labels) -> list[tuple[Rows, Rows]]:
         """Return the rows of every stratified fold: those to train on, those to test on."""
         return stratified_folds(labels, self.training.folds, self.seed)
 
 
-def check_labels(name: str, splits: Mapping[str, Labels], training: Training) -> None:
+def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTraining) -> None:
     """Refuse labels that cannot be put into folds, or that teach a classifier nothing.
 
     Args:
@@ -102,7 +144,9 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: Training) ->
         )
 
 
-def nested(splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: Setting, progress: Progress) -> Outcome:
+def nested(
+    splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: ClassifierSetting, progress: Progress
+) -> Outcome:
     """Test on each fold of ``all`` a classifier whose weight decay folds of the other examples chose."""
     features, labels = _tensors(splits["all"], setting)
     numbers = splits["all"][1]
@@ -124,7 +168,7 @@ def nested(splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: Se
 
 
 def cross_validated(
-    splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: Setting, progress: Progress
+    splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: ClassifierSetting, progress: Progress
 ) -> Outcome:
     """Test on ``test`` a classifier whose weight decay folds of ``train`` chose."""
     features, labels = _tensors(splits["train"], setting)
@@ -137,7 +181,9 @@ def cross_validated(
     return Outcome(test=_tested(splits["test"], weights, setting), dev=dev, decays=[decay])
 
 
-def official(splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: Setting, progress: Progress) -> Outcome:
+def official(
+    splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: ClassifierSetting, progress: Progress
+) -> Outcome:
     """Test on ``test`` a classifier trained on ``train`` whose weight decay and end ``dev`` chose."""
     (train_features, train_labels), (dev_features, dev_labels) = splits["train"], splits["dev"]
     together = np.concatenate([train_features, dev_features]), np.concatenate([train_labels, dev_labels])
@@ -150,27 +196,31 @@ def official(splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: 
     return Outcome(test=_tested(splits["test"], found.weights[0, best], setting), dev=dev, decays=[DECAYS[best]])
 
 
-def _by_folds(features: Tensor, labels: Tensor, rows: Rows, numbers: Labels, setting: Setting) -> tuple[float, float]:
+def _by_folds(
+    features: Tensor, labels: Tensor, rows: Rows, numbers: Labels, setting: ClassifierSetting
+) -> tuple[float, float]:
     """Return the weight decay that is best over the folds of some rows, and its mean accuracy x 100."""
     fits = [setting.fit(rows[left], rows[out], DECAYS) for left, out in setting.folds(numbers[rows])]
     best, score = _best(_train(features, labels, fits, setting))
     return DECAYS[best], score
 
 
-def _best(found: Fitted) -> tuple[int, float]:
+def _best(found: FittedClassifiers) -> tuple[int, float]:
     scores = [round(100 * float(value), 2) for value in found.accuracy.mean(0)]
     return int(np.argmax(scores)), max(scores)
 
 
-def _train(features: Tensor, labels: Tensor, fits: Sequence[Fit], setting: Setting) -> Fitted:
+def _train(
+    features: Tensor, labels: Tensor, fits: Sequence[ClassifierFit], setting: ClassifierSetting
+) -> FittedClassifiers:
     return train(features, labels, fits, setting.training, classes=setting.classes, seed=setting.seed)
 
 
-def _tested(examples: tuple[NDArray[np.float32], Labels], weights: Tensor, setting: Setting) -> float:
+def _tested(examples: tuple[NDArray[np.float32], Labels], weights: Tensor, setting: ClassifierSetting) -> float:
     features, labels = _tensors(examples, setting)
     return round(100 * accuracy(features, labels, weights.to(features.device)), 2)
 
 
-def _tensors(examples: tuple[NDArray[np.float32], Labels], setting: Setting) -> tuple[Tensor, Tensor]:
+def _tensors(examples: tuple[NDArray[np.float32], Labels], setting: ClassifierSetting) -> tuple[Tensor, Tensor]:
     features, labels = examples
     return with_bias(features, setting.device), torch.from_numpy(labels).to(setting.device)

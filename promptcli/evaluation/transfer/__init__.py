@@ -1,1 +1,0 @@
-"""Transfer tasks: a linear classifier on frozen vectors, SentEval's protocol."""
