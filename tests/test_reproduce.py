@@ -29,16 +29,16 @@ from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.evaluation.scores import Label
 from promptcli.fitting.fit import fit
-from promptcli.reproducing import sts, trained
+from promptcli.reproducing import task_columns, trained
 from promptcli.reproducing.cache import FigureCache
-from promptcli.reproducing.lines import caption, heads, row_lines, table_lines
+from promptcli.reproducing.context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
+from promptcli.reproducing.measuring import measure_table
 from promptcli.reproducing.page import results_page, table_page
-from promptcli.reproducing.place import Place
-from promptcli.reproducing.plan import grouped, look_at, plan_table
+from promptcli.reproducing.planning import grouped, overview, plan_table
 from promptcli.reproducing.published import find_tables, published_tables
+from promptcli.reproducing.report import caption, heads, row_lines, table_lines
 from promptcli.reproducing.results import compare_results, read_results, write_result
-from promptcli.reproducing.run import run_table
 from promptcli.reproducing.systems import SYSTEMS
 from promptcli.reproducing.trained import FORMS
 from promptcli.training.learner import Learner
@@ -92,13 +92,13 @@ def transfer_data(tmp_path_factory):
 
 
 @pytest.fixture
-def place(senteval, tiny_backbone, tiny_folder, tmp_path):
-    """Return what makes a place with a tiny backbone under any name."""
+def context(senteval, tiny_backbone, tiny_folder, tmp_path):
+    """Return what makes a context with a tiny backbone under any name."""
     few = tmp_path / "few.txt"
     few.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:40]) + "\n")
 
     def make(name="tiny", data_dir=senteval, fresh=False, corpus=few, seeds=(), triplets=None):
-        return Place(
+        return MeasurementContext(
             name,
             (lambda: load_backbone(str(tiny_folder("bert")), offline=True))
             if seeds
@@ -177,8 +177,8 @@ def test_average_interval_equals_a_plain_loop():
 # measuring
 
 
-def test_figures_are_those_of_eval(place, senteval, tiny_backbone):
-    document = run_table(table("promptbert/5"), place())
+def test_figures_are_those_of_eval(context, senteval, tiny_backbone):
+    document = measure_table(table("promptbert/5"), context())
     tasks = load_tasks(senteval, task_names(THERE), "senteval").tasks
     encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
     scores = evaluate([encoder], tasks)
@@ -193,8 +193,8 @@ def test_figures_are_those_of_eval(place, senteval, tiny_backbone):
     assert document["backbone"]["weights_sha256"] == tiny_backbone("bert").provenance.weights_sha256
 
 
-def test_another_backbone_has_no_difference_and_every_row_stays(place):
-    document = run_table(table("promptbert/5"), place())
+def test_another_backbone_has_no_difference_and_every_row_stays(context):
+    document = measure_table(table("promptbert/5"), context())
     assert [row["method"] for row in document["rows"]] == [row.method for row in table("promptbert/5").rows]
     assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
     assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "needs --backbone: glove:FILE"
@@ -209,14 +209,14 @@ def test_another_backbone_has_no_difference_and_every_row_stays(place):
     assert any("other models" in line for line in caption(document))
 
 
-def test_the_published_backbone_has_differences(place):
-    document = run_table(table("promptbert/5"), place("some/folder/bert-base-uncased"))
+def test_the_published_backbone_has_differences(context):
+    document = measure_table(table("promptbert/5"), context("some/folder/bert-base-uncased"))
     row = row_of(document, "last avg")
     assert row["published"]["own"] and document["backbone"]["name"] == "bert-base-uncased"
     assert row["difference"]["STS12"] == pytest.approx(row["figures"]["STS12"]["value"] - 30.87, abs=1e-4)
     same = round(np.mean([30.87, 59.89, 47.73, 47.29, 58.22]), 2)
     assert row["difference"]["Avg"] == pytest.approx(row["figures"]["Avg"]["value"] - same, abs=1e-4)
-    alone = run_table(table("promptbert/1"), place("bert-base-uncased"))
+    alone = measure_table(table("promptbert/1"), context("bert-base-uncased"))
     row = row_of(alone, "last avg", "bert-base-uncased")
     assert row["figures"]["Avg"]["value"]  # 5 tasks against a printed 7: nothing to compare
     assert row["difference"] == {"anisotropy": pytest.approx(row["figures"]["anisotropy"]["value"] - 0.4874)}
@@ -224,8 +224,8 @@ def test_the_published_backbone_has_differences(place):
     assert not other["figures"] and other["not_measured"]["Avg"] == "needs --backbone: roberta-base"
 
 
-def test_heads_of_another_backbone_go_by_rank(place):
-    document = run_table(table("ditto/4"), place())
+def test_heads_of_another_backbone_go_by_rank(context):
+    document = measure_table(table("ditto/4"), context())
     best, second = document["rows"][:2]
     assert best["recipe"]["pooling"] != second["recipe"]["pooling"]
     assert best["figures"]["STS-B:dev"]["value"] >= second["figures"]["STS-B:dev"]["value"]
@@ -234,16 +234,16 @@ def test_heads_of_another_backbone_go_by_rank(place):
     assert on == ["STS-B:dev", "corpus"] and document["corpus"]["sentences"] == 40
 
 
-def test_diagonals_of_another_corpus_are_not_taken_from_the_cache(place, examples):
-    documents = [run_table(table("ditto/4"), here) for here in (place(), place(corpus=examples))]
+def test_diagonals_of_another_corpus_are_not_taken_from_the_cache(context, examples):
+    documents = [measure_table(table("ditto/4"), here) for here in (context(), context(corpus=examples))]
     assert documents[0]["data"]["idf"]["sha256"] != documents[1]["data"]["idf"]["sha256"]
     one, other = (document["rows"][0] for document in documents)
     assert one["recipe_id"] == other["recipe_id"]
     assert one["figures"]["diagonal-pearson"] != other["figures"]["diagonal-pearson"]
 
 
-def test_fitted_rows_name_what_they_were_fitted_on(place):
-    document = run_table(table("ditto/1"), place())
+def test_fitted_rows_name_what_they_were_fitted_on(context):
+    document = measure_table(table("ditto/1"), context())
     row = row_of(document, "first-last TF-IDF")
     assert row["fitted"] and row["figures"]["Avg"]["value"] and document["corpus"]["name"] == "few.txt"
     assert row_of(document, "BERT-flow")["figures"]["Avg"]["value"]
@@ -251,29 +251,31 @@ def test_fitted_rows_name_what_they_were_fitted_on(place):
     assert len(sbert) == 2 and not any(row["figures"] for row in sbert)
 
 
-def test_tokens_and_settings(place):
-    document = run_table(table("promptbert/7"), place())
+def test_tokens_and_settings(context):
+    document = measure_table(table("promptbert/7"), context())
     assert all(len(row["figures"]["tokens"]["value"]) == 5 for row in document["rows"])
-    settings = run_table(table("dcpcse/3"), place())
+    settings = measure_table(table("dcpcse/3"), context())
     assert settings["backbone"] is None
     for row in settings["rows"]:
         assert row["figures"]["prefix_length"]["value"] == row["published"]["figures"]["prefix_length"]
         assert set(row["difference"].values()) == {0}
-    templates = run_table(table("promptbert/13"), place())
+    templates = measure_table(table("promptbert/13"), context())
     assert templates["rows"][0]["figures"]["view-1"]["value"] == 'This sentence of "[X]" means [MASK] .'
 
 
-def test_what_is_cached_is_not_measured_again(place, monkeypatch):
-    first = run_table(table("promptbert/9"), place())
+def test_what_is_cached_is_not_measured_again(context, monkeypatch):
+    first = measure_table(table("promptbert/9"), context())
     calls = []
     monkeypatch.setattr(
-        sts, "evaluate", lambda encoders, *rest, **named: calls.append(encoders) or evaluate(encoders, *rest, **named)
+        task_columns,
+        "evaluate",
+        lambda encoders, *rest, **named: calls.append(encoders) or evaluate(encoders, *rest, **named),
     )
-    assert run_table(table("promptbert/9"), place()) == first and not calls
-    assert run_table(table("promptbert/9"), place(fresh=True)) == first and calls
+    assert measure_table(table("promptbert/9"), context()) == first and not calls
+    assert measure_table(table("promptbert/9"), context(fresh=True)) == first and calls
 
 
-def test_a_stopped_run_goes_on_where_it_stood(place, monkeypatch):
+def test_a_stopped_run_goes_on_where_it_stood(context, monkeypatch):
     seen = []
 
     def dying(encoders, *rest, **named):
@@ -282,26 +284,26 @@ def test_a_stopped_run_goes_on_where_it_stood(place, monkeypatch):
             raise KeyboardInterrupt
         return evaluate(encoders, *rest, **named)
 
-    monkeypatch.setattr(sts, "evaluate", dying)
+    monkeypatch.setattr(task_columns, "evaluate", dying)
     with pytest.raises(KeyboardInterrupt):
-        run_table(table("promptbert/3"), place())
-    run_table(table("promptbert/3"), place())
+        measure_table(table("promptbert/3"), context())
+    measure_table(table("promptbert/3"), context())
     assert len(seen) == 6  # five inputs: the first is done, the second is repeated, three are left
 
 
-def test_without_data_the_reason_is_said(place, tmp_path):
+def test_without_data_the_reason_is_said(context, tmp_path):
     (tmp_path / "empty" / "STS").mkdir(parents=True)
-    document = run_table(table("promptbert/4"), place(data_dir=tmp_path / "empty"))
+    document = measure_table(table("promptbert/4"), context(data_dir=tmp_path / "empty"))
     assert all(row["not_measured"] == {"STS-B:dev": "no data: STS-B:dev"} for row in document["rows"])
-    assert look_at(table("promptbert/4"), place(data_dir=tmp_path / "empty")).now == 0
+    assert overview(table("promptbert/4"), context(data_dir=tmp_path / "empty")).now == 0
 
 
 def test_reasons_are_put_together():
     assert grouped(["no data: A", "no data: B", "no data: A", "plain"]) == {"no data: A, B": 3, "plain": 1}
 
 
-def test_transfer_figures_are_those_of_transfer(place, transfer_data, tiny_backbone):
-    document = run_table(table("promptbert/15"), place(data_dir=transfer_data))
+def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_backbone):
+    document = measure_table(table("promptbert/15"), context(data_dir=transfer_data))
     tasks = load_transfer(transfer_data, ["SST-2", "TREC"]).tasks
     encoders = [build_encoder(RECIPES[name], backbone=tiny_backbone("bert")) for name in ("last-avg", "cls")]
     vectors = encode_tasks(encoders, tasks)
@@ -319,21 +321,21 @@ def test_transfer_figures_are_those_of_transfer(place, transfer_data, tiny_backb
     assert list(row_lines(first, document["columns"]))[-1].cells[-1] == f"{np.mean([84.4, 92.8]):.2f}"
 
 
-def test_the_published_transfer_average_is_of_the_same_tasks(place, transfer_data):
-    document = run_table(table("promptbert/15"), place("bert-base-uncased", data_dir=transfer_data))
+def test_the_published_transfer_average_is_of_the_same_tasks(context, transfer_data):
+    document = measure_table(table("promptbert/15"), context("bert-base-uncased", data_dir=transfer_data))
     row = row_of(document, "Avg. BERT embedding")
     assert row["difference"]["transfer"] == pytest.approx(row["figures"]["transfer"]["value"] - 88.6, abs=1e-4)
 
 
-def test_transfer_tasks_that_are_too_small_or_nowhere_are_named(place, transfer_data, tmp_path):
+def test_transfer_tasks_that_are_too_small_or_nowhere_are_named(context, transfer_data, tmp_path):
     few = tmp_path / "few"
     shutil.copytree(transfer_data, few)
     (few / "TREC" / "train_5500.label").write_text("HUM:ind Who sings ?\nLOC:city Where is it ?\n")
-    there = place(data_dir=few)
-    assert look_at(table("promptbert/15"), there).now == 4  # two rows of SST-2 and the average
+    there = context(data_dir=few)
+    assert overview(table("promptbert/15"), there).now == 4  # two rows of SST-2 and the average
     assert "too few for 10 folds" in there.missing["TREC"]
-    nowhere = place(data_dir=None)
-    assert look_at(table("promptbert/15"), nowhere).now == 0 and "--data-dir" in nowhere.missing["MR"]
+    nowhere = context(data_dir=None)
+    assert overview(table("promptbert/15"), nowhere).now == 0 and "--data-dir" in nowhere.missing["MR"]
 
 
 def mean_cosine(vectors):
@@ -342,8 +344,8 @@ def mean_cosine(vectors):
     return np.mean([one @ other for one, other in itertools.combinations(units.astype(np.float64), 2)])
 
 
-def test_anisotropy_is_that_of_the_corpus(place, tiny_backbone):
-    document = run_table(table("promptbert/1"), place())
+def test_anisotropy_is_that_of_the_corpus(context, tiny_backbone):
+    document = measure_table(table("promptbert/1"), context())
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:40]
     encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
     figure = row_of(document, "last avg")["figures"]["anisotropy"]
@@ -352,13 +354,13 @@ def test_anisotropy_is_that_of_the_corpus(place, tiny_backbone):
     assert figure["on"] == ["corpus"] and document["corpus"]["name"] == "few.txt"
     said = "\n".join(caption(document))
     assert "40 sentences from the start, lower-cased" in said and "measured on few.txt, 40 sentences" in said
-    document = run_table(table("ditto/5"), place())
+    document = measure_table(table("ditto/5"), context())
     value = row_of(document, "last avg")["figures"]["mean-cosine"]["value"]
     assert value == pytest.approx(mean_cosine(encoder.encode(lines)), abs=1e-4)
 
 
-def test_anisotropy_of_token_rows(place, tiny_backbone):
-    document = run_table(table("promptbert/2"), place("bert-base-cased"))
+def test_anisotropy_of_token_rows(context, tiny_backbone):
+    document = measure_table(table("promptbert/2"), context("bert-base-cased"))
     row = row_of(document, "word-embedding rows", "bert-base-cased")
     rows = tiny_backbone("bert").token_rows.detach().numpy()
     units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
@@ -384,12 +386,12 @@ def examples(tmp_path):
     ],
 )
 def test_trained_rows_are_those_of_training(
-    place, examples, tiny_folder, senteval, tmp_path, monkeypatch, name, method, row, rate
+    context, examples, tiny_folder, senteval, tmp_path, monkeypatch, name, method, row, rate
 ):
     quick = find_method(method, supervised=False)
     quick = dataclasses.replace(quick, small=quick.small.replace(learning_rate=rate, epochs=4, eval_steps=1))
     monkeypatch.setitem(METHODS, method, (quick, None))
-    document = run_table(table(name), place(corpus=examples, seeds=(42,)))
+    document = measure_table(table(name), context(corpus=examples, seeds=(42,)))
     measured = row_of(document, row)
     assert measured["fitted"] and document["seeds"]["training"] == [42]
     assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
@@ -406,7 +408,7 @@ def test_trained_rows_are_those_of_training(
     assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
 
 
-def test_several_seeds_are_their_mean_spread_and_extremes(place, examples, monkeypatch):
+def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, monkeypatch):
     told, train_one = [], trained._train
 
     def telling(method, settings, *rest, **named):
@@ -414,9 +416,9 @@ def test_several_seeds_are_their_mean_spread_and_extremes(place, examples, monke
         return train_one(method, settings.replace(learning_rate=1e-2, eval_steps=1), *rest, **named)
 
     monkeypatch.setattr(trained, "_train", telling)
-    document = run_table(table("promptbert/10"), place(corpus=examples, seeds=(0, 1)))
+    document = measure_table(table("promptbert/10"), context(corpus=examples, seeds=(0, 1)))
     assert told == [("simcse", 0), ("simcse", 1), ("promptbert", 0), ("promptbert", 1)]
-    singles = [run_table(table("promptbert/10"), place(corpus=examples, seeds=(seed,))) for seed in (0, 1)]
+    singles = [measure_table(table("promptbert/10"), context(corpus=examples, seeds=(seed,))) for seed in (0, 1)]
     assert len(told) == 4  # each run's figures are kept
     for number, row in enumerate(document["rows"]):
         one, other = (single["rows"][number]["figures"]["Avg"]["value"] for single in singles)
@@ -432,21 +434,21 @@ def test_several_seeds_are_their_mean_spread_and_extremes(place, examples, monke
     assert any("2 runs each, seeds 0, 1" in line for line in caption(document))
 
 
-def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(place, examples, senteval, tmp_path):
+def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(context, examples, senteval, tmp_path):
     triplets = tmp_path / "triplets.csv"
     sentences = SENTENCES.read_text(encoding="utf-8").replace('"', "").splitlines()[:390]
     rows = [",".join(f'"{sentence}"' for sentence in sentences[start : start + 3]) for start in range(0, 390, 3)]
     triplets.write_text("sent0,sent1,hard_neg\n" + "\n".join(rows) + "\n")
-    document = run_table(table("promptbert/6"), place(corpus=examples, seeds=(42,), triplets=triplets))
+    document = measure_table(table("promptbert/6"), context(corpus=examples, seeds=(42,), triplets=triplets))
     assert document["triplets"]["examples"] == 130 and document["corpus"]["name"] == "examples.txt"
     unsupervised, supervised = (
         row for row in document["rows"] if (row["method"], row["published"]["backbone"]) == ("SimCSE", "roberta-base")
     )
     (whitened,) = (row for row in document["rows"] if row["method"] == "whitening")
-    corpus = run_table(table("promptbert/6"), place(corpus=examples))
+    corpus = measure_table(table("promptbert/6"), context(corpus=examples))
     (other,) = (row for row in corpus["rows"] if row["method"] == "whitening")
     first, second, _ = read_examples(triplets).columns
-    fitted = fit(RECIPES["whitening"].replace(backbone="tiny"), [*first, *second], backbone=place().backbone).encoder
+    fitted = fit(RECIPES["whitening"].replace(backbone="tiny"), [*first, *second], backbone=context().backbone).encoder
     tasks = load_tasks(senteval, task_names(THERE), "senteval").tasks
     assert whitened["figures"]["Avg"]["value"] == pytest.approx(average(evaluate([fitted], tasks)), abs=0.01)
     assert whitened["figures"]["Avg"]["value"] != other["figures"]["Avg"]["value"] and corpus["triplets"] is None
@@ -454,11 +456,11 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(pl
     assert any("on triplets.csv, 130 examples" in line for line in caption(document))
 
 
-def test_figures_are_drawn(place, tmp_path):
+def test_figures_are_drawn(context, tmp_path):
     from promptcli.cli.commands.reproduce_pictures import painter
 
-    here = place()
-    document = run_table(table("ditto/figure-1"), here)
+    here = context()
+    document = measure_table(table("ditto/figure-1"), here)
     assert "matplotlib" in document["rows"][0]["not_measured"]["picture"]
     here.draw = painter(tmp_path / "drawn")
     for name, file in {
@@ -466,7 +468,7 @@ def test_figures_are_drawn(place, tmp_path):
         "promptbert/figure-1": "token-bias.tiny.png",
         "promptbert/figure-2": "token-bias-output.tiny.png",
     }.items():
-        document = run_table(table(name), here)
+        document = measure_table(table(name), here)
         assert document["rows"][0]["figures"]["picture"]["value"] == file
         assert (tmp_path / "drawn" / file).read_bytes()[:4] == b"\x89PNG"
         assert f"![{document['title']}](../results/{file})" in results_page([document])
@@ -492,20 +494,20 @@ def test_word_vectors_have_their_row(run, senteval, tmp_path):
     assert not any(row["figures"] for row in others)
 
 
-def test_rows_that_one_measurement_stands_for_are_put_together(place):
-    document = run_table(table("promptbert/1"), place())
+def test_rows_that_one_measurement_stands_for_are_put_together(context):
+    document = measure_table(table("promptbert/1"), context())
     lines = list(table_lines(document))
     assert [line.label for line in lines if line.kind == "measured"] == ["static avg", "last avg"]
     assert [line.label for line in lines if line.kind == "other"] == 2 * [
         "bert-base-uncased", "bert-base-cased", "roberta-base",
     ]  # fmt: skip
-    own = run_table(table("promptbert/1"), place("bert-base-cased"))
+    own = measure_table(table("promptbert/1"), context("bert-base-cased"))
     assert [line.kind for line in table_lines(own) if line.label == "static avg"].count("measured") == 1
 
 
-def test_training_leaves_the_other_rows_alone_and_is_cached(place, examples, tmp_path, monkeypatch):
-    here = place(corpus=examples, seeds=(42,))
-    plain = run_table(table("promptbert/9"), here)
+def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, tmp_path, monkeypatch):
+    here = context(corpus=examples, seeds=(42,))
+    plain = measure_table(table("promptbert/9"), here)
     told, train_one = [], trained._train
 
     def telling(method, settings, *rest, **named):
@@ -513,22 +515,22 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(place, examples, tmp
         return train_one(method, settings, *rest, **named)
 
     monkeypatch.setattr(trained, "_train", telling)
-    found = run_table(table("promptbert/8"), here)
+    found = measure_table(table("promptbert/8"), here)
     # dropout only, two templates, two templates with denoising; whatever backbone they were published for
     assert told == [(False, False), (True, False), (True, True)]
     assert all(row["figures"]["Avg"]["value"] for row in found["rows"])
     monkeypatch.setattr(trained, "_train", lambda *args, **named: pytest.fail("trained again"))
-    assert run_table(table("promptbert/8"), place(corpus=examples, seeds=(42,))) == found
+    assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
     for figures in (tmp_path / "figures").glob("*.json"):
         figures.unlink()  # the learned numbers are kept beside them
-    assert run_table(table("promptbert/8"), place(corpus=examples, seeds=(42,))) == found
+    assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
     here.cache = FigureCache(tmp_path / "again")
-    assert run_table(table("promptbert/9"), here) == plain
+    assert measure_table(table("promptbert/9"), here) == plain
 
 
-def test_training_has_to_be_asked_for_and_needs_fitting_examples(place, examples, tmp_path):
+def test_training_has_to_be_asked_for_and_needs_fitting_examples(context, examples, tmp_path):
     def why(**given):
-        document = run_table(table("dcpcse/1"), place(**given))
+        document = measure_table(table("dcpcse/1"), context(**given))
         return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
 
     assert why() == {"training: ask for it by --train"}
@@ -540,12 +542,12 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(place, examples
     reasons = why(seeds=(42,), triplets=examples)
     assert "training: needs --triplets of pairs or triplets; examples.txt is not" in reasons
     (tmp_path / "empty" / "STS").mkdir(parents=True)
-    document = run_table(table("promptbert/8"), place(corpus=examples, seeds=(42,), data_dir=tmp_path / "empty"))
+    document = measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,), data_dir=tmp_path / "empty"))
     assert not any(row["figures"] for row in document["rows"])
 
 
-def test_trained_rows_of_another_published_backbone_need_that_backbone(place, examples):
-    steps = plan_table(table("dcpcse/2"), place("bert-base-uncased", corpus=examples, seeds=(42,)))
+def test_trained_rows_of_another_published_backbone_need_that_backbone(context, examples):
+    steps = plan_table(table("dcpcse/2"), context("bert-base-uncased", corpus=examples, seeds=(42,)))
     reasons = {step.row.backbone: set(step.lacks.values()) for step in steps}
     assert reasons["roberta-base"] == {"needs --backbone: roberta-base"}
 
@@ -556,10 +558,10 @@ def test_every_form_is_a_method_with_settings_it_reads(argument):
     assert set(form.changes) <= set(find_method(form.method, supervised=False).reads)
 
 
-def test_impact_is_compared_over_the_corpus(place, tiny_backbone, tmp_path):
+def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:10]
     (tmp_path / "ten.txt").write_text("\n".join(lines) + "\n")
-    document = run_table(table("ditto/3"), place(corpus=tmp_path / "ten.txt"))
+    document = measure_table(table("ditto/3"), context(corpus=tmp_path / "ten.txt"))
     backbone = tiny_backbone("bert")
     given = [tokenize(plain_encoder(backbone), line).ids[1:-1] for line in lines]
     means, tfidf = [], []
@@ -663,8 +665,8 @@ def test_the_list_says_what_can_run(run, senteval, tiny_folder):
     assert tables["promptbert/12"]["now"] == 1  # the tiny model's output embeddings are tied
 
 
-def test_comparing_sees_what_changed(place):
-    before = run_table(table("promptbert/4"), place())
+def test_comparing_sees_what_changed(context):
+    before = measure_table(table("promptbert/4"), context())
     after = json.loads(json.dumps(before))
     after["data"]["STS-B:dev"]["sha256"] = "other"
     after["rows"][1]["figures"] = {}
@@ -689,8 +691,8 @@ def test_kept_results_and_their_page_are_not_stale():
         assert figures == [dict(row.published) for row in published.rows], f"{path.name}: run it again"
 
 
-def test_writing_and_reading_is_the_same(place, tmp_path):
-    document = run_table(table("dcpcse/4"), place())
+def test_writing_and_reading_is_the_same(context, tmp_path):
+    document = measure_table(table("dcpcse/4"), context())
     write_result(tmp_path / "r", document)
     assert read_results(tmp_path / "r") == [document]
     (tmp_path / "r" / "bad.json").write_text("{")

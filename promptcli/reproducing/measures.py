@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 from promptcli.data.sts import TEST_TASKS
 from promptcli.data.transfer import TRANSFER_TASKS
-from promptcli.reproducing.anisotropy import measure_sentences, measure_vocabulary, sentence_sources
+from promptcli.reproducing.analysis_columns import impact_sources, measure_impact
 from promptcli.reproducing.cache import Figure
-from promptcli.reproducing.heads import diagonal_sources, measure_diagonals
-from promptcli.reproducing.impact import impact_sources, measure_impact
-from promptcli.reproducing.pictures import measure_pictures
-from promptcli.reproducing.place import Place, Sources
-from promptcli.reproducing.settings import measure_settings
-from promptcli.reproducing.several import EXTREMES
-from promptcli.reproducing.sts import measure_sts
-from promptcli.reproducing.subject import Subject
-from promptcli.reproducing.tokens import measure_tokens
-from promptcli.reproducing.transfer import measure_transfer, transfer_sources
+from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.cosine_columns import measure_sentences, measure_vocabulary, sentence_sources
+from promptcli.reproducing.diagonal_columns import diagonal_sources, measure_diagonals
+from promptcli.reproducing.figures import EXTREMES
+from promptcli.reproducing.measured_system import MeasuredSystem
+from promptcli.reproducing.picture_columns import measure_pictures
+from promptcli.reproducing.settings_columns import measure_settings
+from promptcli.reproducing.task_columns import measure_sts
+from promptcli.reproducing.token_columns import measure_tokens
+from promptcli.reproducing.transfer_columns import measure_transfer, transfer_sources
 
-Measured = Iterator[tuple[Subject, Mapping[str, Figure]]]
+Measured = Iterator[tuple[MeasuredSystem, Mapping[str, Figure]]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Measure:
     Attributes:
         columns: By the name that tables use.
         data: What it takes, for the list of tables.
-        run: Subjects with the same figures missing, the data, the place -> each subject's figures as soon as they are
+        run: Systems with the same figures missing, the data, the context -> each system's figures as soon as they are
             known; None while it is not built.
         load: Gets the data.
         absent: Why ``run`` is None, as ``REASON: what``.
@@ -52,8 +52,8 @@ class Measure:
 
     columns: Mapping[str, Column]
     data: str = ""
-    run: Callable[[Sequence[Subject], Sources, Place], Measured] | None = None
-    load: Callable[[Place], Sources] = lambda place: Sources()
+    run: Callable[[Sequence[MeasuredSystem], MeasureData, MeasurementContext], Measured] | None = None
+    load: Callable[[MeasurementContext], MeasureData] = lambda context: MeasureData()
     absent: str = ""
     kept: bool = True
 
@@ -83,10 +83,10 @@ MEASURES: dict[str, Measure] = {
         },
         "STS12-16, STS-B, SICK-R",
         measure_sts,
-        lambda place: place.tasks(_TESTS),
+        lambda context: context.tasks(_TESTS),
     ),
     "development": Measure(
-        {"STS-B:dev": Column("STS-B dev")}, "STS-B", measure_sts, lambda place: place.tasks(["STS-B:dev"])
+        {"STS-B:dev": Column("STS-B dev")}, "STS-B", measure_sts, lambda context: context.tasks(["STS-B:dev"])
     ),
     "diagonals": Measure(
         {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from promptcli.reproducing.lines import Line, caption, heads, notes, reasons, table_lines
 from promptcli.reproducing.measures import MEASURE_OF, MEASURES
-from promptcli.reproducing.plan import grouped
-from promptcli.reproducing.published import Table, published_tables
+from promptcli.reproducing.planning import grouped
+from promptcli.reproducing.published import PublishedTable, published_tables
+from promptcli.reproducing.report import TableLine, caption, heads, notes, reasons, table_lines
 from promptcli.reproducing.systems import SYSTEMS
 
 #: Kind of line -> what stands in the first two columns; the braces are its label.
@@ -23,7 +23,7 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
     """Return one result document as Markdown.
 
     Args:
-        document: Of ``run_table``.
+        document: Of ``measure_table``.
         level: Of its heading.
         folder: Where its pictures are, seen from the page, with a slash at the end.
     """
@@ -44,7 +44,7 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
     """Return the page of all results, and of the tables that have none yet, with the reason.
 
     Args:
-        documents: Of ``run_table``.
+        documents: Of ``measure_table``.
         folder: Where their files are, seen from the page, with a slash at the end.
     """
     done = {document["table"] for document in documents}
@@ -67,14 +67,14 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
     return "\n".join(parts) + "\n"
 
 
-def _why(table: Table) -> str:
+def _why(table: PublishedTable) -> str:
     """Return what its rows lack wherever they are measured."""
     systems = [SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows]
     measures = [MEASURES[MEASURE_OF[column]].absent for column in table.columns]
     return "; ".join(grouped(why for why in [*systems, *measures] if why)) or "not run yet"
 
 
-def _line(line: Line, columns: int) -> str:
+def _line(line: TableLine, columns: int) -> str:
     if line.kind == "reason":
         return _row([line.label, line.cells[0], *[""] * columns])
     cells = [f"*{cell}*" if line.kind == "other" and cell else cell for cell in line.cells]

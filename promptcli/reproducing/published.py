@@ -18,7 +18,7 @@ Value = float | str | list[str]
 
 
 @dataclass(frozen=True)
-class Row:
+class PublishedRow:
     """One published row.
 
     Attributes:
@@ -56,7 +56,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """One published table or figure.
 
     Attributes:
@@ -69,7 +69,7 @@ class Table:
     name: str
     title: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PublishedRow, ...]
 
     @property
     def backbones(self) -> list[str]:
@@ -78,20 +78,20 @@ class Table:
 
 
 @functools.cache
-def published_tables() -> Mapping[str, Table]:
+def published_tables() -> Mapping[str, PublishedTable]:
     """Return all tables by name, paper after paper."""
     with (Path(__file__).parent / "published.toml").open("rb") as file:
         return {name: _table(name, fields) for name, fields in tomllib.load(file).items()}
 
 
-def find_tables(names: Sequence[str]) -> list[Table]:
+def find_tables(names: Sequence[str]) -> list[PublishedTable]:
     """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or ``all``.
 
     Raises:
         UsageError: No such table.
     """
     tables = published_tables()
-    found: dict[str, Table] = {}
+    found: dict[str, PublishedTable] = {}
     for name in names:
         chosen = [table for table in tables.values() if name in ("all", table.name, table.name.split("/")[0])]
         if not chosen:
@@ -112,14 +112,14 @@ def short_name(backbone: str) -> str:
     return backbone.rstrip("/").split("/")[-1].split("@")[0]
 
 
-def _table(name: str, fields: Mapping[str, Any]) -> Table:
+def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:
     columns = tuple(fields["columns"])
     rows = tuple(
-        Row(
+        PublishedRow(
             **{key: value for key, value in row.items() if key not in ("scores", "std")},
             published=dict(zip(columns, row["scores"], strict=False)),  # what a paper leaves blank is at the end
             std=dict(zip(columns, row.get("std", ()), strict=False)),
         )
         for row in fields["rows"]
     )
-    return Table(name, fields["title"], columns, rows)
+    return PublishedTable(name, fields["title"], columns, rows)

@@ -11,10 +11,10 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.fitting.fit import fit
-from promptcli.reproducing.pictures import lacks_picture
-from promptcli.reproducing.place import Place
-from promptcli.reproducing.published import Row, same_backbone
-from promptcli.reproducing.subject import Subject, identity_of, weights_of
+from promptcli.reproducing.context import MeasurementContext
+from promptcli.reproducing.measured_system import MeasuredSystem, identity_of, weights_of
+from promptcli.reproducing.picture_columns import lacks_picture
+from promptcli.reproducing.published import PublishedRow, same_backbone
 from promptcli.reproducing.trained import lacks_training, trained_subject
 
 #: What the heads of another backbone than the published one are ranked by (Ditto, table 4).
@@ -22,23 +22,23 @@ _RANKED_BY = "STS-B:dev"
 
 
 @dataclass(frozen=True)
-class System:
+class RowKind:
     """One kind of row.
 
     Attributes:
         time: How long a row takes on two processor cores, data and weights being there.
-        make: From a row and a place to its subject; None while it is not built.
+        make: From a row and a context to its system; None while it is not built.
         absent: Why a row is not measured, as ``REASON: {}``; the braces are the row's argument.
         backbone: ``any`` one will do; only the row's ``own``; or ``none`` is needed.
-        lacks: What this place lacks for a row, or None: a quick look, nothing is measured.
+        lacks: What this context lacks for a row, or None: a quick look, nothing is measured.
         trains: Only where it is asked for; ``absent`` says so.
     """
 
     time: str
-    make: Callable[[Row, Place], Subject] | None = None
+    make: Callable[[PublishedRow, MeasurementContext], MeasuredSystem] | None = None
     absent: str = ""
     backbone: str = "any"
-    lacks: Callable[[Row, Place], str | None] = lambda row, place: None
+    lacks: Callable[[PublishedRow, MeasurementContext], str | None] = lambda row, context: None
     trains: bool = False
 
     def on_backbone(self, *, train: bool) -> bool:
@@ -46,64 +46,68 @@ class System:
         return self.make is not None and self.backbone != "none" and (train or not self.trains)
 
 
-def _plain(recipe: Recipe, row: Row, place: Place) -> Subject:
-    """Return the subject of a recipe that needs no numbers of its own."""
-    encoder = Encoder(_on(recipe, place), place.backbone, {})
-    return Subject(row, identity_of(encoder.recipe, place), encoder.recipe, lambda: encoder)
+def _plain(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    """Return the system of a recipe that needs no numbers of its own."""
+    encoder = Encoder(_on(recipe, context), context.backbone, {})
+    return MeasuredSystem(row, identity_of(encoder.recipe, context), encoder.recipe, lambda: encoder)
 
 
-def _fitted(row: Row, place: Place) -> Subject:
-    return _fitted_on(place.sentences, {"corpus": place.corpus_facts["sha256"]}, row, place)
+def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    return _fitted_on(context.sentences, {"corpus": context.corpus_facts["sha256"]}, row, context)
 
 
-def _fitted_nli(row: Row, place: Place) -> Subject:
+def _fitted_nli(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return what was published fitted on both sides of NLI pairs: on the triplets' where they are given."""
-    if place.triplets is None:
-        return _fitted(row, place)
-    first, second, *_ = place.examples(supervised=True).columns
-    return _fitted_on([*first, *second], {"triplets": place.triplet_facts["sha256"]}, row, place)
+    if context.triplets is None:
+        return _fitted(row, context)
+    first, second, *_ = context.examples(supervised=True).columns
+    return _fitted_on([*first, *second], {"triplets": context.triplet_facts["sha256"]}, row, context)
 
 
-def _fitted_on(sentences: list[str], source: dict[str, str], row: Row, place: Place) -> Subject:
-    recipe = _on(RECIPES[row.argument], place)
-    return Subject(
+def _fitted_on(
+    sentences: list[str], source: dict[str, str], row: PublishedRow, context: MeasurementContext
+) -> MeasuredSystem:
+    recipe = _on(RECIPES[row.argument], context)
+    return MeasuredSystem(
         row,
-        {**identity_of(recipe, place), **source},
+        {**identity_of(recipe, context), **source},
         recipe,
-        lambda: fit(recipe, sentences, backbone=place.backbone).encoder,
+        lambda: fit(recipe, sentences, backbone=context.backbone).encoder,
     )
 
 
-def _head(row: Row, place: Place) -> Subject:
+def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the published head on the published backbone; on another one the head of the same rank there."""
     rank, head = split_spec(row.argument)
-    if not same_backbone(row.backbone, place.backbone_name):
-        ranked = ranked_heads(place)
+    if not same_backbone(row.backbone, context.backbone_name):
+        ranked = ranked_heads(context)
         if int(rank) > len(ranked):
-            raise UsageError(f"backbone {place.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best")
+            raise UsageError(
+                f"backbone {context.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best"
+            )
         head = ranked[int(rank) - 1]["head"]
-    return _plain(Recipe(pooling=f"first-last/ditto:{head}"), row, place)
+    return _plain(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
 
 
-def _tokens(row: Row, place: Place) -> Subject:
-    recipe = _on(RECIPES["prompt-denoised"], place)
-    return Subject(row, {**identity_of(recipe, place), "sentence": row.argument}, recipe)
+def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    recipe = _on(RECIPES["prompt-denoised"], context)
+    return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
 
 
-def _settings(row: Row, place: Place) -> Subject:
-    return Subject(row, {"settings": [row.run, row.backbone, row.setting]})
+def _settings(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    return MeasuredSystem(row, {"settings": [row.run, row.backbone, row.setting]})
 
 
-def _picture(row: Row, place: Place) -> Subject:
-    return Subject(row, {"picture": row.argument, **weights_of(place)})
+def _picture(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    return MeasuredSystem(row, {"picture": row.argument, **weights_of(context)})
 
 
-def _word_vectors(row: Row, place: Place) -> Subject:
+def _word_vectors(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the average of word vectors, the one thing that they can do."""
-    return _plain(Recipe(pooling="static/avg"), row, place)
+    return _plain(Recipe(pooling="static/avg"), row, context)
 
 
-def ranked_heads(place: Place) -> list[dict[str, Any]]:
+def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     """Return all heads on first-last states, the best first: ``RankedHead.to_dict``.
 
     Raises:
@@ -112,35 +116,35 @@ def ranked_heads(place: Place) -> list[dict[str, Any]]:
     from promptcli.evaluation.evaluator import distinct_sentences
     from promptcli.searching.heads import search_heads
 
-    found = place.tasks([_RANKED_BY])
+    found = context.tasks([_RANKED_BY])
     if found.missing:
         raise NotFoundError(f"no data: {_RANKED_BY}")
-    key = {"search": "heads", **weights_of(place), "data": found.data, "corpus": place.corpus_facts["sha256"]}
-    kept = place.cache.get(key)
+    key = {"search": "heads", **weights_of(context), "data": found.data, "corpus": context.corpus_facts["sha256"]}
+    kept = context.cache.get(key)
     if kept is None:
         task: STSTask = found.content[0]
-        backbone = place.backbone
-        with place.working("heads", len(distinct_sentences([task]))) as advance:
+        backbone = context.backbone
+        with context.working("heads", len(distinct_sentences([task]))) as advance:
             search = search_heads(
                 backbone,
                 task,
-                place.sentences,
+                context.sentences,
                 states=["first-last"],
                 top=backbone.n_layers * backbone.n_heads,
                 progress=advance,
             )
         kept = {"heads": [head.to_dict() for head in search.heads]}
-        place.cache.put(key, kept)
+        context.cache.put(key, kept)
     heads: list[dict[str, Any]] = kept["heads"]
     return heads
 
 
-def _lacks_tie(tied: bool) -> Callable[[Row, Place], str | None]:
-    """Table 12's rows are of two models of one's own, the one with output embeddings tied to the input's."""
+def _lacks_tie(tied: bool) -> Callable[[PublishedRow, MeasurementContext], str | None]:
+    """PublishedTable 12's rows are of two models of one's own, the one with output embeddings tied to the input's."""
 
-    def lacks(row: Row, place: Place) -> str | None:
-        head = place.backbone.head
-        if torch.equal(head.rows.cpu(), place.backbone.token_rows.cpu()) is tied:
+    def lacks(row: PublishedRow, context: MeasurementContext) -> str | None:
+        head = context.backbone.head
+        if torch.equal(head.rows.cpu(), context.backbone.token_rows.cpu()) is tied:
             return None
         wanted = "tied" if tied else "untied"
         return f"needs a backbone with {wanted} output embeddings: promptcli pretrain{'' if tied else ' --untie'}"
@@ -148,36 +152,38 @@ def _lacks_tie(tied: bool) -> Callable[[Row, Place], str | None]:
     return lacks
 
 
-def _lacks_recipe(row: Row, place: Place) -> str | None:
+def _lacks_recipe(row: PublishedRow, context: MeasurementContext) -> str | None:
     return None if row.argument in RECIPES else f"not built here: {row.argument}"
 
 
-def _on(recipe: Recipe, place: Place) -> Recipe:
-    return recipe.replace(backbone=place.backbone.name)
+def _on(recipe: Recipe, context: MeasurementContext) -> Recipe:
+    return recipe.replace(backbone=context.backbone.name)
 
 
 _MINUTES, _HOURS = "minutes", "hours, GPU"
 
-SYSTEMS: dict[str, System] = {
-    "recipe": System(_MINUTES, lambda row, place: _plain(RECIPES[row.argument], row, place)),
-    "pooling": System(_MINUTES, lambda row, place: _plain(Recipe(pooling=row.argument), row, place)),
-    "template": System(_MINUTES, lambda row, place: _plain(RECIPES["prompt"].replace(prompt=row.argument), row, place)),
-    "own": System(_MINUTES, lambda row, place: _plain(RECIPES[row.argument], row, place), backbone="own"),
-    "fitted": System(_MINUTES, _fitted, lacks=_lacks_recipe),
-    "fitted-nli": System(_MINUTES, _fitted_nli, lacks=_lacks_recipe),
-    "head": System(_MINUTES, _head),
-    "tokens": System(_MINUTES, _tokens),
-    "tied": System(
-        _MINUTES, lambda row, place: _plain(Recipe(pooling=row.argument), row, place), lacks=_lacks_tie(True)
+SYSTEMS: dict[str, RowKind] = {
+    "recipe": RowKind(_MINUTES, lambda row, context: _plain(RECIPES[row.argument], row, context)),
+    "pooling": RowKind(_MINUTES, lambda row, context: _plain(Recipe(pooling=row.argument), row, context)),
+    "template": RowKind(
+        _MINUTES, lambda row, context: _plain(RECIPES["prompt"].replace(prompt=row.argument), row, context)
     ),
-    "untied": System(
-        _MINUTES, lambda row, place: _plain(Recipe(pooling=row.argument), row, place), lacks=_lacks_tie(False)
+    "own": RowKind(_MINUTES, lambda row, context: _plain(RECIPES[row.argument], row, context), backbone="own"),
+    "fitted": RowKind(_MINUTES, _fitted, lacks=_lacks_recipe),
+    "fitted-nli": RowKind(_MINUTES, _fitted_nli, lacks=_lacks_recipe),
+    "head": RowKind(_MINUTES, _head),
+    "tokens": RowKind(_MINUTES, _tokens),
+    "tied": RowKind(
+        _MINUTES, lambda row, context: _plain(Recipe(pooling=row.argument), row, context), lacks=_lacks_tie(True)
     ),
-    "backbone": System(_MINUTES, lambda row, place: Subject(row, weights_of(place))),
-    "settings": System("seconds", _settings, backbone="none"),
-    "trained": System(_HOURS, trained_subject, "training: ask for it by --train", lacks=lacks_training, trains=True),
-    "picture": System(_MINUTES, _picture, lacks=lacks_picture),
-    "word-vectors": System(_MINUTES, _word_vectors, backbone="own"),
-    "list": System("-", absent="a list of words, no figures: held in {}", backbone="none"),
-    "absent": System("-", absent="not built here: {}", backbone="none"),
+    "untied": RowKind(
+        _MINUTES, lambda row, context: _plain(Recipe(pooling=row.argument), row, context), lacks=_lacks_tie(False)
+    ),
+    "backbone": RowKind(_MINUTES, lambda row, context: MeasuredSystem(row, weights_of(context))),
+    "settings": RowKind("seconds", _settings, backbone="none"),
+    "trained": RowKind(_HOURS, trained_subject, "training: ask for it by --train", lacks=lacks_training, trains=True),
+    "picture": RowKind(_MINUTES, _picture, lacks=lacks_picture),
+    "word-vectors": RowKind(_MINUTES, _word_vectors, backbone="own"),
+    "list": RowKind("-", absent="a list of words, no figures: held in {}", backbone="none"),
+    "absent": RowKind("-", absent="not built here: {}", backbone="none"),
 }

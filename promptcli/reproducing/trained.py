@@ -1,4 +1,4 @@
-"""Trained rows: a method of the papers trained now, a run for each seed; its numbers are kept in the cache."""
+"""TrainedWeights rows: a method of the papers trained now, a run for each seed; its numbers are kept in the cache."""
 
 import dataclasses
 import tempfile
@@ -13,9 +13,9 @@ from promptcli.data.sts import STSTask
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, PromptcliError
-from promptcli.reproducing.place import Place
-from promptcli.reproducing.published import Row, short_name
-from promptcli.reproducing.subject import Subject, identity_of
+from promptcli.reproducing.context import MeasurementContext
+from promptcli.reproducing.measured_system import MeasuredSystem, identity_of
+from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method, TrainingSettings
 
@@ -27,7 +27,7 @@ _CHOSEN_BY = "STS-B:dev"
 
 
 @dataclass(frozen=True)
-class _Form:
+class TrainedForm:
     """What a row's argument means: a method, and what differs from its settings."""
 
     method: str
@@ -36,68 +36,68 @@ class _Form:
 
 #: DCPCSE's rows are told apart by the masked-LM term whatever a backbone's own settings say (its table 2).
 FORMS = {
-    "simcse": _Form("simcse"),
-    "promptbert": _Form("promptbert"),
-    "promptbert-one-template": _Form("promptbert", {"two_templates": False, "denoising": False}),
-    "promptbert-no-denoising": _Form("promptbert", {"denoising": False}),
-    "optiprompt": _Form("optiprompt"),
-    "scpcse": _Form("scpcse"),
-    "dcpcse": _Form("dcpcse", {"mlm_weight": 0.0}),
-    "dcpcse-mlm": _Form("dcpcse", {"mlm_weight": 0.1}),
+    "simcse": TrainedForm("simcse"),
+    "promptbert": TrainedForm("promptbert"),
+    "promptbert-one-template": TrainedForm("promptbert", {"two_templates": False, "denoising": False}),
+    "promptbert-no-denoising": TrainedForm("promptbert", {"denoising": False}),
+    "optiprompt": TrainedForm("optiprompt"),
+    "scpcse": TrainedForm("scpcse"),
+    "dcpcse": TrainedForm("dcpcse", {"mlm_weight": 0.0}),
+    "dcpcse-mlm": TrainedForm("dcpcse", {"mlm_weight": 0.1}),
     **{
-        f"dcpcse-length-{length}": _Form("dcpcse", {"mlm_weight": 0.0, "prefix_length": length})
+        f"dcpcse-length-{length}": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": length})
         for length in (1, 5, 10, 16)
     },
 }
 
 
-def lacks_training(row: Row, place: Place) -> str | None:
+def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     """Return why a row cannot be trained here, or None: examples of the other kind, too few, no development pairs."""
     from promptcli.training.training_loop import steps_of
 
     try:
-        steps_of(_method(row, place)[1], len(place.examples(supervised=row.setting == "sup")))
-        _development(place)
-        _ = place.corpus_facts
+        steps_of(_method(row, context)[1], len(context.examples(supervised=row.setting == "sup")))
+        _development(context)
+        _ = context.corpus_facts
     except PromptcliError as error:
         return f"training: {error}"
     return None
 
 
-def trained_subject(row: Row, place: Place) -> Subject:
-    """Return a row's subject; it is trained when its encoder is first asked for."""
-    runs = [_run(row, place, seed) for seed in place.seeds]
+def trained_subject(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    """Return a row's system; it is trained when its encoder is first asked for."""
+    runs = [_run(row, context, seed) for seed in context.seeds]
     if len(runs) == 1:
         return runs[0]
-    together = {**runs[0].identity["trained"], "seed": list(place.seeds)}
-    return Subject(row, {**runs[0].identity, "trained": together}, runs[0].recipe, runs=runs)
+    together = {**runs[0].identity["trained"], "seed": list(context.seeds)}
+    return MeasuredSystem(row, {**runs[0].identity, "trained": together}, runs[0].recipe, runs=runs)
 
 
-def _run(row: Row, place: Place, seed: int) -> Subject:
-    method, settings = _method(row, place)
+def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
+    method, settings = _method(row, context)
     settings = settings.replace(seed=seed)
-    examples = place.examples(supervised=row.setting == "sup")
-    backbone, development = place.backbone, _development(place)
+    examples = context.examples(supervised=row.setting == "sup")
+    backbone, development = context.backbone, _development(context)
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     halves = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
     transfer = method.transfer_recipe(recipe)
     identity = {
-        **identity_of(recipe, place),
+        **identity_of(recipe, context),
         **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),
         "trained": {"method": method.name, "supervised": row.setting == "sup", **dataclasses.asdict(settings)},
         "precision": "bfloat16" if halves else "float32",
         "examples": examples.sha256,
         "development": development.sha256(),
     }
-    return Subject(
+    return MeasuredSystem(
         row,
         identity,
         recipe,
         lambda: _kept_or_trained(
             identity,
             recipe,
-            place,
-            lambda: _train(method, settings, examples, development, place, halves=halves),
+            context,
+            lambda: _train(method, settings, examples, development, context, halves=halves),
         ),
         slow=True,
         transfer=transfer,
@@ -105,30 +105,33 @@ def _run(row: Row, place: Place, seed: int) -> Subject:
 
 
 def _kept_or_trained(
-    identity: dict[str, Any], recipe: Recipe, place: Place, train: "Callable[[], tuple[Encoder, TrainedWeights]]"
+    identity: dict[str, Any],
+    recipe: Recipe,
+    context: MeasurementContext,
+    train: "Callable[[], tuple[Encoder, TrainedWeights]]",
 ) -> Encoder:
     """Return the encoder of the numbers kept from a training of the same identity, else train and keep them."""
-    kept = place.cache.get_tensors(identity)
+    kept = context.cache.get_tensors(identity)
     if kept is None:
         encoder, trained = train()
-        place.cache.put_tensors(identity, trained.tensors)
+        context.cache.put_tensors(identity, trained.tensors)
         return encoder
-    backbone = place.new_backbone()
+    backbone = context.new_backbone()
     tuned = tuned_weights(kept)
     if tuned:
         backbone.tune(tuned)
     return Encoder(recipe, backbone, kept)
 
 
-def _method(row: Row, place: Place) -> tuple[Method, TrainingSettings]:
+def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, TrainingSettings]:
     form = FORMS[row.argument]
     method = find_method(form.method, supervised=row.setting == "sup")
-    settings = method.settings(short_name(place.backbone_name), place.backbone.width)
+    settings = method.settings(short_name(context.backbone_name), context.backbone.width)
     return method, settings.replace(**form.changes)
 
 
-def _development(place: Place) -> STSTask:
-    found = place.tasks([_CHOSEN_BY])
+def _development(context: MeasurementContext) -> STSTask:
+    found = context.tasks([_CHOSEN_BY])
     if found.missing:
         raise NotFoundError(f"no data: {_CHOSEN_BY}")
     task: STSTask = found.content[0]
@@ -136,18 +139,24 @@ def _development(place: Place) -> STSTask:
 
 
 def _train(
-    method: Method, settings: TrainingSettings, examples: Examples, development: STSTask, place: Place, *, halves: bool
+    method: Method,
+    settings: TrainingSettings,
+    examples: Examples,
+    development: STSTask,
+    context: MeasurementContext,
+    *,
+    halves: bool,
 ) -> "tuple[Encoder, TrainedWeights]":
     """Train on a backbone of its own, since training changes it."""
     from promptcli.training.processes import start_processes
     from promptcli.training.run import TrainingRun, train_encoder
     from promptcli.training.training_loop import TrainingCallbacks, steps_of
 
-    backbone = place.new_backbone()
+    backbone = context.new_backbone()
     run = TrainingRun(method, settings, examples, "corpus", development, ())
     with (
         tempfile.TemporaryDirectory() as folder,
-        place.working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,
+        context.working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,
     ):
         return train_encoder(
             run,

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.reproduce_place import Corpus, DataDir, Json, OnBackbone, Triplets, open_place
+from promptcli.cli.commands.reproduce_options import Corpus, DataDir, Json, OnBackbone, Triplets, open_context
 from promptcli.cli.console import note, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Runtime
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.place import Place
-    from promptcli.reproducing.published import Table
+    from promptcli.reproducing.context import MeasurementContext
+    from promptcli.reproducing.published import PublishedTable
 
 #: Of single runs, as the papers'.
 _SEEDS = (42,)
@@ -65,7 +65,7 @@ def reproduce(
         raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
     if what == ["list"]:
         name = backbone or default_backbone(paper=paper)
-        _list(open_place(name, data_dir, corpus, runtime, look=True, seeds=runs, triplets=triplets), json=json)
+        _list(open_context(name, data_dir, corpus, runtime, look=True, seeds=runs, triplets=triplets), json=json)
         return
     from promptcli.reproducing.published import find_tables
 
@@ -75,7 +75,7 @@ def reproduce(
             for table in find_tables(what)
             for name in _backbones(table, backbone, paper=paper, train=train)
         ],
-        lambda name: open_place(
+        lambda name: open_context(
             name, data_dir, corpus, runtime, fresh=force, seeds=runs, triplets=triplets, output=output
         ),
         output,
@@ -84,16 +84,16 @@ def reproduce(
     )
 
 
-def _backbones(table: "Table", given: str | None, *, paper: bool, train: bool) -> list[str]:
+def _backbones(table: "PublishedTable", given: str | None, *, paper: bool, train: bool) -> list[str]:
     """Return what a table is measured on: one backbone, or with --paper each of its own."""
-    from promptcli.reproducing.plan import own_backbones
+    from promptcli.reproducing.planning import own_backbones
 
     return (paper and given is None and own_backbones(table, train=train)) or [given or default_backbone(paper=False)]
 
 
 def _run(
-    wanted: "list[tuple[Table, str]]",
-    place_on: "Callable[[str], Place]",
+    wanted: "list[tuple[PublishedTable, str]]",
+    context_on: "Callable[[str], MeasurementContext]",
     output: Path,
     *,
     json: bool,
@@ -102,16 +102,16 @@ def _run(
     """Measure tables, one after the other; one that cannot be measured does not end the others."""
     from promptcli.cli.commands.reproduce_table import table_lines
     from promptcli.cli.console import out
+    from promptcli.reproducing.measuring import measure_table, measured_rows
     from promptcli.reproducing.results import write_result
-    from promptcli.reproducing.run import measured_rows, run_table
 
-    places: dict[str, Place] = {}
+    contexts: dict[str, MeasurementContext] = {}
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
     for table, name in wanted:
-        place = places[name] if name in places else places.setdefault(name, place_on(name))
+        context = contexts[name] if name in contexts else contexts.setdefault(name, context_on(name))
         try:
-            document = run_table(table, place)
+            document = measure_table(table, context)
         except PromptcliError as error:
             failed[f"{table.name} on {name}"] = error
             note(f"{table.name} on {name} is left out: {error}", quiet=quiet)
@@ -125,7 +125,7 @@ def _run(
             for line in table_lines(document):
                 out.print(line)
             out.print()
-    for label, reason in {name: why for place in places.values() for name, why in place.missing.items()}.items():
+    for label, reason in {name: why for context in contexts.values() for name, why in context.missing.items()}.items():
         note(f"no data of {label}: {reason}", quiet=quiet)
     if not documents:
         raise next(iter(failed.values()))
@@ -144,15 +144,15 @@ def _make_page(output: Path, page: Path, runtime: Runtime) -> None:
     note(f"{page} made of {len(documents)} results", quiet=runtime.quiet)
 
 
-def _list(place: "Place", *, json: bool) -> None:
+def _list(context: "MeasurementContext", *, json: bool) -> None:
     from promptcli.cli.commands.reproduce_table import list_lines
     from promptcli.cli.console import out
-    from promptcli.reproducing.plan import look_at
+    from promptcli.reproducing.planning import overview
     from promptcli.reproducing.published import published_tables
 
-    looks = [look_at(table, place) for table in published_tables().values()]
+    overviews = [overview(table, context) for table in published_tables().values()]
     if json:
-        result_json({"backbone": place.backbone_name, "tables": [vars(look) for look in looks]})
+        result_json({"backbone": context.backbone_name, "tables": [vars(look) for look in overviews]})
         return
-    for line in list_lines(looks, place.backbone_name):
+    for line in list_lines(overviews, context.backbone_name):
         out.print(line)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from promptcli.reproducing.lines import Line, caption, heads, notes, reasons
-from promptcli.reproducing.lines import table_lines as rows_of
+from promptcli.reproducing.report import TableLine, caption, heads, notes, reasons
+from promptcli.reproducing.report import table_lines as rows_of
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.plan import Look
+    from promptcli.reproducing.planning import TableOverview
 
 #: A longer label gets a line of its own.
 _LABEL = 26
 #: Lines of text are folded here; tables are not.
 _WIDTH = 98
-#: How each kind of line looks: what was published for another model is grey.
+#: How each kind of line overviews: what was published for another model is grey.
 _STYLES = {
     "measured": "bold",
     "interval": "dim",
@@ -46,10 +46,10 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[Text]:
         yield from _folded(remark, style="dim")
 
 
-def list_lines(looks: "Sequence[Look]", backbone: str) -> Iterator[Text]:
+def list_lines(overviews: "Sequence[TableOverview]", backbone: str) -> Iterator[Text]:
     """Lay out what every table needs and how many of its figures can be measured now."""
     yield Text(f"figures that can be measured now on {backbone}, of those published")
-    for look in looks:
+    for look in overviews:
         style = "bold" if look.now else ""
         yield Text(f"{look.table:<24} {look.now:>4} of {look.figures:<4} {look.title}", style=style)
         needs = [f"on {', '.join(look.backbones)}", *look.data, " / ".join(look.time)]
@@ -62,7 +62,7 @@ def list_lines(looks: "Sequence[Look]", backbone: str) -> Iterator[Text]:
     )
 
 
-def _laid_out(line: Line, width: int, widths: Sequence[int]) -> Iterator[Text]:
+def _laid_out(line: TableLine, width: int, widths: Sequence[int]) -> Iterator[Text]:
     style = _STYLES[line.kind]
     label = _indented(line)
     if line.kind == "reason":
@@ -75,7 +75,7 @@ def _laid_out(line: Line, width: int, widths: Sequence[int]) -> Iterator[Text]:
     yield Text(_aligned(label, line.cells, width, widths), style=style)
 
 
-def _indented(line: Line) -> str:
+def _indented(line: TableLine) -> str:
     return line.label if line.kind in ("measured", "reason") else f"  {line.label}"
 
 

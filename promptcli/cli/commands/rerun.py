@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.commands.reproduce_place import Corpus, DataDir, Json, Triplets, open_place
+from promptcli.cli.commands.reproduce_options import Corpus, DataDir, Json, Triplets, open_context
 from promptcli.cli.console import result, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Runtime
@@ -26,14 +26,14 @@ def rerun(
 ) -> None:
     """Repeat a result of `reproduce` and compare every figure with the file's."""
     configure_libraries(runtime)
+    from promptcli.reproducing.measuring import measure_table
     from promptcli.reproducing.published import find_tables
     from promptcli.reproducing.results import compare_results, read_result
-    from promptcli.reproducing.run import run_table
 
     before = read_result(file)
     name = backbone or (before["backbone"] or {}).get("name") or default_backbone(paper=False)
     fitted_on = corpus or (before["corpus"] or {}).get("name") or "demo"
-    place = open_place(
+    context = open_context(
         name,
         data_folder(data_dir),
         fitted_on,
@@ -42,7 +42,7 @@ def rerun(
         seeds=before["seeds"].get("training", ()),
         triplets=triplets or (before.get("triplets") or {}).get("name"),
     )
-    after = run_table(find_tables([before["table"]])[0], place)
+    after = measure_table(find_tables([before["table"]])[0], context)
     found = compare_results(before, after)
     if json:
         result_json({"file": file.name, **found.to_dict(), "result": after})

@@ -1,4 +1,4 @@
-"""What `reproduce` and `rerun` share: options, and the place that tables are measured at. Part of the entrance."""
+"""What `reproduce` and `rerun` share: options, and the context that tables are measured at. Part of the entrance."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from promptcli.cli.options import Runtime
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
-    from promptcli.reproducing.place import Place
+    from promptcli.reproducing.context import MeasurementContext
 
 OnBackbone = Annotated[
     str | None,
@@ -43,7 +43,7 @@ Triplets = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def open_place(
+def open_context(
     name: str,
     data_dir: Path | None,
     corpus: str,
@@ -54,14 +54,14 @@ def open_place(
     seeds: Sequence[int] = (),
     triplets: str | None = None,
     output: Path | None = None,
-) -> "Place":
-    """Return a place; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
+) -> "MeasurementContext":
+    """Return a context; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
     from promptcli.registry.registry import home
     from promptcli.reproducing.cache import FigureCache
-    from promptcli.reproducing.place import Place
+    from promptcli.reproducing.context import MeasurementContext
 
     options = Runtime(**{**vars(runtime), "offline": runtime.offline or look})
-    return Place(
+    return MeasurementContext(
         name,
         lambda: _open_backbone(name, options),
         data_dir=data_dir,

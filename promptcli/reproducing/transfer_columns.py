@@ -17,24 +17,24 @@ from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.protocols import DECAYS, HELD_OUT
 from promptcli.evaluation.scores import Label
 from promptcli.reproducing.cache import Figure, rounded
-from promptcli.reproducing.place import Place, Sources, hash_of
-from promptcli.reproducing.subject import Subject
+from promptcli.reproducing.context import MeasureData, MeasurementContext, hash_of
+from promptcli.reproducing.measured_system import MeasuredSystem
 
 #: SentEval's, of folds, first weights and order of examples.
 _SEED = 1111
 _SETTING = f"SentEval's linear classifier, {FULL.folds} folds, {FULL.optimizer}, seed {_SEED}; accuracy x 100"
 
 
-def transfer_sources(place: Place) -> Sources:
+def transfer_sources(context: MeasurementContext) -> MeasureData:
     """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
-    return place.once("transfer", lambda: _load(place))
+    return context.once("transfer", lambda: _load(context))
 
 
-def _load(place: Place) -> Sources:
-    if place.data_dir is None:
+def _load(context: MeasurementContext) -> MeasureData:
+    if context.data_dir is None:
         why = "it is read from a folder; give --data-dir FOLDER, SentEval's `downstream`"
-        return Sources(missing=dict.fromkeys(TRANSFER_TASKS, why))
-    loaded = load_transfer(place.data_dir, TRANSFER_TASKS)
+        return MeasureData(missing=dict.fromkeys(TRANSFER_TASKS, why))
+    loaded = load_transfer(context.data_dir, TRANSFER_TASKS)
     missing, tasks = dict(loaded.missing), []
     for task in loaded.tasks:
         try:
@@ -42,7 +42,7 @@ def _load(place: Place) -> Sources:
             tasks.append(task)
         except UsageError as error:
             missing[task.name] = str(error)
-    return Sources({task.name: _facts(task) for task in tasks}, missing, tasks)
+    return MeasureData({task.name: _facts(task) for task in tasks}, missing, tasks)
 
 
 def _facts(task: TransferTask) -> dict[str, Any]:
@@ -57,15 +57,15 @@ def _facts(task: TransferTask) -> dict[str, Any]:
 
 
 def measure_transfer(
-    subjects: Sequence[Subject], sources: Sources, place: Place
-) -> Iterator[tuple[Subject, Mapping[str, Figure]]]:
-    """Yield each subject's accuracy on every task that is there, and the average; they have no interval."""
+    systems: Sequence[MeasuredSystem], sources: MeasureData, context: MeasurementContext
+) -> Iterator[tuple[MeasuredSystem, Mapping[str, Figure]]]:
+    """Yield each system's accuracy on every task that is there, and the average; they have no interval."""
     tasks: list[TransferTask] = sources.content
     count = len(distinct_transfer_sentences(tasks))
-    for subject in subjects:
-        encoders, labels = [subject.transfer_encoder], [Label(place.backbone_name, subject.row.label)]
-        with place.working("transfer", count) as advance:
+    for system in systems:
+        encoders, labels = [system.transfer_encoder], [Label(context.backbone_name, system.row.label)]
+        with context.working("transfer", count) as advance:
             vectors = encode_tasks(encoders, tasks, progress=advance)
             scores = score_tasks(encoders, labels, tasks, vectors, FULL, seed=_SEED)
         found = {score.task: rounded(score.outcome.test, None, (score.task,)) for score in scores}
-        yield subject, {**found, "transfer": rounded(average(scores), None, tuple(found))}
+        yield system, {**found, "transfer": rounded(average(scores), None, tuple(found))}

@@ -26,7 +26,7 @@ Working = Callable[[str, int], AbstractContextManager[Progress]]
 
 
 @dataclass(frozen=True)
-class Sources:
+class MeasureData:
     """The data that one measure takes.
 
     Attributes:
@@ -40,7 +40,7 @@ class Sources:
     content: Any = None
 
 
-class Place:
+class MeasurementContext:
     """One backbone and the data that are at hand.
 
     Attributes:
@@ -67,7 +67,7 @@ class Place:
         working: Working = lambda label, total: nullcontext(silent),
         seeds: Sequence[int] = (),
         triplets: str | None = None,
-        draw: "Callable[[str, Place], str] | None" = None,
+        draw: "Callable[[str, MeasurementContext], str] | None" = None,
         announce: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.backbone_name = backbone_name
@@ -75,7 +75,7 @@ class Place:
         self.cache, self.working, self.draw = cache, working, draw
         self.seeds, self.triplets = tuple(seeds), triplets
         self._open_backbone, self._announce = open_backbone, announce
-        self._sources: dict[str, Sources] = {}
+        self._sources: dict[str, MeasureData] = {}
         self._examples: dict[str, Examples] = {}
 
     @functools.cached_property
@@ -143,16 +143,16 @@ class Place:
         """Why data that were asked for are not there, by name."""
         return {name: reason for sources in self._sources.values() for name, reason in sources.missing.items()}
 
-    def tasks(self, names: Sequence[str]) -> Sources:
+    def tasks(self, names: Sequence[str]) -> MeasureData:
         """Return STS tasks; ``content`` is the list of those that are there."""
 
-        def load() -> Sources:
+        def load() -> MeasureData:
             loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL, offline=self.offline)
-            return Sources({task.label: _task_facts(task) for task in loaded.tasks}, loaded.missing, loaded.tasks)
+            return MeasureData({task.label: _task_facts(task) for task in loaded.tasks}, loaded.missing, loaded.tasks)
 
         return self.once(" ".join(names), load)
 
-    def once(self, name: str, load: Callable[[], Sources]) -> Sources:
+    def once(self, name: str, load: Callable[[], MeasureData]) -> MeasureData:
         """Return what ``load`` returned the first time it was called for a name."""
         if name not in self._sources:
             self._sources[name] = load()

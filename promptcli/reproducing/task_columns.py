@@ -9,26 +9,26 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, distinct_sentences, evaluate
 from promptcli.evaluation.scores import SpearmanScore
 from promptcli.reproducing.cache import Figure, rounded
-from promptcli.reproducing.place import Place, Sources
-from promptcli.reproducing.subject import Subject
+from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.measured_system import MeasuredSystem
 
 _TESTS = frozenset(map(str, TEST_TASKS))
 
 
 def measure_sts(
-    subjects: Sequence[Subject], sources: Sources, place: Place
-) -> Iterator[tuple[Subject, Mapping[str, Figure]]]:
-    """Yield each subject's figure on every task that is there, and the average of the test tasks.
+    systems: Sequence[MeasuredSystem], sources: MeasureData, context: MeasurementContext
+) -> Iterator[tuple[MeasuredSystem, Mapping[str, Figure]]]:
+    """Yield each system's figure on every task that is there, and the average of the test tasks.
 
     What takes long to make comes last, each when its turn comes, so that a killed run loses one at most.
     """
     tasks: list[STSTask] = sources.content
-    groups: dict[object, list[Subject]] = {}
-    for subject in subjects:
-        groups.setdefault(subject if subject.slow else subject.encoder.input_key, []).append(subject)
+    groups: dict[object, list[MeasuredSystem]] = {}
+    for system in systems:
+        groups.setdefault(system if system.slow else system.encoder.input_key, []).append(system)
     for members in sorted(groups.values(), key=lambda members: members[0].slow):
-        encoders = [subject.encoder for subject in members]
-        with place.working("eval", len(distinct_sentences(tasks))) as advance:
+        encoders = [system.encoder for system in members]
+        with context.working("eval", len(distinct_sentences(tasks))) as advance:
             scores = evaluate(encoders, tasks, progress=advance)
         per_row = [scores[row * len(tasks) : (row + 1) * len(tasks)] for row in range(len(members))]
         yield from zip(members, _figures(per_row), strict=True)

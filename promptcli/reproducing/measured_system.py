@@ -6,13 +6,13 @@ from typing import Any
 
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import Recipe
-from promptcli.reproducing.place import Place, hash_of
-from promptcli.reproducing.published import Row
+from promptcli.reproducing.context import MeasurementContext, hash_of
+from promptcli.reproducing.published import PublishedRow
 
 _OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
 
 
-class Subject:
+class MeasuredSystem:
     """What a row's columns are measured on.
 
     Attributes:
@@ -26,14 +26,14 @@ class Subject:
 
     def __init__(
         self,
-        row: Row,
+        row: PublishedRow,
         identity: dict[str, Any],
         recipe: Recipe | None = None,
         make: Callable[[], Encoder] | None = None,
         *,
         slow: bool = False,
         transfer: Recipe | None = None,
-        runs: "Sequence[Subject]" = (),
+        runs: "Sequence[MeasuredSystem]" = (),
     ) -> None:
         self.row, self.identity, self.recipe, self.slow, self.transfer = row, identity, recipe, slow, transfer
         self.runs = runs or (self,)
@@ -52,16 +52,16 @@ class Subject:
         return encoder if self.transfer is None else Encoder(self.transfer, encoder.backbone, encoder.tensors())
 
 
-def weights_of(place: Place) -> dict[str, str]:
+def weights_of(context: MeasurementContext) -> dict[str, str]:
     """Return which backbone it is, under no name."""
-    return {name: place.backbone_facts[name] for name in _OF_BACKBONE}
+    return {name: context.backbone_facts[name] for name in _OF_BACKBONE}
 
 
-def identity_of(recipe: Recipe, place: Place) -> dict[str, Any]:
-    """Return what decides the figures of a recipe on a place's backbone."""
-    return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(place)}
+def identity_of(recipe: Recipe, context: MeasurementContext) -> dict[str, Any]:
+    """Return what decides the figures of a recipe on a context's backbone."""
+    return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(context)}
 
 
-def recipe_id(subject: Subject) -> str:
+def recipe_id(system: MeasuredSystem) -> str:
     """Return a short name of the recipe and what it was fitted on, the same for every backbone."""
-    return hash_of({key: value for key, value in subject.identity.items() if key not in _OF_BACKBONE})[:12]
+    return hash_of({key: value for key, value in system.identity.items() if key not in _OF_BACKBONE})[:12]

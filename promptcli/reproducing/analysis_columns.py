@@ -4,37 +4,37 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from promptcli.analysis.impact import check_mask, compare_with_tfidf
 from promptcli.reproducing.cache import Figure, rounded
-from promptcli.reproducing.place import Place, Sources
-from promptcli.reproducing.subject import Subject
+from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.measured_system import MeasuredSystem
 
 _FIRST = 1000
 
 
-def impact_sources(place: Place) -> Sources:
+def impact_sources(context: MeasurementContext) -> MeasureData:
     """Return the corpus: its first sentences are looked at, idf is counted on all.
 
     Raises:
         UsageError: The backbone has no mask token.
     """
-    check_mask(place.backbone)
-    sentences = [sentence for sentence in place.sentences if sentence.strip()][:_FIRST]
+    check_mask(context.backbone)
+    sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
     setting = f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's: 1,000 of PUD"
-    facts = {"sentences": len(sentences), "sha256": place.corpus_facts["sha256"], "setting": setting}
-    return Sources({"corpus": facts}, {}, sentences)
+    facts = {"sentences": len(sentences), "sha256": context.corpus_facts["sha256"], "setting": setting}
+    return MeasureData({"corpus": facts}, {}, sentences)
 
 
 def measure_impact(
-    subjects: Sequence[Subject], sources: Sources, place: Place
-) -> Iterator[tuple[Subject, Mapping[str, Figure]]]:
+    systems: Sequence[MeasuredSystem], sources: MeasureData, context: MeasurementContext
+) -> Iterator[tuple[MeasuredSystem, Mapping[str, Figure]]]:
     """Yield the correlations over the tokens of all sentences put together; the backbone alone decides them.
 
     They have no interval: the tokens of a sentence are no independent draws.
     """
-    with place.working("impact", len(sources.content)) as advance:
-        found = compare_with_tfidf(place.backbone, sources.content, place.sentences, progress=advance).correlation
+    with context.working("impact", len(sources.content)) as advance:
+        found = compare_with_tfidf(context.backbone, sources.content, context.sentences, progress=advance).correlation
     figures = {
         "impact-pearson": rounded(100 * found.pearson, None, ("corpus",)),
         "impact-spearman": rounded(100 * found.spearman, None, ("corpus",)),
     }
-    for subject in subjects:
-        yield subject, figures
+    for system in systems:
+        yield system, figures

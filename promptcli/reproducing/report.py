@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from promptcli.reproducing.measures import column_named
-from promptcli.reproducing.plan import grouped
+from promptcli.reproducing.planning import grouped
 
 NONE = "-"
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One line of a table.
 
     Attributes:
@@ -31,7 +31,7 @@ def heads(document: Mapping[str, Any]) -> list[str]:
     return [_head(column, document) for column in document["columns"]]
 
 
-def table_lines(document: Mapping[str, Any]) -> Iterator[Line]:
+def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
     """Yield the lines of all rows; rows of one method that another backbone's figures stand for are put together."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for number, row in enumerate(document["rows"]):
@@ -43,34 +43,36 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[Line]:
             yield from _published(row["published"], document["columns"])
 
 
-def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
+def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
     """Yield the lines of one row: measured, its intervals, published, the difference, what is missing and why."""
     figures = row["figures"]
     label = row["method"] if row["setting"] == "learning-free" else f"{row['method']} ({row['setting']})"
     shown = [column for column in columns if column in figures]
     if shown:
-        yield Line("measured", label, [_text(column, figures.get(column, {}).get("value")) for column in columns])
+        yield TableLine("measured", label, [_text(column, figures.get(column, {}).get("value")) for column in columns])
         if any(figures[column]["ci95"] for column in shown):
             name = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
-            yield Line("interval", name, [_half(column, figures.get(column)) for column in columns])
+            yield TableLine("interval", name, [_half(column, figures.get(column)) for column in columns])
         if any("std" in figures[column] for column in shown):
             cells = [_std(column, figures.get(column)) for column in columns]
-            yield Line("interval", f"recipe {row['recipe_id']}, std", cells)
+            yield TableLine("interval", f"recipe {row['recipe_id']}, std", cells)
     else:
-        yield Line("reason", label, [_reason(row, columns)])
+        yield TableLine("reason", label, [_reason(row, columns)])
     yield from _published(row["published"], columns)
     if row["difference"]:
-        yield Line("difference", "difference", [_difference(name, row["difference"].get(name)) for name in columns])
+        yield TableLine(
+            "difference", "difference", [_difference(name, row["difference"].get(name)) for name in columns]
+        )
 
 
-def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[Line]:
+def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
     if published["figures"]:
         cells = [_text(column, published["figures"].get(column), absent="") for column in columns]
         if "average_of_same_tasks" in published:
             mean = next(column for column in columns if column_named(column).mean_of)
             cells[columns.index(mean)] = _text(mean, published["average_of_same_tasks"])
         kind = "published" if published["own"] else "other"
-        yield Line(kind, published["backbone"].split("/")[-1], cells)
+        yield TableLine(kind, published["backbone"].split("/")[-1], cells)
 
 
 def reasons(document: Mapping[str, Any]) -> list[str]:
