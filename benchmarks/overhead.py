@@ -17,7 +17,7 @@ from pathlib import Path
 _TIMED = """
 import json, sys, time
 from promptcli.cli.app import main
-from promptcli.cli.commands import common
+from promptcli.cli import opening
 
 spent = {"open": 0.0, "encode": 0.0}
 
@@ -36,8 +36,8 @@ def open_encoder(*given, **options):
         Encoder.encode_report = timed("encode", Encoder.encode_report)
     return opened(*given, **options)
 
-opened = common.open_encoder
-common.open_encoder = timed("open", open_encoder)
+opened = opening.open_encoder
+opening.open_encoder = timed("open", open_encoder)
 start = time.perf_counter()
 try:
     main(["embed", sys.argv[1], "--offline", "--force", "-q"])

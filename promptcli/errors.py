@@ -3,6 +3,7 @@
 A message is one line: what was given, what is allowed, what to type next. Only the entrance prints it.
 """
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -31,5 +32,18 @@ class CheckFailedError(PromptcliError):
 
 
 def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not in a table, listing the names that are."""
-    return UsageError(f"unknown {kind} {given!r}; valid: {', '.join(valid)}")
+    """Return the error for a name that is not in a table: the names that are, and the nearest of them.
+
+    Example:
+        >>> print(unknown("method", "dcpse", ["simcse", "dcpcse"]))
+        unknown method 'dcpse'; valid: simcse, dcpcse; did you mean dcpcse?
+    """
+    names = list(valid)
+    return UsageError(f"unknown {kind} {given!r}; valid: {', '.join(names)}{did_you_mean(given, names)}")
+
+
+def did_you_mean(given: str, valid: Iterable[str]) -> str:
+    """Return the end of a message that names what is nearest to a mistyped name; empty where nothing is near."""
+    by_lower = {name.lower(): name for name in valid}
+    near = difflib.get_close_matches(given.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""

@@ -58,12 +58,12 @@ def main():
     """Run promptcli with the fake encoder; small windows and a pause in each where the environment says so."""
     import promptcli.encoder.embedding
     from promptcli.cli import app as cli
-    from promptcli.cli.commands import common
+    from promptcli.cli import opening
 
     if "FAKE_WINDOW" in os.environ:
         promptcli.encoder.embedding.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
-    common.open_encoder = lambda choice, runtime, default_dtype="float32": FakeEncoder(pause=pause)
+    opening.open_encoder = lambda choice, runtime, default_dtype="float32": FakeEncoder(pause=pause)
     cli.main(sys.argv[1:])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from promptcli.cli import app as cli
-from promptcli.cli.commands import common
+from promptcli.cli import opening
 from tests.embed_fakes import FakeEncoder
 
 TEXT = "one\n\nthree is here\nfour\n"
@@ -21,7 +21,7 @@ def fake_encoder(monkeypatch, tmp_path):
         opened.append((choice, runtime, default_dtype))
         return FakeEncoder()
 
-    monkeypatch.setattr(common, "open_encoder", open_encoder)
+    monkeypatch.setattr(opening, "open_encoder", open_encoder)
     monkeypatch.chdir(tmp_path)
     return opened
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from promptcli.cli.commands import common
+from promptcli.cli import opening
 from promptcli.encoder.recipe import Recipe
 from promptcli.index.folder import load
 from tests.embed_fakes import FakeEncoder, vector
@@ -41,8 +41,8 @@ def fake(monkeypatch):
         encoder.opened.append((entries[0], default_dtype))
         return [encoder]
 
-    monkeypatch.setattr(common, "open_encoder", open_encoder)
-    monkeypatch.setattr(common, "open_entries", open_entries)
+    monkeypatch.setattr(opening, "open_encoder", open_encoder)
+    monkeypatch.setattr(opening, "open_entries", open_entries)
     return encoder
 
 
