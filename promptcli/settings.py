@@ -13,7 +13,7 @@ from promptcli.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
-class Assumed:
+class Preset:
     """A whole set of assumptions.
 
     Attributes:
@@ -32,15 +32,15 @@ class Assumed:
 
 
 #: Works on a fresh machine without network: everything is inside the package. Figures on ``demo`` are no benchmark.
-BARE = Assumed(backbone="mini", recipe=None, tasks=("demo",), development="demo:dev", corpus="demo")
+BARE = Preset(backbone="mini", recipe=None, tasks=("demo",), development="demo:dev", corpus="demo")
 #: ``--paper``: the setting of PromptBERT, Ditto and DCPCSE.
-PAPER = Assumed(
+PAPER = Preset(
     backbone="bert-base-uncased", recipe="prompt", tasks=(), development="STS-B:dev", corpus="wiki1m_for_simcse"
 )
 
 
 @dataclass(frozen=True)
-class Key:
+class SettingKey:
     """A default that a user may set.
 
     Attributes:
@@ -54,14 +54,14 @@ class Key:
     help: str
 
 
-KEYS: dict[str, Key] = {
-    "backbone": Key("PROMPTCLI_BACKBONE", BARE.backbone, "backbone of every recipe that names none"),
-    "data_dir": Key("PROMPTCLI_DATA_DIR", None, "SentEval folder of the tasks"),
+KEYS: dict[str, SettingKey] = {
+    "backbone": SettingKey("PROMPTCLI_BACKBONE", BARE.backbone, "backbone of every recipe that names none"),
+    "data_dir": SettingKey("PROMPTCLI_DATA_DIR", None, "SentEval folder of the tasks"),
 }
 
 
 @dataclass(frozen=True)
-class Setting:
+class EffectiveSetting:
     """A default that holds.
 
     Attributes:
@@ -85,7 +85,7 @@ def config_file(environ: Mapping[str, str]) -> Path:
     return Path(platformdirs.user_config_dir("promptcli", appauthor=False)) / "config.toml"
 
 
-def read_settings(environ: Mapping[str, str]) -> dict[str, Setting]:
+def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
     """Return the defaults that hold: the environment before the file before what is built in.
 
     Raises:
@@ -93,14 +93,14 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, Setting]:
     """
     path = config_file(environ)
     stored = _read_file(path)
-    found: dict[str, Setting] = {}
+    found: dict[str, EffectiveSetting] = {}
     for name, key in KEYS.items():
         value, source = key.default, "built in"
         if name in stored:
             value, source = stored[name], str(path)
         if environ.get(key.variable):
             value, source = environ[key.variable], f"${key.variable}"
-        found[name] = Setting(name, value, source)
+        found[name] = EffectiveSetting(name, value, source)
     return found
 
 

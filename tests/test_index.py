@@ -1,4 +1,4 @@
-"""SentenceIndex against a plain matrix product, and its folder against kills, damage and other processes."""
+"""VectorIndex against a plain matrix product, and its folder against kills, damage and other processes."""
 
 import errno
 import itertools
@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.index.folder import Origin, StoredIndex, change, check, load, read_manifest, save
 from promptcli.index.recall import NEIGHBOURS, recall, sample
 from promptcli.index.rows import Hit, named_rows, unit_rows
-from promptcli.index.sentence_index import SentenceIndex
+from promptcli.index.stored import Origin, StoredIndex, change, check, load, read_manifest, save
+from promptcli.index.vector_index import VectorIndex
 from tests.killing import in_a_process_that_dies
 
 ORIGIN = Origin("a" * 64, {"backbone": "mini"}, None, {"dtype": "float32"})
@@ -30,7 +30,7 @@ def vectors(n, d=16, seed=0):
 
 
 def built(n=50, d=16, factory="Flat", seed=0, texts=True):
-    return SentenceIndex.build(
+    return VectorIndex.build(
         vectors(n, d, seed), range(n), [f"text {row}" for row in range(n)] if texts else None, factory
     )
 
@@ -60,7 +60,7 @@ def test_exact_search_is_the_plain_formula(k):
 
 def test_scale_of_vectors_and_queries_does_not_matter():
     scales = np.float32(10) ** np.random.default_rng(2).integers(-30, 30, size=(50, 1)).astype(np.float32)
-    scaled = SentenceIndex.build(vectors(50) * scales, range(50), None)
+    scaled = VectorIndex.build(vectors(50) * scales, range(50), None)
     plain = built(texts=False)
     for left, right in zip(
         scaled.search(vectors(5, seed=1) * np.float32(1e-30), 50), plain.search(vectors(5, seed=1), 50), strict=True
@@ -87,7 +87,7 @@ def test_a_list_that_ends_early_has_no_minus_one():
 def test_equal_rows_stand_in_their_order_whatever_the_batch():
     distinct = vectors(3, 64)
     rows = np.tile(distinct, (400, 1))  # 400 copies of each: far more than any margin
-    index = SentenceIndex.build(rows, range(1200), None)
+    index = VectorIndex.build(rows, range(1200), None)
     queries = np.concatenate([distinct, vectors(60, 64, seed=1)])
     together = index.search(queries, 30)
     for number in range(3):
@@ -104,7 +104,7 @@ def test_equal_rows_stand_in_their_order_whatever_the_batch():
     st.integers(1, 14),
 )
 def test_small_integers_with_many_ties_and_zeros(rows, queries, k):
-    index = SentenceIndex.build(rows, range(12), None)
+    index = VectorIndex.build(rows, range(12), None)
     assert index.zero_rows == np.flatnonzero(~rows.any(axis=1)).tolist()
     for query, hits in zip(queries, index.search(queries, k), strict=True):
         _, cosines = by_product(rows, query, k)
@@ -116,7 +116,7 @@ def test_small_integers_with_many_ties_and_zeros(rows, queries, k):
 def test_a_zero_row_scores_zero():
     rows = vectors(4)
     rows[2] = 0
-    hits = SentenceIndex.build(rows, range(4), None).search(vectors(1, seed=1), 4)[0]
+    hits = VectorIndex.build(rows, range(4), None).search(vectors(1, seed=1), 4)[0]
     assert next(hit.score for hit in hits if hit.id == 2) == 0.0
 
 
@@ -125,7 +125,7 @@ def test_numbers_that_are_not_finite_are_refused_by_row(value):
     rows = vectors(9)
     rows[[3, 5], 1] = value
     with pytest.raises(UsageError, match=r"2 rows \(3, 5\)"):
-        SentenceIndex.build(rows, range(9), None)
+        VectorIndex.build(rows, range(9), None)
     index = built(9)
     with pytest.raises(UsageError, match=r"2 rows \(3, 5\)"):
         index.add(rows, range(9), ["x"] * 9)
@@ -146,15 +146,15 @@ def test_wrong_shapes_are_refused():
         index.add(vectors(1, 15), [0], ["x"])
     for ids, texts in ((range(2), None), (range(3), ["x"])):
         with pytest.raises(UsageError, match="do not belong together"):
-            SentenceIndex.build(vectors(3), ids, texts)
+            VectorIndex.build(vectors(3), ids, texts)
     with pytest.raises(UsageError, match="at least one row"):
-        SentenceIndex.build(vectors(0), [], None)
+        VectorIndex.build(vectors(0), [], None)
 
 
 def test_the_callers_matrix_is_left_alone():
     rows = vectors(5)
     before = rows.copy()
-    SentenceIndex.build(rows, range(5), None).search(rows, 2)
+    VectorIndex.build(rows, range(5), None).search(rows, 2)
     assert (rows == before).all()
 
 
@@ -180,12 +180,12 @@ def test_adding_is_building_from_all_rows(factory):
 
 
 def test_ids_of_both_kinds_become_texts():
-    index = SentenceIndex.build(vectors(2), range(2), None)
+    index = VectorIndex.build(vectors(2), range(2), None)
     index.add(vectors(2, seed=1), ["x", "y"], None)
     index.add(vectors(2, seed=2), range(2), None)
     queries = np.concatenate([vectors(2), vectors(2, seed=1), vectors(2, seed=2)])
     assert [hits[0].id for hits in index.search(queries, 1)] == ["0", "1", "x", "y", "4", "5"]
-    mixed = SentenceIndex.build(vectors(2), [0, ""], None)  # what a JSONL file with a blank line gives
+    mixed = VectorIndex.build(vectors(2), [0, ""], None)  # what a JSONL file with a blank line gives
     assert {hit.id for hit in mixed.search(vectors(1), 2)[0]} == {"0", ""}
 
 
@@ -285,7 +285,7 @@ def test_more_lists_are_searched_while_recall_is_low():
 def test_no_torch_for_an_index_and_no_faiss_for_its_manifest(tmp_path):
     save(tmp_path / "idx", stored())
     code = (
-        "import sys; from pathlib import Path; from promptcli.index.folder import load, read_manifest;"
+        "import sys; from pathlib import Path; from promptcli.index.stored import load, read_manifest;"
         f" folder = Path({str(tmp_path / 'idx')!r}); read_manifest(folder); assert 'faiss' not in sys.modules;"
         " load(folder); assert 'torch' not in sys.modules"
     )
@@ -435,7 +435,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_index(tmp_path, room):
 
     save(tmp_path / "idx", stored())
     texts = [np.random.default_rng(row).bytes(1000).hex() for row in range(60)]
-    large = StoredIndex(SentenceIndex.build(vectors(60), range(60), texts), ORIGIN, "now")
+    large = StoredIndex(VectorIndex.build(vectors(60), range(60), texts), ORIGIN, "now")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))  # the larger has room for all but the texts
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from promptcli.cli import opening
 from promptcli.encoder.recipe import Recipe
-from promptcli.index.folder import load
+from promptcli.index.stored import load
 from tests.embed_fakes import FakeEncoder, vector
 
 SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "The market opens at nine."]

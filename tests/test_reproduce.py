@@ -30,7 +30,6 @@ from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.evaluation.scores import Label
 from promptcli.fitting.fit import fit
 from promptcli.reproducing import task_columns, trained
-from promptcli.reproducing.cache import FigureCache
 from promptcli.reproducing.context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.measuring import measure_table
@@ -41,6 +40,7 @@ from promptcli.reproducing.report import caption, heads, row_lines, table_lines
 from promptcli.reproducing.results import compare_results, read_results, write_result
 from promptcli.reproducing.systems import SYSTEMS
 from promptcli.reproducing.trained import FORMS
+from promptcli.storage.cache import Cache
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
@@ -106,7 +106,7 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
             data_dir=data_dir,
             corpus=str(corpus),
             offline=True,
-            cache=FigureCache(tmp_path / "figures", fresh=fresh),
+            cache=Cache(tmp_path / "figures", fresh=fresh),
             seeds=seeds,
             triplets=None if triplets is None else str(triplets),
         )
@@ -524,7 +524,7 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, t
     for figures in (tmp_path / "figures").glob("*.json"):
         figures.unlink()  # the learned numbers are kept beside them
     assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
-    here.cache = FigureCache(tmp_path / "again")
+    here.cache = Cache(tmp_path / "again")
     assert measure_table(table("promptbert/9"), here) == plain
 
 

@@ -18,9 +18,9 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.searching import racing, template_scorer, template_space
-from promptcli.searching.cache import ScoreCache
 from promptcli.searching.greedy import search_greedily
 from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer, score_templates
+from promptcli.storage.cache import Cache
 from tests.tiny import SENTENCES
 
 TEXTS = [
@@ -121,7 +121,7 @@ def test_development_sets_that_cannot_choose(tiny_backbone, task):
 
 
 def test_the_cache_gives_back_what_it_was_given(tiny_backbone, task, tmp_path):
-    cache = ScoreCache(tmp_path / "new" / "cache")
+    cache = Cache(tmp_path / "new" / "cache")
     first = TemplateScorer(tiny_backbone("bert"), task, cache=cache)
     plain, some = first.cosines(TEXTS[0]), first.cosines(TEXTS[0], np.array([4, 2]))
     again = TemplateScorer(tiny_backbone("bert"), task, cache=cache)
@@ -139,27 +139,27 @@ def test_the_cache_gives_back_what_it_was_given(tiny_backbone, task, tmp_path):
 
 
 def test_a_line_cut_short_costs_only_itself(tmp_path):
-    table, pairs = ScoreCache(tmp_path).table({"data": "x"}), np.arange(3)
+    table, pairs = Cache(tmp_path).table({"data": "x"}), np.arange(3)
     table.put("a", pairs, np.array([0.1, 0.2, 0.3]))
     table.put("b", pairs, np.array([0.4, 0.5, 0.6]))
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-9])
-    table = ScoreCache(tmp_path).table({"data": "x"})
+    table = Cache(tmp_path).table({"data": "x"})
     assert table.get("a", pairs).tolist() == [0.1, 0.2, 0.3] and table.get("b", pairs) is None
     table.put("c", pairs, np.array([0.7, 0.8, 0.9]))
-    table = ScoreCache(tmp_path).table({"data": "x"})
+    table = Cache(tmp_path).table({"data": "x"})
     assert table.get("a", pairs) is not None and table.get("c", pairs).tolist() == [0.7, 0.8, 0.9]
-    assert len(ScoreCache(tmp_path).table({"data": "y"})) == 0
+    assert len(Cache(tmp_path).table({"data": "y"})) == 0
 
 
 _SLOW = """
 import sys, time
 import numpy as np
 from pathlib import Path
-from promptcli.searching.cache import ScoreCache
+from promptcli.storage.cache import Cache
 from tests.test_search_templates import Table
 
-table = Table(40, 200, cache=ScoreCache(Path(sys.argv[1])).table({}), delay=0.02)
+table = Table(40, 200, cache=Cache(Path(sys.argv[1])).table({}), delay=0.02)
 table.run()
 """
 
@@ -172,8 +172,8 @@ def test_a_killed_race_goes_on_where_it_stood(tmp_path):
             process.send_signal(signal.SIGKILL)
         time.sleep(0.005)
     assert process.wait() == -signal.SIGKILL
-    kept = len(ScoreCache(tmp_path).table({}))
-    resumed = Table(40, 200, cache=ScoreCache(tmp_path).table({}))
+    kept = len(Cache(tmp_path).table({}))
+    resumed = Table(40, 200, cache=Cache(tmp_path).table({}))
     found = resumed.run()
     fresh = Table(40, 200)
     assert found == fresh.run()

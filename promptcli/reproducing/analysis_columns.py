@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from promptcli.analysis.impact import check_mask, compare_with_tfidf
-from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.figures import Figure, rounded
 from promptcli.reproducing.measured_system import MeasuredSystem
 
 _FIRST = 1000

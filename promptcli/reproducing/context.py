@@ -16,8 +16,8 @@ from promptcli.data.sts import STSTask, task_names
 from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.errors import UsageError
-from promptcli.reproducing.cache import FigureCache
 from promptcli.reproducing.published import short_name
+from promptcli.storage.cache import Cache
 
 #: The papers' pairs and text.
 PROTOCOL = "senteval"
@@ -63,7 +63,7 @@ class MeasurementContext:
         data_dir: Path | None,
         corpus: str = "demo",
         offline: bool = False,
-        cache: FigureCache,
+        cache: Cache,
         working: Working = lambda label, total: nullcontext(silent),
         seeds: Sequence[int] = (),
         triplets: str | None = None,

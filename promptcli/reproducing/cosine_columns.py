@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptcli.analysis.anisotropy import Preparation, check_enough, sentence_anisotropy, token_anisotropy
-from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.context import MeasureData, MeasurementContext, hash_of
+from promptcli.reproducing.figures import Figure, rounded
 from promptcli.reproducing.measured_system import MeasuredSystem
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from promptcli.encoder.recipe import split_spec
-from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.figures import Figure, rounded
 from promptcli.reproducing.measured_system import MeasuredSystem
 from promptcli.reproducing.systems import ranked_heads
 

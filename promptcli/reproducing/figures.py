@@ -1,13 +1,34 @@
-"""Figures over several runs of one row: mean, standard deviation, extremes. Arithmetic on plain data."""
+"""A measured figure of a table, and figures over several runs of one row: mean, standard deviation, extremes."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from promptcli.reproducing.published import Value
 
 Figures = dict[str, dict[str, Any]]
 
 #: Columns that show another column's extreme, not its mean.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure."""
+
+    value: Value  # in the unit of its column
+    ci95: tuple[float, float] | None = None
+    on: tuple[str, ...] = ()  # names of the data it was measured on
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figure as JSON-ready values."""
+        return {"value": self.value, "ci95": None if self.ci95 is None else list(self.ci95), "on": list(self.on)}
+
+
+def rounded(value: float, ci95: tuple[float, float] | None, on: tuple[str, ...]) -> Figure:
+    """Return a measured figure with the four decimals that results keep."""
+    return Figure(round(value, 4), None if ci95 is None else (round(ci95[0], 4), round(ci95[1], 4)), on)
 
 
 def over_runs(runs: Sequence[Figures]) -> Figures:

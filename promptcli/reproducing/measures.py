@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from promptcli.data.sts import TEST_TASKS
 from promptcli.data.transfer import TRANSFER_TASKS
 from promptcli.reproducing.analysis_columns import impact_sources, measure_impact
-from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.context import MeasureData, MeasurementContext
 from promptcli.reproducing.cosine_columns import measure_sentences, measure_vocabulary, sentence_sources
 from promptcli.reproducing.diagonal_columns import diagonal_sources, measure_diagonals
-from promptcli.reproducing.figures import EXTREMES
+from promptcli.reproducing.figures import EXTREMES, Figure
 from promptcli.reproducing.measured_system import MeasuredSystem
 from promptcli.reproducing.picture_columns import measure_pictures
 from promptcli.reproducing.settings_columns import measure_settings

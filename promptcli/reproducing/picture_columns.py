@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.figures import Figure
 from promptcli.reproducing.measured_system import MeasuredSystem
 from promptcli.reproducing.published import PublishedRow
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
-from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.figures import Figure
 from promptcli.reproducing.measured_system import MeasuredSystem
 from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.training.methods import find_method

@@ -8,8 +8,8 @@ from promptcli.data.sts import TEST_TASKS, STSTask
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, distinct_sentences, evaluate
 from promptcli.evaluation.scores import SpearmanScore
-from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.figures import Figure, rounded
 from promptcli.reproducing.measured_system import MeasuredSystem
 
 _TESTS = frozenset(map(str, TEST_TASKS))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from promptcli.analysis.mask_tokens import predict_mask_tokens
-from promptcli.reproducing.cache import Figure
 from promptcli.reproducing.context import MeasureData, MeasurementContext
+from promptcli.reproducing.figures import Figure
 from promptcli.reproducing.measured_system import MeasuredSystem
 
 

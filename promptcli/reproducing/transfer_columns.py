@@ -16,8 +16,8 @@ from promptcli.evaluation.accuracy import (
 from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.protocols import DECAYS, HELD_OUT
 from promptcli.evaluation.scores import Label
-from promptcli.reproducing.cache import Figure, rounded
 from promptcli.reproducing.context import MeasureData, MeasurementContext, hash_of
+from promptcli.reproducing.figures import Figure, rounded
 from promptcli.reproducing.measured_system import MeasuredSystem
 
 #: SentEval's, of folds, first weights and order of examples.

@@ -20,7 +20,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.evaluation.scores import Label, SpearmanScore, SubsetScore, recipe_name
-from promptcli.searching.cache import ScoreCache
+from promptcli.storage.cache import Cache
 
 #: Sentences of a subset in one pass. Sorted by length and so few at a time they are hardly padded; a rung's 150 or so
 #: under the full token budget would be one or two batches, a third of them padding (STS-B dev).
@@ -53,7 +53,7 @@ def score_templates(
     task: STSTask,
     *,
     recipe: Recipe = PROTOCOL,
-    cache: ScoreCache | None = None,
+    cache: Cache | None = None,
     progress: Progress = silent,
 ) -> list[ScoredTemplate]:
     """Score templates on all pairs of a task.
@@ -90,7 +90,7 @@ class TemplateScorer:
     """
 
     def __init__(
-        self, backbone: Backbone, task: STSTask, *, recipe: Recipe = PROTOCOL, cache: ScoreCache | None = None
+        self, backbone: Backbone, task: STSTask, *, recipe: Recipe = PROTOCOL, cache: Cache | None = None
     ) -> None:
         pairs = task.pairs() if task.subsets else None
         if pairs is None or len(pairs) < 2:

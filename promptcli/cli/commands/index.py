@@ -16,7 +16,7 @@ from promptcli.encoder.recipe import Recipe
 if TYPE_CHECKING:
     from promptcli.index.gather import Gathered
     from promptcli.index.rows import Hit
-    from promptcli.index.sentence_index import SentenceIndex
+    from promptcli.index.vector_index import VectorIndex
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the index.", show_default=False)]
 File = Annotated[
@@ -52,15 +52,15 @@ def build(
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by cosine."""
     from promptcli.data.tables import Fields
-    from promptcli.index.folder import StoredIndex, check, save
+    from promptcli.index.stored import StoredIndex, check, save
     from promptcli.registry.entries import utc_now
 
     check(output, force=force)
     rows, origin = rows_to_build(file, texts, Fields(text_field, id_field), choice, runtime)
-    from promptcli.index.sentence_index import SentenceIndex  # after the input is known to be right: it loads FAISS
+    from promptcli.index.vector_index import VectorIndex  # after the input is known to be right: it loads FAISS
 
     _set_threads(runtime)
-    index = SentenceIndex.build(rows.vectors, rows.ids, rows.texts, factory)
+    index = VectorIndex.build(rows.vectors, rows.ids, rows.texts, factory)
     manifest = save(output, StoredIndex(index, origin, utc_now()), force=force)
     _tell(rows, index, quiet=runtime.quiet)
     _show(output, manifest, as_json=as_json)
@@ -77,7 +77,7 @@ def add(
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
     from promptcli.data.tables import Fields
-    from promptcli.index.folder import change, read_manifest, read_origin
+    from promptcli.index.stored import change, read_manifest, read_origin
 
     origin = read_origin(folder)
     rows = rows_to_add(file, texts, Fields(text_field, id_field), origin, runtime)
@@ -109,7 +109,7 @@ def search(
 ) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
     from promptcli.data.tables import Fields
-    from promptcli.index.folder import load
+    from promptcli.index.stored import load
 
     stored = load(folder)
     _set_threads(runtime)
@@ -128,7 +128,7 @@ def search(
 
 def info(folder: Folder, as_json: Json = False) -> None:
     """Check the files of an index and print what it holds."""
-    from promptcli.index.folder import read_manifest
+    from promptcli.index.stored import read_manifest
 
     _show(folder, read_manifest(folder), as_json=as_json)
 
@@ -139,13 +139,13 @@ for _command in (build, add, search, info):
 
 
 def _set_threads(runtime: Runtime) -> None:
-    from promptcli.index.sentence_index import set_threads
+    from promptcli.index.vector_index import set_threads
 
     if runtime.threads is not None:
         set_threads(runtime.threads)
 
 
-def _tell(rows: "Gathered", index: "SentenceIndex", *, quiet: bool) -> None:
+def _tell(rows: "Gathered", index: "VectorIndex", *, quiet: bool) -> None:
     from promptcli.index.rows import named_rows
 
     report = rows.report

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from promptcli.data.tables import Fields
     from promptcli.encoder.encoder import Encoder
-    from promptcli.index.folder import Origin
     from promptcli.index.gather import Gathered
+    from promptcli.index.stored import Origin
 
 #: Stands for standard input.
 STANDARD = "-"
@@ -33,8 +33,8 @@ def rows_to_build(
         UsageError: vectors of another encoder than the one that is named, or of an unknown one.
     """
     from promptcli.encoder.recipe import Recipe
-    from promptcli.index.folder import Origin
     from promptcli.index.gather import stored_rows
+    from promptcli.index.stored import Origin
     from promptcli.registry.registry import portable
 
     def opened() -> "Encoder":
@@ -175,7 +175,7 @@ def _encoded(
 
 def _origin(encoder: "Encoder", choice: ModelChoice) -> "Origin":
     from promptcli.cli.opening import open_registry
-    from promptcli.index.folder import Origin
+    from promptcli.index.stored import Origin
     from promptcli.registry.registry import portable
 
     model = None

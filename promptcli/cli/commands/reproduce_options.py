@@ -57,8 +57,8 @@ def open_context(
 ) -> "MeasurementContext":
     """Return a context; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
     from promptcli.registry.registry import home
-    from promptcli.reproducing.cache import FigureCache
     from promptcli.reproducing.context import MeasurementContext
+    from promptcli.storage.cache import Cache
 
     options = Runtime(**{**vars(runtime), "offline": runtime.offline or look})
     return MeasurementContext(
@@ -67,7 +67,7 @@ def open_context(
         data_dir=data_dir,
         corpus=corpus,
         offline=options.offline,
-        cache=FigureCache(home(os.environ) / "cache" / "figures", fresh=fresh),
+        cache=Cache(home(os.environ) / "cache" / "figures", fresh=fresh),
         working=lambda label, total: progress(label, total, quiet=runtime.quiet),
         seeds=seeds,
         triplets=triplets,

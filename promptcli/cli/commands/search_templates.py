@@ -171,14 +171,14 @@ def _entry_names(name: str, backbones: list[str]) -> list[str]:
 
 def _scorer(scoring: Scoring, task: "STSTask", backbone: str, runtime: Runtime) -> "TemplateScorer":
     from promptcli.registry.registry import Entry, home
-    from promptcli.searching.cache import ScoreCache
     from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
+    from promptcli.storage.cache import Cache
 
     recipe = PROTOCOL.replace(backbone=backbone, denoise=scoring.denoise).replace(period=scoring.period)
     loaded = open_entries([Entry("template", recipe)], runtime)[0].backbone
     if loaded.provenance.family == "electra":
         note(f"backbone {backbone!r}: an ELECTRA discriminator never saw a mask in training", quiet=runtime.quiet)
-    cache = ScoreCache(home(os.environ) / "cache" / "search")
+    cache = Cache(home(os.environ) / "cache" / "search")
     return TemplateScorer(loaded, task, recipe=recipe, cache=cache)
 
 

@@ -1,4 +1,4 @@
-"""SentenceIndex: cosine search over unit vectors under FAISS. Knows nothing of encoders or of an index's folder."""
+"""VectorIndex: cosine search over unit vectors under FAISS. Knows nothing of encoders or of an index's folder."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def set_threads(threads: int) -> None:
     faiss.omp_set_num_threads(threads)
 
 
-class SentenceIndex:
+class VectorIndex:
     """n vectors of width d with their ids and texts.
 
     Attributes:
@@ -44,7 +44,7 @@ class SentenceIndex:
         self.zero_rows: list[int] = []
 
     @classmethod
-    def build(cls, vectors: Floats, ids: Ids, texts: Sequence[str] | None, factory: str = "Flat") -> "SentenceIndex":
+    def build(cls, vectors: Floats, ids: Ids, texts: Sequence[str] | None, factory: str = "Flat") -> "VectorIndex":
         """Index vectors; an approximate index is trained on them and its recall@10 measured.
 
         Args:
@@ -150,7 +150,7 @@ class SentenceIndex:
         self._rows.write(folder)
 
     @classmethod
-    def read(cls, folder: Path, name: str, factory: str, recall: Recall | None) -> "SentenceIndex":
+    def read(cls, folder: Path, name: str, factory: str, recall: Recall | None) -> "VectorIndex":
         """Read what ``write`` wrote; the caller knows that the files are whole."""
         return cls(faiss.read_index(str(folder / name)), Rows.read(folder), factory, recall)
 

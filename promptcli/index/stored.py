@@ -18,7 +18,7 @@ from promptcli.storage.files import sha256, write_text
 from promptcli.storage.folders import atomic_folder, hold, settle, unsettled
 
 if TYPE_CHECKING:
-    from promptcli.index.sentence_index import SentenceIndex
+    from promptcli.index.vector_index import VectorIndex
 
 #: FAISS's own file, and the manifest, which is written last.
 INDEX, MANIFEST = "index.faiss", "index.json"
@@ -52,7 +52,7 @@ class Origin:
 class StoredIndex:
     """An index of a folder, with where its vectors came from and when it was first built."""
 
-    index: "SentenceIndex"
+    index: "VectorIndex"
     origin: Origin
     created: str
 
@@ -162,11 +162,11 @@ def _manifest(stored: StoredIndex, sums: dict[str, str]) -> dict[str, Any]:
 
 
 def _load(folder: Path) -> StoredIndex:
-    from promptcli.index.sentence_index import SentenceIndex
+    from promptcli.index.vector_index import VectorIndex
 
     manifest = _checked_manifest(folder)
     recall = None if manifest["recall"] is None else Recall(**manifest["recall"])
-    index = SentenceIndex.read(folder, INDEX, manifest["factory"], recall)
+    index = VectorIndex.read(folder, INDEX, manifest["factory"], recall)
     return StoredIndex(index, _origin(manifest), manifest["created"])
 
 

@@ -1,0 +1,133 @@
+"""Results kept on disk by all that decides them, so that a killed command goes on where it stood.
+
+Deleting a cache's folder loses nothing but time; a damaged file in it counts as absent.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import promptcli
+from promptcli.storage.files import atomic_path, write_text
+
+
+class Cache:
+    """A folder of JSON values, tensors and tables of cosines, a file for each key.
+
+    A key is JSON-ready and names all that decides the result but promptcli's version, which is added here. A ``fresh``
+    cache gives back only what it was given itself: everything is computed again, once.
+    """
+
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+        self._folder, self._fresh = folder, fresh
+        self._own: set[Path] = set()
+
+    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the values kept under a key, or None."""
+        path = self._path(key, ".json")
+        if self._hidden(path):
+            return None
+        try:
+            kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kept"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return kept
+
+    def put(self, key: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+        """Keep JSON-ready values; they are in the file when this returns."""
+        write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": kept}, ensure_ascii=False) + "\n")
+
+    def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
+        """Return the tensors kept under a key, or None."""
+        path = self._path(key, ".safetensors")
+        if self._hidden(path) or not path.is_file():
+            return None
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError):
+            return None
+
+    def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Keep tensors; they are in the file when this returns."""
+        with atomic_path(self._new(key, ".safetensors")) as temporary:
+            save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+
+    def table(self, key: Mapping[str, Any]) -> "CosineTable":
+        """Return the table of cosines of a key: all that decides a cosine but the template and the pair."""
+        return CosineTable(self._path(key, ".jsonl"), json.dumps(key, sort_keys=True))
+
+    def _hidden(self, path: Path) -> bool:
+        return self._fresh and path not in self._own
+
+    def _new(self, key: Mapping[str, Any], suffix: str) -> Path:
+        path = self._path(key, suffix)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._own.add(path)
+        return path
+
+    def _path(self, key: Mapping[str, Any], suffix: str) -> Path:
+        line = json.dumps({"promptcli": promptcli.__version__, **key}, sort_keys=True, ensure_ascii=False)
+        return self._folder / f"{hashlib.sha256(line.encode()).hexdigest()[:32]}{suffix}"
+
+
+class CosineTable:
+    """Cosines by template and subset of the pairs: one line each, appended; a line that a kill cut short is skipped."""
+
+    def __init__(self, path: Path, heading: str) -> None:
+        self._path, self._heading = path, heading
+        self._rows: dict[tuple[str, str], str] = {}
+        if path.exists():
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                self._take(line)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, template: str, pairs: NDArray[np.intp]) -> NDArray[np.float64] | None:
+        """Return the cosines (p,) of a template on the pairs of these numbers (p,), or None."""
+        encoded = self._rows.get((template, _subset(pairs)))
+        if encoded is None:
+            return None
+        try:
+            cosines = np.frombuffer(base64.b64decode(encoded, validate=True), dtype="<f8")
+        except (binascii.Error, ValueError):
+            return None
+        return cosines if len(cosines) == len(pairs) else None
+
+    def put(self, template: str, pairs: NDArray[np.intp], cosines: NDArray[np.float64]) -> None:
+        """Keep the cosines of a template on these pairs; they are in the file when this returns."""
+        encoded = base64.b64encode(cosines.astype("<f8").tobytes()).decode()
+        subset = _subset(pairs)
+        self._rows[template, subset] = encoded
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        record = {"template": template, "pairs": subset, "cosines": encoded}
+        # a blank line first closes one that a kill cut short; one write, so that processes do not mix their lines
+        start = "" if self._path.exists() else self._heading
+        line = f"{start}\n{json.dumps(record, ensure_ascii=False)}\n".encode()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        with open(descriptor, "ab", buffering=0) as file:
+            file.write(line)
+
+    def _take(self, line: str) -> None:
+        try:
+            record = json.loads(line)
+            template, subset, cosines = record["template"], record["pairs"], record["cosines"]
+        except (ValueError, KeyError, TypeError, RecursionError):  # the heading, a blank line, or one cut short
+            return
+        if all(isinstance(value, str) for value in (template, subset, cosines)):
+            self._rows[template, subset] = cosines
+
+
+def _subset(pairs: NDArray[np.intp]) -> str:
+    return f"{len(pairs)}-{hashlib.sha256(np.asarray(pairs, dtype='<i8').tobytes()).hexdigest()[:16]}"
