@@ -43,7 +43,7 @@ def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, l
     template = learner.prompts()[0].template
 
     def tokens(lines: list[str]) -> int:
-        return 2 * sum(len(row) for row in template.splice(learner.backbone.tokens.encode(lines), 512).rows)
+        return 2 * sum(len(row) for row in template.splice(learner.backbone.tokenizer.encode(lines), 512).rows)
 
     return lambda lines: [step.gradients(0, [lines])] and None, list(learner.trainable().values()), tokens
 

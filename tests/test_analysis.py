@@ -165,7 +165,7 @@ def test_the_plane_is_that_of_the_singular_vectors():
 def test_groups_equal_the_loops(family, tiny_backbone):
     backbone = tiny_backbone(family)
     found = token_bias.token_bias(backbone, ["", *SENTENCES])
-    tokens, encoder = backbone.tokens, plain_encoder(backbone)
+    tokens, encoder = backbone.tokenizer, plain_encoder(backbone)
     special = {tokens.cls, tokens.sep, tokens.pad, tokens.unk, tokens.mask}
     texts = {token: tokens.text(token) for token in range(len(backbone.token_rows)) if token not in special}
     counts = Counter(itertools.chain.from_iterable(encoder.inputs(SENTENCES).rows))
@@ -205,7 +205,13 @@ def test_output_embeddings_are_the_head_s(tiny_folder):
     other = torch.nn.Linear(16, len(backbone.token_rows))
     backbone.head.decoder = other
     untied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
-    special = {backbone.tokens.cls, backbone.tokens.sep, backbone.tokens.pad, backbone.tokens.unk, backbone.tokens.mask}
+    special = {
+        backbone.tokenizer.cls,
+        backbone.tokenizer.sep,
+        backbone.tokenizer.pad,
+        backbone.tokenizer.unk,
+        backbone.tokenizer.mask,
+    }
     rows = np.delete(other.weight.detach().numpy(), sorted(special), axis=0)
     assert untied.points == pytest.approx(token_bias.project(rows)[0])
 
@@ -238,7 +244,7 @@ def test_impact_equals_the_loop(family, tiny_backbone, tiny_folder, monkeypatch)
     backbone = tiny_backbone(family)
     sentence = "The dog said no."
     ids = tokenize(plain_encoder(backbone), sentence).ids
-    expected = plain_impact(tiny_folder(family), ids, backbone.tokens.mask)
+    expected = plain_impact(tiny_folder(family), ids, backbone.tokenizer.mask)
     count = len(ids) - 2
     for budget in (4096, 3 * len(ids)):  # one batch, and many
         monkeypatch.setattr(impact, "TOKEN_BUDGET", budget)
@@ -246,7 +252,7 @@ def test_impact_equals_the_loop(family, tiny_backbone, tiny_folder, monkeypatch)
         found = impact.impact(backbone, sentence, progress=done.append)
         assert sum(done) == impact.inputs_for(count) == count + count * (count - 1) // 2
         assert found.matrix == pytest.approx(np.array(expected), abs=1e-4)
-    assert found.tokens == [backbone.tokens.text(token) for token in ids[1:-1]]
+    assert found.tokens == [backbone.tokenizer.text(token) for token in ids[1:-1]]
     assert found.means.tolist() == pytest.approx(
         [sum(row[j] for row in expected) / count for j in range(count)], abs=1e-4
     )
@@ -287,7 +293,7 @@ def test_what_perturbed_masking_refuses(tiny_backbone, monkeypatch):
         impact.compare_with_tfidf(backbone, [" "], SENTENCES)
     with pytest.raises(UsageError, match="no sentence to count idf on"):
         impact.compare_with_tfidf(backbone, SENTENCES, [" "])
-    monkeypatch.setattr(backbone.tokens, "mask", None)
+    monkeypatch.setattr(backbone.tokenizer, "mask", None)
     for call in (impact.impact, lambda *given: impact.compare_with_tfidf(*given, SENTENCES)):
         with pytest.raises(UsageError, match="has no mask token"):
             call(backbone, "the dog")
@@ -304,7 +310,7 @@ def test_attention_equals_the_eager_path(family, tiny_backbone, tiny_folder):
     ids = tokenize(plain_encoder(backbone), sentence).ids
     with torch.no_grad():
         matrices = model(torch.tensor([ids]), output_attentions=True).attentions
-    batch = make_batch([ids], None, backbone.tokens.pad, backbone.device, len(ids))
+    batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
         diagonals = backbone.run(batch, Needs(diagonals=frozenset({0, 1}))).diagonals
     for layer, head in itertools.product((0, 1), (0, 3)):
@@ -318,7 +324,7 @@ def test_attention_equals_the_eager_path(family, tiny_backbone, tiny_folder):
 def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
     backbone = tiny_backbone("bert")
     rows = plain_encoder(backbone).inputs([SENTENCES[0], "I"]).rows
-    batch = make_batch(rows, None, backbone.tokens.pad, backbone.device, backbone.max_tokens)
+    batch = make_batch(rows, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
     with torch.inference_mode():
         found = backbone.run(batch, Needs(matrices=frozenset({1}))).matrices[1]
     short = len(rows[1])

@@ -110,11 +110,11 @@ def test_spliced_ids_equal_the_filled_string(family, text, tiny_backbone, tiny_f
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_a_typed_mask_token_does_not_move_the_slot(family, tiny_backbone):
     encoder = build_encoder(Recipe(prompt="[X] means [MASK] .", pooling="last/mask"), backbone=tiny_backbone(family))
-    typed = f"he said {encoder.backbone.tokens.mask_text} loudly"
+    typed = f"he said {encoder.backbone.tokenizer.mask_text} loudly"
     row = encoder.inputs([typed]).rows[0]
-    assert row.count(encoder.backbone.tokens.mask) == 2
+    assert row.count(encoder.backbone.tokenizer.mask) == 2
     assert encoder.template.mask_slot(len(row) - encoder.template.length) == max(
-        place for place, token in enumerate(row) if token == encoder.backbone.tokens.mask
+        place for place, token in enumerate(row) if token == encoder.backbone.tokenizer.mask
     )
 
 
@@ -228,7 +228,7 @@ def test_provenance_tells_backbones_apart(tiny_folder, tmp_path):
     assert encoders[0].fingerprint == encoders[1].fingerprint
     other = load_backbone(str(tiny_folder("roberta")))
     assert build_encoder(Recipe(), backbone=other).fingerprint != encoders[0].fingerprint
-    assert Template("[X]", first.tokens).length == 2
+    assert Template("[X]", first.tokenizer).length == 2
 
 
 def test_shipped_mini_loads_and_predicts():
@@ -236,8 +236,8 @@ def test_shipped_mini_loads_and_predicts():
     backbone = load_backbone("mini")
     encoder = build_encoder(Recipe(prompt="[X]"), backbone=backbone)
     ids = encoder.inputs(["paris is the capital of [MASK] ."]).rows[0]
-    slot = ids.index(backbone.tokens.mask)
+    slot = ids.index(backbone.tokenizer.mask)
     with torch.inference_mode():
         hidden = backbone.model(input_ids=torch.tensor([ids])).last_hidden_state[0, slot : slot + 1]
         best = backbone.head.to_logits(backbone.head.to_hidden(hidden))[0].topk(10).indices
-    assert "france" in [backbone.tokens.text(int(token)) for token in best]
+    assert "france" in [backbone.tokenizer.text(int(token)) for token in best]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import promptcli.encoder.encoder as module
 from promptcli.backbones.loading import load_backbone
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches
+from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
 from promptcli.encoder.pooling import WEIGHTS
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
@@ -16,7 +17,6 @@ from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.projection import start_projection
-from promptcli.encoder.transforms.transform import Making
 from promptcli.encoder.transforms.whitening import MATRIX, MEAN
 from promptcli.errors import PromptcliError, UsageError
 from tests.tiny import SENTENCES
@@ -138,18 +138,18 @@ def test_unbiased_keeps_what_the_switches_leave(bert):
     left = {}
     for switch in ("freq", "sub", "case", "pun"):
         encoder = build_encoder(Recipe(pooling=f"static/unbiased:{switch}"), backbone=bert)
-        left[switch] = [bert.tokens.text(token) for token in encoder.inputs([text]).rows[0][1:-1]]
+        left[switch] = [bert.tokenizer.text(token) for token in encoder.inputs([text]).rows[0][1:-1]]
     assert "the" not in left["freq"] and "," not in left["freq"] and any("##" in word for word in left["freq"])
     assert "!" in left["sub"] and not any("##" in word for word in left["sub"])
     assert "!" not in left["pun"] and "sat" in left["pun"]
     encoder = build_encoder(Recipe(pooling="static/unbiased"), backbone=bert)
-    assert encoder.inputs(["the, the"]).rows[0][1:-1] == [bert.tokens.pad]  # an emptied sentence is [PAD]
+    assert encoder.inputs(["the, the"]).rows[0][1:-1] == [bert.tokenizer.pad]  # an emptied sentence is [PAD]
 
 
 def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone):
     roberta = tiny_backbone("roberta")
     rows = build_encoder(Recipe(pooling="static/unbiased"), backbone=roberta).inputs(["the dog, barks the"]).rows
-    texts = [roberta.tokens.text(token) for token in rows[0][1:-1]]
+    texts = [roberta.tokenizer.text(token) for token in rows[0][1:-1]]
     assert texts[-1] == "Ġ"
     assert not any(text in ("Ġthe", "the", ",", "Ġdog") for text in texts)
 
@@ -255,7 +255,7 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
     """A new pooling or transform is tested by being listed: its tensors bring the same vectors back."""
     specs = [Recipe(prompt=_TEMPLATE, pooling=f"first-last/{name}") for name in WEIGHTS if name != "ditto"]
     specs += [Recipe(prompt=_TEMPLATE, pooling="last/mask", transforms=(name,)) for name in TRANSFORMS]
-    tensors = {**tensors, **start_projection("tanh", Making("tanh", bert, {}), torch.Generator())}
+    tensors = {**tensors, **start_projection("tanh", BuildContext("tanh", bert, {}), torch.Generator())}
     for recipe in specs:
         recipe = recipe.replace(transforms=tuple(s.replace("topk-tokens", "topk-tokens:5") for s in recipe.transforms))
         try:

@@ -9,7 +9,7 @@ from promptcli.data import demo
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
-from promptcli.fitting.fit import FITS, fit
+from promptcli.fitting.fits import FITS, fit
 from tests.tiny import SENTENCES
 
 MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]

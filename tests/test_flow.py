@@ -9,10 +9,10 @@ import torch
 from promptcli.data import demo
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
-from promptcli.encoder.transforms.flow import ActNorm, Glow, Step
+from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
 from promptcli.errors import UsageError
-from promptcli.fitting.fit import fit
-from promptcli.fitting.flow import PUBLISHED, Settings, fit_flow
+from promptcli.fitting.fits import fit
+from promptcli.fitting.flow_training import PUBLISHED, FlowSettings, fit_flow
 from promptcli.registry.registry import Entry, Registry, load_encoder
 from tests.reference import flow as plain
 from tests.tiny import SENTENCES
@@ -85,7 +85,7 @@ def test_every_actnorm_starts_from_what_reaches_it():
     hooks = [
         module.register_forward_hook(lambda *given: seen.append(given[-1]))
         for module in glow.modules()
-        if isinstance(module, Step | ActNorm)
+        if isinstance(module, FlowStep | ActNorm)
     ]
     with torch.no_grad():
         z = glow(batch)
@@ -110,7 +110,7 @@ def test_it_needs_one_full_batch():
 
 
 def test_the_published_numbers():
-    assert PUBLISHED == Settings(
+    assert PUBLISHED == FlowSettings(
         learning_rate=1e-3, weight_decay=0.01, eps=1e-6, clip=1.0, batch=32, epochs=1, seed=PUBLISHED.seed
     )
 

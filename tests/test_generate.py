@@ -221,7 +221,7 @@ def test_definitions(tmp_path, tiny_backbone):
             read_definitions(path)
     with pytest.raises(NotFoundError):
         read_definitions(tmp_path / "nosuch")
-    tokens = tiny_backbone("bert").tokens
+    tokens = tiny_backbone("bert").tokenizer
     pairs = [Definition(word, "x") for word in ("un", "i", "zebra", "the", "a")]
     assert [pair.word for pair in choose_definitions(pairs, tokens)] == ["un", "i", "the", "a"]
     assert [pair.word for pair in choose_definitions(pairs, tokens, limit=2)] == ["un", "the"]
@@ -230,7 +230,7 @@ def test_definitions(tmp_path, tiny_backbone):
 
 
 def test_shipped_words_are_tokens_of_mini():
-    tokens = load_backbone("mini").tokens
+    tokens = load_backbone("mini").tokenizer
     pairs = read_definitions(DEMO)
     assert len(choose_definitions(pairs, tokens)) > len(pairs) * 0.8
 
@@ -242,7 +242,7 @@ def test_mlm_templates_fit_the_backbone(family, tiny_backbone):
     done = []
     found = generate_mlm.generate_templates(backbone, SENTENCES[:3], count=6, layouts=layouts, progress=done.append)
     assert len(found) == 6 and sum(done) == generate_mlm.steps(layouts) == 3
-    kept = [Template(text, backbone.tokens) for text in found]
+    kept = [Template(text, backbone.tokenizer) for text in found]
     assert len({(tuple(template.left), tuple(template.right)) for template in kept}) == 6
     assert {text.index(SLOT) < text.index(MASK) for text in found} == {True, False}  # the layouts take turns
     encoder = build_encoder(Recipe(prompt=found[0], pooling="last/mask"), backbone=backbone)
@@ -254,7 +254,7 @@ def test_mlm_templates_fit_the_backbone(family, tiny_backbone):
 def test_mlm_scores_are_the_mean_log_probability(family, filled, tiny_backbone, tiny_folder):
     """One blank before the sentence and one behind it, against one plain call per sentence."""
     backbone = tiny_backbone(family)
-    tokens, cut = backbone.tokens, backbone.tokens.encode
+    tokens, cut = backbone.tokenizer, backbone.tokenizer.encode
     model = AutoModelForMaskedLM.from_pretrained(tiny_folder(family)).eval()
     layout = generate_mlm._Layout("the _ [X] _ [MASK] .", backbone, ["A man is here.", "I"])
     word = cut([" cat"])[0][0]

@@ -51,7 +51,7 @@ def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, tiny_folde
     backbone = tiny_backbone(family)
     found = predict_mask_tokens(backbone, recipe(place), SENTENCES, count=4)
     for row, sentence in zip(found, SENTENCES, strict=True):
-        model, state, bias = reference(tiny_folder(family), backbone.tokens, sentence, family)
+        model, state, bias = reference(tiny_folder(family), backbone.tokenizer, sentence, family)
         transform, decoder = head(model, family)
         with torch.no_grad():
             plain = decoder(transform(state))
@@ -62,7 +62,7 @@ def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, tiny_folde
             }[place]
         for guesses, logits in [(row.plain, plain), (row.denoised, denoised)]:
             values, tokens = logits.softmax(-1).topk(4)
-            assert [guess.token for guess in guesses] == [backbone.tokens.text(token) for token in tokens.tolist()]
+            assert [guess.token for guess in guesses] == [backbone.tokenizer.text(token) for token in tokens.tolist()]
             assert [guess.probability for guess in guesses] == pytest.approx(values.tolist(), abs=1e-4)
 
 

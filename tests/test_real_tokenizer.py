@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoTokenizer
 
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.prompts.named import template_text
 from promptcli.encoder.prompts.template import Template
 
@@ -25,7 +25,7 @@ def sentences(data_folder):
 
 @pytest.mark.parametrize("name", ["manual-roberta", "manual-roberta-the", "manual", "also-called", "[X]"])
 def test_spliced_ids_equal_the_filled_string(name, roberta, sentences):
-    tokens = Tokens(roberta, "roberta")
+    tokens = PieceTokenizer(roberta, "roberta")
     template = Template(template_text(name), tokens)
     pieces = template.pieces(sentences, period=False)
     rows = template.splice(tokens.encode(pieces), 512).rows
@@ -36,7 +36,7 @@ def test_spliced_ids_equal_the_filled_string(name, roberta, sentences):
 
 def test_the_published_layout(roberta):
     """4 tokens before the sentence, 4 behind it and 2 specials; the last token is "." without a blank."""
-    template = Template(template_text("manual-roberta"), Tokens(roberta, "roberta"))
+    template = Template(template_text("manual-roberta"), PieceTokenizer(roberta, "roberta"))
     assert template.length == 10
     words = roberta.convert_ids_to_tokens([*template.left, *template.right])
     assert words == ["<s>", "This", "Ġsentence", "Ġ:", "Ġ'", "Ġ'", "Ġmeans", "<mask>", ".", "</s>"]

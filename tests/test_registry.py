@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.registry.choosing import resolve
 from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
+from promptcli.registry.resolving import resolve
 from promptcli.storage import folders
 from tests.killing import in_a_process_that_dies
 

@@ -28,7 +28,7 @@ from promptcli.evaluation.accuracy import encode_tasks, score_tasks
 from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.evaluation.scores import Label
-from promptcli.fitting.fit import fit
+from promptcli.fitting.fits import fit
 from promptcli.reproducing import task_columns, trained
 from promptcli.reproducing.context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF

@@ -71,9 +71,9 @@ def test_the_protocol_reaches_every_template(changes, tiny_backbone, task):
 def test_each_sentence_is_tokenised_once(tiny_backbone, task, monkeypatch):
     backbone = tiny_backbone("bert")
     given = []
-    encode = type(backbone.tokens).encode
+    encode = type(backbone.tokenizer).encode
     monkeypatch.setattr(
-        type(backbone.tokens), "encode", lambda self, pieces: given.extend(pieces) or encode(self, pieces)
+        type(backbone.tokenizer), "encode", lambda self, pieces: given.extend(pieces) or encode(self, pieces)
     )
     scorer = TemplateScorer(backbone, task)
     scorer.score(TEXTS)

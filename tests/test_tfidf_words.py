@@ -10,7 +10,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf_words import IDF, LENGTHS, PIECES, fit_word_idf
 from promptcli.encoder.pooling.words import Words
 from promptcli.encoder.recipe import Recipe
-from promptcli.fitting.fit import fit
+from promptcli.fitting.fits import fit
 from tests.reference import plain
 from tests.tiny import SENTENCES
 
@@ -19,7 +19,7 @@ POOLING = "first-last/tfidf:word"
 
 def cut_text(backbone, sentence):
     """The words of a sentence as text, specials left out."""
-    tokens = backbone.tokens
+    tokens = backbone.tokenizer
     row = build_encoder(Recipe(), backbone=backbone).inputs([sentence]).rows[0]
     words = Words(backbone).cut(row)
     assert [piece for word in words for piece in word] == row
@@ -38,7 +38,7 @@ def test_words_are_those_of_the_text(family, tiny_backbone):
     found = cut_text(backbone, sentence)
     assert "".join(found) == "".join(expected)
     assert found == expected or (family == "roberta" and found[:8] == expected[:8])  # "'s" is one piece there
-    assert any(len(word) > 1 for word in Words(backbone).cut(backbone.tokens.encode([sentence])[0]))
+    assert any(len(word) > 1 for word in Words(backbone).cut(backbone.tokenizer.encode([sentence])[0]))
 
 
 def test_an_empty_row_has_no_words(tiny_backbone):
@@ -81,7 +81,7 @@ def test_unseen_words_and_specials_weigh_nothing(tiny_backbone):
     assert not encoder.encode(["dogdog guitarman"]).any()  # its pieces are known, its words are not
     tensors = encoder.tensors()
     weights = dict(zip(range(len(tensors[LENGTHS])), tensors[IDF].tolist(), strict=True))
-    assert tensors[PIECES][0] == backbone.tokens.cls and weights[0] == 0.0
+    assert tensors[PIECES][0] == backbone.tokenizer.cls and weights[0] == 0.0
 
 
 def test_the_tensors_bring_the_same_vectors_back(tiny_backbone):
@@ -104,7 +104,7 @@ def test_idf_of_words(tiny_backbone):
     text = {}
     start = 0
     for length, idf in zip(tensors[LENGTHS].tolist(), tensors[IDF].tolist(), strict=True):
-        items = [backbone.tokens.text(piece) for piece in tensors[PIECES][start : start + length].tolist()]
+        items = [backbone.tokenizer.text(piece) for piece in tensors[PIECES][start : start + length].tolist()]
         text["".join(item.removeprefix("##") for item in items)] = idf
         start += length
     assert text == {"[CLS]": 0.0, "the": 0.0, "dog": 2.0, "[SEP]": 0.0, "cat": 2.0, "runners": 2.0}

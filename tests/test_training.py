@@ -93,7 +93,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     with torch.no_grad():
         flat = numbers.permute(3, 0, 1, 2, 4).reshape(length, layers * 2 * heads * width)
         theirs.prompt_encoder["default"].embedding.weight.copy_(flat)
-    ids = torch.full((4, longest), backbone.tokens.pad)
+    ids = torch.full((4, longest), backbone.tokenizer.pad)
     for line, row in zip(ids, rows, strict=True):
         line[: len(row)] = torch.tensor(row)
     real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from promptcli.backbones.dropout import QuickDropout, dropout, dropped_product, quicken
+from promptcli.backbones.dropout import FastDropout, dropout, dropped_product, install_fast_dropout
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder.encoder import Encoder
@@ -130,7 +130,7 @@ def test_duplicates_are_negatives_only_where_the_setting_says_so(tiny_folder):
 
 
 def batch_of(rows, backbone):
-    ids = torch.full((len(rows), max(map(len, rows))), backbone.tokens.pad)
+    ids = torch.full((len(rows), max(map(len, rows))), backbone.tokenizer.pad)
     for line, row in zip(ids, rows, strict=True):
         line[: len(row)] = torch.tensor(row)
     return Batch(ids, torch.tensor([len(row) for row in rows]))
@@ -138,7 +138,7 @@ def batch_of(rows, backbone):
 
 def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")), offline=True)
-    tokens, vocabulary = backbone.tokens, len(backbone.token_rows)
+    tokens, vocabulary = backbone.tokenizer, len(backbone.token_rows)
     word = max(tokens.mask, tokens.sep, tokens.cls) + 1
     rows = [[tokens.cls, *[word] * 48, tokens.sep]] * 800 + [[tokens.cls, word, tokens.sep]]
     torch.manual_seed(0)
@@ -163,7 +163,7 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
     torch.manual_seed(5)
     total, count = learner.mlm.sums(batch).tolist()
     torch.manual_seed(5)
-    ids, chosen = mask_tokens(batch, backbone.tokens, len(backbone.token_rows))
+    ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
     model = AutoModelForMaskedLM.from_pretrained(tiny_folder("bert"), attn_implementation="eager").eval()
     with torch.no_grad():
         logits = model(input_ids=ids, attention_mask=batch.real().long()).logits.tolist()
@@ -300,10 +300,10 @@ def test_a_product_behind_dropout_has_the_products_gradients():
 
 def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Dropout(0.3)))
-    quicken(model)
-    quicken(model)
+    install_fast_dropout(model)
+    install_fast_dropout(model)
     (inner,) = model[1]
-    assert isinstance(inner, QuickDropout)
+    assert isinstance(inner, FastDropout)
     assert inner.p == 0.3
     numbers = torch.randn(50, 4)
     assert torch.equal(inner.eval()(numbers), numbers)

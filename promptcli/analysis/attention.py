@@ -51,7 +51,7 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     name = encoder.pooling.weights.spec.removeprefix("ditto:")
     layer, number = (int(part) - 1 for part in name.split("-"))
     given = tokenize(encoder, sentence)
-    batch = make_batch([given.ids], None, backbone.tokens.pad, backbone.device, len(given.ids))
+    batch = make_batch([given.ids], None, backbone.tokenizer.pad, backbone.device, len(given.ids))
     with torch.inference_mode():
         found = backbone.run(batch, Needs(matrices=frozenset({layer}))).matrices[layer]
     return Attention(name, given.tokens, found[0, number].double().cpu().numpy())

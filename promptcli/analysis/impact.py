@@ -87,9 +87,9 @@ def check_mask(backbone: Backbone) -> int:
     Raises:
         UsageError: There is none.
     """
-    if backbone.tokens.mask is None:
+    if backbone.tokenizer.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so perturbed masking has nothing to mask with")
-    return backbone.tokens.mask
+    return backbone.tokenizer.mask
 
 
 def _impact(backbone: Backbone, given: Tokenized, progress: Progress) -> Impact:

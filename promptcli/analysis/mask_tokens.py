@@ -91,6 +91,6 @@ def _best(backbone: Backbone, logits: Tensor, count: int) -> list[list[Guess]]:
     """Return the most probable tokens of each row of logits (n, v)."""
     probabilities, found = logits.softmax(-1).topk(count, dim=-1)
     return [
-        [Guess(backbone.tokens.text(token), value) for token, value in zip(tokens, values, strict=True)]
+        [Guess(backbone.tokenizer.text(token), value) for token, value in zip(tokens, values, strict=True)]
         for tokens, values in zip(found.tolist(), probabilities.tolist(), strict=True)
     ]

@@ -36,11 +36,11 @@ def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
     backbone, ids = encoder.backbone, inputs.rows[0]
     if inputs.truncated[0]:
         pieces = encoder.template.pieces([sentence], bool(encoder.recipe.period))
-        count = len(backbone.tokens.encode(pieces)[0])
+        count = len(backbone.tokenizer.encode(pieces)[0])
         raise UsageError(
             f"the sentence has {count} tokens, and backbone {backbone.name!r} has room for"
             f" {encoder.max_length - encoder.template.length}; give a shorter one: {sentence[:40]!r}..."
         )
     if len(ids) == encoder.template.length:
         raise UsageError(f"the sentence {sentence[:40]!r} has no tokens to look at; give one with words")
-    return Tokenized(ids, [backbone.tokens.text(token) for token in ids])
+    return Tokenized(ids, [backbone.tokenizer.text(token) for token in ids])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from promptcli.analysis.sentence import plain_encoder
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.errors import UsageError, unknown
 
@@ -80,14 +80,14 @@ def token_bias(
     if states not in STATES:
         raise unknown("states", states, STATES)
     rows = backbone.token_rows if states == "static" else backbone.head.rows
-    texts = {token: text for token, text in backbone.tokens.items().items() if token < len(rows)}
-    for special in (backbone.tokens.cls, backbone.tokens.sep, backbone.tokens.pad, backbone.tokens.unk):
+    texts = {token: text for token, text in backbone.tokenizer.items().items() if token < len(rows)}
+    for special in (backbone.tokenizer.cls, backbone.tokenizer.sep, backbone.tokenizer.pad, backbone.tokenizer.unk):
         texts.pop(-1 if special is None else special, None)
-    texts.pop(-1 if backbone.tokens.mask is None else backbone.tokens.mask, None)
+    texts.pop(-1 if backbone.tokenizer.mask is None else backbone.tokenizer.mask, None)
     chosen = np.fromiter(texts, np.int64, len(texts))
     counts = _count(backbone, corpus, progress)[chosen]
     points, variance = project(rows.detach().float().cpu().numpy()[chosen])
-    subword = np.array(continues_word(backbone.tokens, list(texts.values())))
+    subword = np.array(continues_word(backbone.tokenizer, list(texts.values())))
     capital = np.array([re.search("[A-Z]", text) is not None for text in texts.values()])
     labels = {
         "frequency": _bands(counts),
@@ -120,7 +120,7 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
     return rows @ axes - mean @ axes, (first, second)
 
 
-def continues_word(tokens: Tokens, texts: Sequence[str]) -> list[bool]:
+def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
     """Return of each item whether it continues a word: ``##`` of word pieces, no ``Ġ`` or ``▁`` of other kinds."""
     if tokens.byte_level:
         return ["Ġ" not in text for text in texts]

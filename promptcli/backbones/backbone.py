@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.dropout import quicken
+from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_head
 from promptcli.backbones.last_layer import compute_last_layer_at_slots
 from promptcli.backbones.seam import SeamCall
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 
 
@@ -39,7 +39,7 @@ class Backbone:
     """A pre-trained encoder and its tokenizer.
 
     Attributes:
-        tokens: The tokenizer.
+        tokenizer: Pieces of text to ids.
         provenance: Name, family, revision and hashes.
         width: d.
         n_layers: L.
@@ -48,10 +48,16 @@ class Backbone:
     """
 
     def __init__(
-        self, *, model: Any, tokens: Tokens, provenance: Provenance, folder: Path, tensor_names: frozenset[str]
+        self,
+        *,
+        model: Any,
+        tokenizer: PieceTokenizer,
+        provenance: Provenance,
+        folder: Path,
+        tensor_names: frozenset[str],
     ) -> None:
         self.model = model
-        self.tokens = tokens
+        self.tokenizer = tokenizer
         self.provenance = provenance
         self.family: Family = FAMILIES[provenance.family]
         self.width: int = model.config.hidden_size
@@ -98,7 +104,7 @@ class Backbone:
 
     def set_dropout(self, probability: float) -> None:
         """Set every dropout of the model, whatever its configuration says (ALBERT's and ModernBERT's say none)."""
-        quicken(self.model)
+        install_fast_dropout(self.model)
         for module in self.model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = probability
@@ -172,7 +178,7 @@ class Backbone:
 
     @functools.cached_property
     def _seam_is_live(self) -> bool:
-        ids = torch.tensor([[self.tokens.cls, self.tokens.sep]], device=self.device)
+        ids = torch.tensor([[self.tokenizer.cls, self.tokenizer.sep]], device=self.device)
         shape = (self.n_heads, 1, self.width // self.n_heads)
         probe = torch.linspace(-1, 1, shape[0] * shape[2], device=self.device, dtype=self.dtype).reshape(shape)
         with torch.inference_mode():

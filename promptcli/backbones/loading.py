@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 from promptcli.backbones.backbone import Backbone, Provenance
 from promptcli.backbones.families import FAMILIES, WORD_VECTORS
 from promptcli.backbones.seam import NAME
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.storage.files import sha256
 
@@ -67,14 +67,14 @@ def load_backbone(
             f"backbone {name!r} lacks {len(missing)} of its tensors (e.g. {missing[0]}): not a whole {family}"
             " checkpoint"
         )
-    tokens = Tokens(tokenizer, family)
+    pieces = PieceTokenizer(tokenizer, family)
     digest = hashlib.sha256()
     for path in [folder / "config.json", *weights]:
         digest.update(sha256(path).encode())
-    provenance = Provenance(name, family, revision, digest.hexdigest(), tokens.sha256)
+    provenance = Provenance(name, family, revision, digest.hexdigest(), pieces.sha256)
     return Backbone(
         model=model.to(device=device, dtype=dtype).eval(),
-        tokens=tokens,
+        tokenizer=pieces,
         provenance=provenance,
         folder=folder,
         tensor_names=names,

@@ -13,7 +13,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone, Provenance
 from promptcli.backbones.families import WORD_VECTORS
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.word_vectors_file import read_word_vectors
 from promptcli.errors import UsageError
 from promptcli.storage.files import sha256
@@ -22,7 +22,7 @@ _FAMILY = "glove"
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
 
 
-class WordTokens(Tokens):
+class WordTokenizer(PieceTokenizer):
     """Sentences to the ids of their known words; unknown words are skipped, no special token is added."""
 
     def __init__(self, row_of: dict[str, int]) -> None:
@@ -43,8 +43,8 @@ class WordTokens(Tokens):
 class WordVectors(Backbone):
     """A matrix of word vectors; no layers, no attention, no head. Always float32."""
 
-    def __init__(self, tokens: WordTokens, rows: Tensor, provenance: Provenance) -> None:
-        self.tokens = tokens
+    def __init__(self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance) -> None:
+        self.tokenizer = tokenizer
         self.provenance = provenance
         self.width = rows.size(1)
         self.n_layers = self.n_heads = 0
@@ -82,5 +82,5 @@ def load_word_vectors(
     count, width = len(table.rows) - 1, table.rows.shape[1]
     announce(f"{path.name}: {count:,} words of {width:,} numbers, {table.rows.nbytes / 2**20:,.1f} MiB in memory")
     rows = torch.from_numpy(table.rows).to(device)
-    tokens = WordTokens(table.row_of)
-    return WordVectors(tokens, rows, Provenance(name, _FAMILY, None, sha256(path), tokens.sha256))
+    tokenizer = WordTokenizer(table.row_of)
+    return WordVectors(tokenizer, rows, Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256))

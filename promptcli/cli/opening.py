@@ -60,7 +60,7 @@ def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = 
 
 def chosen_entry(choice: ModelChoice) -> "Entry":
     """Return the entry that the options name."""
-    from promptcli.registry.choosing import resolve
+    from promptcli.registry.resolving import resolve
 
     recipe = choice.recipe
     if choice.paper and choice.model is None and recipe is None and not choice.changes().keys() & {"prompt", "pooling"}:

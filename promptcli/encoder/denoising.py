@@ -45,7 +45,7 @@ class Denoising:
         return cls(place, option == "code")
 
 
-def blank(template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool) -> Batch:
+def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool) -> Batch:
     """Return the bias inputs for sentence lengths k, one row each, (K, t) with t the template's length.
 
     Raises:

@@ -17,7 +17,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.word_vectors import load_word_vectors
 from promptcli.encoder.batching import make_batch, plan_batches
-from promptcli.encoder.denoising import Denoising, blank
+from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts.prompt import Prompt, build_prompt
@@ -92,7 +92,7 @@ class Encoder:
         if place not in ("none", "hidden") and place not in (name for name, _ in self._stages):
             raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. --transform topk-tokens:200")
         if place != "none":
-            blank(self.template, [0], self.backbone, raw_positions=False)
+            bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> np.ndarray:
         """Return the vectors of n sentences, (n, d) float32."""
@@ -145,7 +145,7 @@ class Encoder:
         """Return what is needed of a batch, the prompt's learned numbers in it."""
         return self.backbone.run(self.prompt.attach(batch), needs)
 
-    def finish(self, batch: Batch, hidden: HiddenStates) -> Tensor:
+    def pool_and_transform(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the vectors (n, d) float32 of one batch: pooling, transforms, and denoising where it belongs."""
         vectors = self.pooling.pool(batch, hidden)
         place = self.denoising.place
@@ -164,7 +164,7 @@ class Encoder:
         """Return h_hat (n, d) for sentences of those lengths, taken where denoising is."""
         missing = sorted(set(lengths) - self._biases.keys())
         if missing:
-            batch = blank(self.template, missing, self.backbone, raw_positions=self.denoising.raw_positions)
+            batch = bias_batch(self.template, missing, self.backbone, raw_positions=self.denoising.raw_positions)
             biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
             for name, step in self._stages if self.denoising.place != "hidden" else ():
                 biases = step(biases)
@@ -278,10 +278,10 @@ def _encode_group(encoders: Sequence["Encoder"], sentences: list[str], progress:
         for chosen in plan_batches(lengths):
             rows = [inputs.rows[row] for row in chosen]
             slots = template.mask_slots(rows)
-            batch = make_batch(rows, slots, first.backbone.tokens.pad, first.backbone.device, first.max_length)
+            batch = make_batch(rows, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
             hidden = first.run(batch, needs)
             for number, encoder in enumerate(encoders):
-                values = encoder.finish(batch, hidden).float().cpu().numpy()
+                values = encoder.pool_and_transform(batch, hidden).float().cpu().numpy()
                 if vectors[number] is None:
                     vectors[number] = np.empty((len(sentences), values.shape[1]), dtype=np.float32)
                 vectors[number][chosen] = values  # type: ignore[index]

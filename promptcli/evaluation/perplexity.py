@@ -60,7 +60,7 @@ def masked_accuracy(
     Raises:
         UsageError: No head, no mask token, or nothing to predict.
     """
-    tokens = backbone.tokens
+    tokens = backbone.tokenizer
     if tokens.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so nothing can be masked")
     unknown = tokens.pad if tokens.unk is None else tokens.unk

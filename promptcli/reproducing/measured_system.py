@@ -19,7 +19,7 @@ class MeasuredSystem:
         row: The published row.
         identity: All that decides its figures but the data they are measured on; JSON-ready.
         recipe: Its four parts, every name resolved; None where nothing is encoded.
-        slow: Making the encoder takes long, so it is made when its turn comes.
+        slow: BuildContext the encoder takes long, so it is made when its turn comes.
         transfer: The recipe of transfer tasks, where it is another one.
         runs: The same with one seed each, where figures are taken over several; else itself alone.
     """

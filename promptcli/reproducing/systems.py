@@ -10,7 +10,7 @@ from promptcli.data.sts import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.fitting.fit import fit
+from promptcli.fitting.fits import fit
 from promptcli.reproducing.context import MeasurementContext
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of, weights_of
 from promptcli.reproducing.picture_columns import lacks_picture

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.encoder.pooling import build_pooling
@@ -79,7 +79,7 @@ def generate_templates(
     Raises:
         UsageError: No masked-LM head, no mask token, no sentences, or a count below 1.
     """
-    tokens = backbone.tokens
+    tokens = backbone.tokenizer
     if tokens.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so its own head can fill no blanks")
     if count < 1:
@@ -109,7 +109,7 @@ class _Words:
     """The vocabulary items that may fill a blank: whole words and punctuation, as their own tokenizer cuts them."""
 
     def __init__(self, backbone: Backbone) -> None:
-        tokens = backbone.tokens
+        tokens = backbone.tokenizer
         size = len(backbone.token_rows)
         items = [tokens.text(number) for number in range(size)]
         texts = [item.replace("\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}", " ").replace("▁", " ") for item in items]
@@ -133,13 +133,13 @@ def _is_plain(text: str) -> bool:
     return bool(text) and (text.isalpha() or not any(map(str.isalnum, text)))
 
 
-def _cut_as(tokens: Tokens, texts: dict[int, str]) -> dict[int, str]:
+def _cut_as(tokens: PieceTokenizer, texts: dict[int, str]) -> dict[int, str]:
     """Return those ids whose text is cut into just that id."""
     ids = tokens.encode(list(texts.values()))
     return {number: text for (number, text), row in zip(texts.items(), ids, strict=True) if row == [number]}
 
 
-def _elements(layout: str, tokens: Tokens) -> list[_Element]:
+def _elements(layout: str, tokens: PieceTokenizer) -> list[_Element]:
     """Cut a layout at its slots; white space belongs to what follows it."""
     elements: list[_Element] = []
     pending = tokens.start_blank
@@ -159,7 +159,7 @@ class _Layout:
     """
 
     def __init__(self, layout: str, backbone: Backbone, sentences: Sequence[str]) -> None:
-        tokens = backbone.tokens
+        tokens = backbone.tokenizer
         assert tokens.mask is not None
         self._backbone = backbone
         self._pooling = build_pooling("last/mask", backbone, {})
@@ -198,7 +198,7 @@ class _Layout:
         total = torch.zeros(len(backbone.token_rows), device=backbone.device)
         for part in plan_batches(np.array([len(row) for row in rows])):
             chosen_rows, at_slots = [rows[row] for row in part], [slots[row] for row in part]
-            batch = make_batch(chosen_rows, at_slots, backbone.tokens.pad, backbone.device, backbone.max_tokens)
+            batch = make_batch(chosen_rows, at_slots, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
             states = self._pooling.pool(batch, backbone.run(batch, self._pooling.needs))
             total += backbone.head.to_logits(backbone.head.to_hidden(states)).log_softmax(-1).sum(0)
         return total / len(rows)
@@ -235,7 +235,7 @@ def _fill(layout: _Layout, words: _Words, width: int, progress: Progress) -> lis
     return beam
 
 
-def _distinct(templates: Iterable[str], tokens: Tokens) -> list[str]:
+def _distinct(templates: Iterable[str], tokens: PieceTokenizer) -> list[str]:
     """Return the templates in order, one of those that are the same to the backbone: blanks mean nothing to some."""
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
     for text in templates:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.t5 import T5
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import NotFoundError, UsageError, unknown
@@ -107,7 +107,7 @@ def read_definitions(path: Path) -> list[Definition]:
     return found
 
 
-def choose_definitions(definitions: Sequence[Definition], tokens: Tokens, limit: int = 200) -> list[Definition]:
+def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer, limit: int = 200) -> list[Definition]:
     """Return at most ``limit`` pairs whose word is one token of a backbone, evenly spaced over the list.
 
     The word stands where the template's mask will stand, and a mask is one token (DefSent's choice).
@@ -123,7 +123,7 @@ def choose_definitions(definitions: Sequence[Definition], tokens: Tokens, limit:
     return [fitting[number * len(fitting) // count] for number in range(count)]
 
 
-def _is_token(word: str, ids: list[int], tokens: Tokens) -> bool:
+def _is_token(word: str, ids: list[int], tokens: PieceTokenizer) -> bool:
     """Whether a word's ids are one token that spells it: an unknown word, too, is one token."""
     return len(ids) == 1 and tokens.text(ids[0]).lstrip("Ġ▁").lower() == word.lower()
 

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.encoder import Encoder, Progress, silent
-from promptcli.encoder.pooling.states import STATES, States
+from promptcli.encoder.pooling.token_states import STATES, States
 
 #: Pairs whose tokens are multiplied at a time; bounds memory, changes no figure.
 _PAIRS_AT_ONCE = 64
@@ -119,7 +119,7 @@ class _Pass:
         """Encode one batch and score every pair whose two sentences are there now."""
         encoder = self._encoder
         backbone, template = encoder.backbone, encoder.template
-        batch = make_batch(ids, template.mask_slots(ids), backbone.tokens.pad, backbone.device, encoder.max_length)
+        batch = make_batch(ids, template.mask_slots(ids), backbone.tokenizer.pad, backbone.device, encoder.max_length)
         parts = self._parts(batch, backbone.run(batch, self._needs))
         if backbone.device.type != "cuda":  # the products are taken in float64, which not every device has
             parts = [part.cpu() for part in parts]

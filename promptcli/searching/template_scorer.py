@@ -137,7 +137,7 @@ class TemplateScorer:
         """Return what is equal for templates with the same model input, whatever their text (blanks, case)."""
         made = self.encoder(template).template
         frame = made.pieces(["\0"], False)[0]
-        return (*made.prefix, -1, *made.suffix, frame.strip() if self.backbone.tokens.splits_punctuation else frame)
+        return (*made.prefix, -1, *made.suffix, frame.strip() if self.backbone.tokenizer.splits_punctuation else frame)
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs of these numbers (p,), or on all."""
@@ -216,7 +216,7 @@ class TemplateScorer:
 
     def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[list[int]]:
         """Return the token ids of sentence pieces, each distinct one tokenised once in this scorer's life."""
-        if self.backbone.tokens.splits_punctuation:  # such a tokenizer sees no blank, so both forms have one entry
+        if self.backbone.tokenizer.splits_punctuation:  # such a tokenizer sees no blank, so both forms have one entry
             pieces = [piece.strip() for piece in pieces]
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
         self._pieces.update(zip(missing, encoder.pooling.weights.rewrite(missing, self.backbone), strict=True))

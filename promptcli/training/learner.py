@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder.batching import make_batch
-from promptcli.encoder.denoising import blank
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.denoising import bias_batch
 from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts import deep_prefix, soft_template
@@ -21,7 +22,6 @@ from promptcli.encoder.prompts.prompt import Prompt, build_prompt
 from promptcli.encoder.prompts.template import Template
 from promptcli.encoder.recipe import split_spec
 from promptcli.encoder.transforms.projection import KINDS, start_projection
-from promptcli.encoder.transforms.transform import Making
 from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.mlm_term import MLMTerm
 
@@ -78,9 +78,9 @@ class Learner(nn.Module):
         self.learned = nn.ParameterDict()
         for name, start in self._starts(generator).items():
             self.learned[name.replace(".", "/")] = nn.Parameter(start.float())
-        making = Making(self._variant.head, backbone, {})
-        self.head = KINDS[self._variant.head](making)
-        start_head = start_projection(self._variant.head, making, generator)
+        context = BuildContext(self._variant.head, backbone, {})
+        self.head = KINDS[self._variant.head](context)
+        start_head = start_projection(self._variant.head, context, generator)
         self.head.load_state_dict({name.partition(".")[2]: tensor for name, tensor in start_head.items()})
         self.head.to(backbone.device).requires_grad_(True)
         self.mlm = MLMTerm(backbone, frozen=settings.mlm_head == "frozen") if settings.mlm_weight else None
@@ -94,7 +94,7 @@ class Learner(nn.Module):
         if name == "deep-prefix" and argument is not None:
             return {deep_prefix.TENSOR: deep_prefix.start_prefix(argument, self.backbone, generator)}
         if name.startswith("soft-template") and argument is not None:
-            template = Template(template_text(argument), self.backbone.tokens)
+            template = Template(template_text(argument), self.backbone.tokenizer)
             return {soft_template.TENSOR: soft_template.start_vectors(template, self.backbone)}
         return {}
 
@@ -135,7 +135,7 @@ class Learner(nn.Module):
         limit = self.settings.max_length
         if not self.method.counts_specials:
             limit += prompt.template.length
-        pieces = self.backbone.tokens.encode(prompt.template.pieces(texts, period=False))
+        pieces = self.backbone.tokenizer.encode(prompt.template.pieces(texts, period=False))
         return prompt.template.splice(pieces, min(limit, self.backbone.max_tokens - prompt.length)).rows
 
     def _hidden(self, prompt: Prompt, rows: Sequence[list[int]], slots: Sequence[int] | None) -> tuple[Tensor, Tensor]:
@@ -147,7 +147,7 @@ class Learner(nn.Module):
         for chosen in _groups(rows, self.chunking.tokens):
             part = [rows[row] for row in chosen]
             places_of_mask = None if slots is None else [slots[row] for row in chosen]
-            tokens, device = self.backbone.tokens, self.backbone.device
+            tokens, device = self.backbone.tokenizer, self.backbone.device
             batch = make_batch(part, places_of_mask, tokens.pad, device, self.backbone.max_tokens)
             hidden, sums = self._pass(prompt, batch)
             states.append(hidden)
@@ -186,7 +186,7 @@ class Learner(nn.Module):
         for prompt in {id(prompt): prompt for prompt in prompts}.values():
             mine = (part for other, part in zip(prompts, lengths, strict=True) if other is prompt)
             distinct = sorted({length for part in mine for length in part})
-            biases, _ = self._pass(prompt, blank(prompt.template, distinct, self.backbone, raw_positions=raw))
+            biases, _ = self._pass(prompt, bias_batch(prompt.template, distinct, self.backbone, raw_positions=raw))
             found[id(prompt)] = dict(zip(distinct, biases, strict=True))
         return torch.stack(
             [found[id(prompt)][length] for prompt, part in zip(prompts, lengths, strict=True) for length in part]

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 
 _CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stand as they are
 
@@ -31,7 +31,7 @@ class MLMTerm(nn.Module):
         Args:
             batch: With what is learned attached, as the contrastive pass had it.
         """
-        ids, chosen = mask_tokens(batch, self.backbone.tokens, len(self.backbone.token_rows))
+        ids, chosen = mask_tokens(batch, self.backbone.tokenizer, len(self.backbone.token_rows))
         last = self.backbone.n_layers
         states = self.backbone.run(replace(batch, ids=ids), Needs(layers=frozenset({last}))).layers[last]
         logits = self.head.to_logits(self.head.to_hidden(states[chosen]))
@@ -39,7 +39,7 @@ class MLMTerm(nn.Module):
         return torch.stack([loss, chosen.sum().to(loss.dtype)])
 
 
-def mask_tokens(batch: Batch, tokens: Tokens, vocabulary: int) -> tuple[Tensor, Tensor]:
+def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:
     """Return ids (n, t) with 15% of the tokens that are no specials chosen, and the choice (n, t) bool.
 
     Of the chosen 80% become the mask, 10% a random token of the whole vocabulary, 10% stay.

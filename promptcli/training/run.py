@@ -177,6 +177,6 @@ def _nearest_words(encoder: Encoder) -> list[dict[str, Any]]:
     if not isinstance(encoder.prompt.learned, SoftTemplate):
         return []
     backbone = encoder.backbone
-    starts = (backbone.tokens.text(token) for token in soft_words(encoder.template, backbone))
+    starts = (backbone.tokenizer.text(token) for token in soft_words(encoder.template, backbone))
     nearest = nearest_words(encoder.prompt.learned.numbers, backbone, 5)
     return [{"word": word, "nearest": found} for word, found in zip(starts, nearest, strict=True)]

@@ -73,7 +73,7 @@ def _resolve(
     registry: "Registry", model: str | None, recipe: str | None, changes: dict[str, Any], backbone: str
 ) -> Candidate:
     from promptcli.evaluation.scores import Label, recipe_name
-    from promptcli.registry.choosing import resolve
+    from promptcli.registry.resolving import resolve
 
     entry = resolve(registry, model=model, recipe=recipe, changes=changes, backbone=backbone)
     if model is None:

@@ -35,8 +35,8 @@ def fit(
     """
     configure_libraries(runtime)
     from promptcli.data.sources import fitting_sentences
-    from promptcli.fitting.fit import fit as fit_recipe
-    from promptcli.fitting.fit import plan_fits
+    from promptcli.fitting.fits import fit as fit_recipe
+    from promptcli.fitting.fits import plan_fits
     from promptcli.registry.registry import Entry
 
     registry = open_registry()

@@ -47,7 +47,7 @@ def _t5(space: Space, scorer: "TemplateScorer", runtime: Runtime) -> list[str]:
     file = generate_t5.DEMO if space.pairs is None else Path(space.pairs)
     if space.pairs is None:
         note("assumed: 60 (word, definition) pairs of our own; others: --pairs FILE", quiet=runtime.quiet)
-    definitions = generate_t5.choose_definitions(generate_t5.read_definitions(file), scorer.backbone.tokens)
+    definitions = generate_t5.choose_definitions(generate_t5.read_definitions(file), scorer.backbone.tokenizer)
     t5 = load_t5(
         space.t5,
         device=choose_device(runtime.device),

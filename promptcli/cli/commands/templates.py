@@ -74,7 +74,7 @@ def check_template(
     check_masked(template)  # before anything is loaded
     backbone = backbone or default_backbone(paper=False)
     loaded = open_backbone(backbone, runtime, dtype="float32")
-    checked = check(template, loaded.tokens, loaded.max_tokens, sentence)
+    checked = check(template, loaded.tokenizer, loaded.max_tokens, sentence)
     remarks = _remarks(loaded)
     if json:
         result_json({"backbone": backbone, "family": loaded.provenance.family, **asdict(checked), "notes": remarks})

@@ -7,17 +7,18 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.average import Average
 from promptcli.encoder.pooling.ditto import Ditto
 from promptcli.encoder.pooling.slot import Cls, Mask
-from promptcli.encoder.pooling.states import STATES, States
 from promptcli.encoder.pooling.tfidf import choose_granularity
+from promptcli.encoder.pooling.token_states import STATES, States
 from promptcli.encoder.pooling.unbiased import Unbiased
-from promptcli.encoder.pooling.weights import Making, Weights
+from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.recipe import split_spec
 from promptcli.errors import UsageError, unknown
 
-WEIGHTS: dict[str, Callable[[Making], Weights]] = {
+WEIGHTS: dict[str, Callable[[BuildContext], Weights]] = {
     "avg": Average,
     "cls": Cls,
     "mask": Mask,
@@ -69,6 +70,6 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
         raise unknown("states of pooling", states_name, [name if name != "layer" else "layer-K" for name in STATES])
     if weights_name not in WEIGHTS:
         raise unknown("weights of pooling", weights_name, WEIGHTS)
-    weights = WEIGHTS[weights_name](Making(weights_argument, backbone, tensors))
+    weights = WEIGHTS[weights_name](BuildContext(weights_argument, backbone, tensors))
     states = STATES[states_name](states_argument, backbone.n_layers)
     return Pooling(f"{spec.partition('/')[0]}/{weights.spec}", states, weights)

@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.pooling.weights import Making, PlainWeights, weighted_sum
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.weights import PlainWeights, weighted_sum
 
 
 class Average(PlainWeights):
@@ -11,8 +12,8 @@ class Average(PlainWeights):
 
     spec = "avg"
 
-    def __init__(self, making: Making) -> None:
-        making.no_argument(self.spec)
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument(f"weights {self.spec!r} take")
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the mean over real tokens, (n, d)."""

@@ -5,7 +5,8 @@ import re
 from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.encoder.pooling.weights import Making, PlainWeights, weighted_sum
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.weights import PlainWeights, weighted_sum
 from promptcli.errors import UsageError
 
 #: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for ``mini``.
@@ -23,9 +24,9 @@ KNOWN_HEADS: dict[str, str] = {
 class Ditto(PlainWeights):
     """w_t = A^{l,h}_{tt}, specials included, not renormalised (the published code; cosine does not see the scale)."""
 
-    def __init__(self, making: Making) -> None:
-        backbone = making.backbone
-        name = making.argument or KNOWN_HEADS.get(backbone.name)
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        name = context.argument or KNOWN_HEADS.get(backbone.name)
         if name is None:
             raise UsageError(
                 f"no head is known for backbone {backbone.name!r}: name one, e.g. `ditto:1-{backbone.n_heads}`"

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.encoder.pooling.weights import Making, PlainWeights
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.weights import PlainWeights
 
 
 class Cls(PlainWeights):
@@ -13,8 +14,8 @@ class Cls(PlainWeights):
     spec = "cls"
     needs = Needs(slot="cls")
 
-    def __init__(self, making: Making) -> None:
-        making.no_argument(self.spec)
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument(f"weights {self.spec!r} take")
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return (n, d)."""
@@ -27,8 +28,8 @@ class Mask(PlainWeights):
     spec = "mask"
     needs = Needs(slot="mask")
 
-    def __init__(self, making: Making) -> None:
-        making.no_argument(self.spec)
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument(f"weights {self.spec!r} take")
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return (n, d)."""

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.tfidf_words import WordTfIdf
-from promptcli.encoder.pooling.weights import Making, PlainWeights, Weights, weighted_sum
+from promptcli.encoder.pooling.weights import PlainWeights, Weights, weighted_sum
 from promptcli.errors import UsageError, unknown
 
 TENSOR = "tfidf.idf"
@@ -23,17 +24,17 @@ class TfIdf(PlainWeights):
 
     spec = "tfidf"
 
-    def __init__(self, making: Making) -> None:
-        if TENSOR not in making.tensors:
+    def __init__(self, context: BuildContext) -> None:
+        if TENSOR not in context.tensors:
             raise UsageError(
                 "weights 'tfidf' are fitted on a corpus: `promptcli fit --recipe first-last-tfidf --on FILE"
                 " --name NAME`, then `--model NAME`"
             )
-        self._idf = making.tensors[TENSOR].to(making.backbone.device)
-        if len(self._idf) != len(making.backbone.token_rows):
+        self._idf = context.tensors[TENSOR].to(context.backbone.device)
+        if len(self._idf) != len(context.backbone.token_rows):
             raise UsageError(
-                f"the TF-IDF weights are for {len(self._idf)} tokens, backbone {making.backbone.name!r} has"
-                f" {len(making.backbone.token_rows)}; fit them again"
+                f"the TF-IDF weights are for {len(self._idf)} tokens, backbone {context.backbone.name!r} has"
+                f" {len(context.backbone.token_rows)}; fit them again"
             )
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
@@ -48,15 +49,15 @@ class TfIdf(PlainWeights):
         return {TENSOR: self._idf.cpu()}
 
 
-def choose_granularity(making: Making) -> Weights:
+def choose_granularity(context: BuildContext) -> Weights:
     """Return the weights of pieces, or those of words for ``tfidf:word``.
 
     Raises:
         UsageError: Another argument, or weights that were not fitted.
     """
-    if making.argument not in (None, "word"):
-        raise unknown("granularity of 'tfidf'", str(making.argument), ["word", "or none, which means word pieces"])
-    return WordTfIdf(making) if making.argument else TfIdf(making)
+    if context.argument not in (None, "word"):
+        raise unknown("granularity of 'tfidf'", str(context.argument), ["word", "or none, which means word pieces"])
+    return WordTfIdf(context) if context.argument else TfIdf(context)
 
 
 def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.pooling.weights import Making, PlainWeights, weighted_sum
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.weights import PlainWeights, weighted_sum
 from promptcli.encoder.pooling.words import Word, Words
 from promptcli.errors import UsageError
 
@@ -26,17 +27,17 @@ class WordTfIdf(PlainWeights):
 
     spec = "tfidf:word"
 
-    def __init__(self, making: Making) -> None:
-        if IDF not in making.tensors:
+    def __init__(self, context: BuildContext) -> None:
+        if IDF not in context.tensors:
             raise UsageError(
                 "weights 'tfidf:word' are fitted on a corpus: `promptcli fit --pooling first-last/tfidf:word --on FILE"
                 " --name NAME`, then `--model NAME`"
             )
-        self._tensors = {name: making.tensors[name].cpu() for name in (PIECES, LENGTHS, IDF)}
+        self._tensors = {name: context.tensors[name].cpu() for name in (PIECES, LENGTHS, IDF)}
         pieces, ends = self._tensors[PIECES].tolist(), self._tensors[LENGTHS].cumsum(0).tolist()
         words = (tuple(pieces[start:end]) for start, end in itertools.pairwise([0, *ends]))
         self._idf: dict[Word, float] = dict(zip(words, self._tensors[IDF].tolist(), strict=True))
-        self._words = Words(making.backbone)
+        self._words = Words(context.backbone)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return sum_t w_t x_t over real tokens, (n, d)."""

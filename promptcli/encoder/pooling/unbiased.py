@@ -12,8 +12,9 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.backbones.tokens import Tokens
-from promptcli.encoder.pooling.weights import Making, PlainWeights, weighted_sum
+from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.weights import PlainWeights, weighted_sum
 from promptcli.errors import unknown
 
 #: Table 3's rows: each switch comes on top of those before it.
@@ -63,12 +64,12 @@ _BYTE_LEVEL = _Convention(
 class Unbiased(PlainWeights):
     """Mean of the tokens that are left, specials excluded; ``unbiased:sub`` stops after the subword switch."""
 
-    def __init__(self, making: Making) -> None:
-        last = making.argument or SWITCHES[-1]
+    def __init__(self, context: BuildContext) -> None:
+        last = context.argument or SWITCHES[-1]
         if last not in SWITCHES:
             raise unknown("switch of 'unbiased'", last, SWITCHES)
         self._on = frozenset(SWITCHES[: SWITCHES.index(last) + 1])
-        self._convention = _BYTE_LEVEL if making.backbone.tokens.byte_level else _WORDPIECE
+        self._convention = _BYTE_LEVEL if context.backbone.tokenizer.byte_level else _WORDPIECE
         self.spec = self.rewriting = f"unbiased:{last}"
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
@@ -81,7 +82,7 @@ class Unbiased(PlainWeights):
 
     def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
         """Return the ids of what is left of each sentence; never empty."""
-        tokens = backbone.tokens
+        tokens = backbone.tokenizer
         lead = self._convention.lead
         kept = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
         if "case" not in self._on:
@@ -89,7 +90,7 @@ class Unbiased(PlainWeights):
         texts = [self._convention.join([tokens.text(token).lower() for token in ids]) for ids in kept]
         return [ids or [tokens.pad] for ids in tokens.encode(texts)]
 
-    def _filter(self, ids: list[int], tokens: Tokens) -> list[int]:
+    def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:
         drops: dict[str, Callable[[str], bool]] = {
             "freq": self._convention.frequent.__contains__,
             "sub": self._convention.subword,

@@ -1,14 +1,12 @@
 """The protocol of pooling weights: how the states of a sentence's tokens become one vector."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.errors import UsageError
 
 
 class Weights(Protocol):
@@ -37,30 +35,6 @@ class Weights(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Making:
-    """What a pooling's maker is told.
-
-    Attributes:
-        argument: Behind the colon of the spec.
-        backbone: The backbone it will pool.
-        tensors: Fitted numbers of the entry, by name.
-    """
-
-    argument: str | None
-    backbone: Backbone
-    tensors: Mapping[str, Tensor]
-
-    def no_argument(self, name: str) -> None:
-        """Refuse an argument.
-
-        Raises:
-            UsageError: There is one.
-        """
-        if self.argument is not None:
-            raise UsageError(f"weights {name!r} take no argument, but {self.argument!r} was given")
-
-
 class PlainWeights:
     """What most weights share: nothing fitted, sentences tokenised as they are."""
 
@@ -73,7 +47,7 @@ class PlainWeights:
 
     def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
         """Return the pieces' own ids."""
-        return backbone.tokens.encode(pieces)
+        return backbone.tokenizer.encode(pieces)
 
 
 def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:

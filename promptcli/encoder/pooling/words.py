@@ -25,7 +25,7 @@ class Words:
     """
 
     def __init__(self, backbone: Backbone) -> None:
-        tokens = backbone.tokens
+        tokens = backbone.tokenizer
         pieces = [tokens.text(token) for token in range(len(backbone.token_rows))]
         self._alone = np.array([_is_punctuation(piece) for piece in pieces])
         self._alone[[token for token in (tokens.cls, tokens.sep, tokens.mask) if token is not None]] = True

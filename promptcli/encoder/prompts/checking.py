@@ -5,7 +5,7 @@ Knows nothing of models: a tokenizer and the longest input are enough.
 
 from dataclasses import dataclass
 
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.prompts.template import Template, check_template
 from promptcli.encoder.recipe import MASK
 from promptcli.errors import UsageError
@@ -86,7 +86,7 @@ def check_masked(text: str) -> None:
         raise UsageError(f"template {text!r} has no {MASK}; put one where the vector is to be read")
 
 
-def check(text: str, tokens: Tokens, max_tokens: int, sentence: str) -> Checked:
+def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> Checked:
     """Return what a template becomes, with one sentence in it.
 
     Args:
@@ -128,19 +128,19 @@ def check(text: str, tokens: Tokens, max_tokens: int, sentence: str) -> Checked:
     )
 
 
-def _length(template: Template, tokens: Tokens, sentence: str) -> int:
+def _length(template: Template, tokens: PieceTokenizer, sentence: str) -> int:
     """Return tokens enough for a sentence, whole, in its template."""
     return template.length + len(tokens.encode(template.pieces([sentence], True))[0])
 
 
-def _input(template: Template, tokens: Tokens, max_tokens: int, sentence: str) -> tuple[list[int], int, bool]:
+def _input(template: Template, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> tuple[list[int], int, bool]:
     """Return the ids of a filled template, its mask's position, and whether the sentence was cut."""
     inputs = template.splice(tokens.encode(template.pieces([sentence], True)), max_tokens)
     row = inputs.rows[0]
     return row, template.mask_slot(len(row) - template.length), inputs.truncated[0]
 
 
-def _named(template: Template, tokens: Tokens, ids: list[int], mask: int) -> list[Token]:
+def _named(template: Template, tokens: PieceTokenizer, ids: list[int], mask: int) -> list[Token]:
     behind = len(ids) - len(template.suffix)
 
     def part(position: int) -> str:

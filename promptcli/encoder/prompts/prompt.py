@@ -58,16 +58,16 @@ class Prompt:
 
 def _deep_prefix(argument: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
     prefix = DeepPrefix.of(argument, backbone, tensors)
-    return Prompt(f"deep-prefix:{prefix.length}", Template(SLOT, backbone.tokens), prefix, prefix.length)
+    return Prompt(f"deep-prefix:{prefix.length}", Template(SLOT, backbone.tokenizer), prefix, prefix.length)
 
 
 def _soft_template(argument: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
-    template = Template(template_text(argument), backbone.tokens)
+    template = Template(template_text(argument), backbone.tokenizer)
     return Prompt(f"soft-template:{template.text}", template, SoftTemplate.of(template, backbone, tensors))
 
 
 def _looked_up(argument: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
-    template = Template(template_text(argument), backbone.tokens)
+    template = Template(template_text(argument), backbone.tokenizer)
     learned = SoftTemplate.of(template, backbone, tensors, lookup=True)
     return Prompt(f"soft-template-lookup:{template.text}", template, learned)
 
@@ -89,5 +89,5 @@ def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -
     name, argument = split_spec(spec)
     if name in PROMPTS and argument is not None:
         return PROMPTS[name](argument, backbone, tensors)
-    template = Template(template_text(spec), backbone.tokens)
+    template = Template(template_text(spec), backbone.tokenizer)
     return Prompt(template.text, template)

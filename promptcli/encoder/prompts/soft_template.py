@@ -91,7 +91,7 @@ def soft_places(template: Template, backbone: Backbone) -> tuple[list[int], list
     Raises:
         UsageError: It has no words.
     """
-    specials = {backbone.tokens.cls, backbone.tokens.sep, backbone.tokens.mask}
+    specials = {backbone.tokenizer.cls, backbone.tokenizer.sep, backbone.tokenizer.mask}
     left = [place for place, token in enumerate(template.left) if token not in specials]
     right = [place - len(template.right) for place, token in enumerate(template.right) if token not in specials]
     if not left and not right:
@@ -109,7 +109,7 @@ def nearest_words(vectors: Tensor, backbone: Backbone, count: int) -> list[list[
     """Return, for each learned vector (m, d), the tokens whose word embeddings have the highest cosine to it."""
     rows = functional.normalize(backbone.token_rows.detach().float(), dim=1)
     cosines = functional.normalize(vectors.float(), dim=1) @ rows.T
-    return [[backbone.tokens.text(token) for token in best] for best in cosines.topk(count).indices.tolist()]
+    return [[backbone.tokenizer.text(token) for token in best] for best in cosines.topk(count).indices.tolist()]
 
 
 def start_vectors(template: Template, backbone: Backbone) -> Tensor:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from promptcli.backbones.tokens import Tokens
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import UsageError
 
@@ -42,30 +42,30 @@ class Template:
         right: Ids of all that stands behind [X].
     """
 
-    def __init__(self, text: str, tokens: Tokens) -> None:
+    def __init__(self, text: str, tokenizer: PieceTokenizer) -> None:
         check_template(text)
         self.text = text
-        self._tokens = tokens
+        self._tokenizer = tokenizer
         before, behind = text.split(SLOT)
-        if MASK in text and tokens.mask is None:
+        if MASK in text and tokenizer.mask is None:
             raise UsageError(f"template {text!r} has a {MASK}, but the backbone's tokenizer has no mask token")
         behind = behind.rstrip()
-        touching = "" if tokens.splits_punctuation else _LAST_WORD.findall(before.split(MASK)[-1])[0]
-        self._behind = "" if tokens.splits_punctuation else _FIRST_WORD.findall(behind.split(MASK)[0])[0]
+        touching = "" if tokenizer.splits_punctuation else _LAST_WORD.findall(before.split(MASK)[-1])[0]
+        self._behind = "" if tokenizer.splits_punctuation else _FIRST_WORD.findall(behind.split(MASK)[0])[0]
         before = before.removesuffix(touching)
         self._before = (" " if self._blank_after(before) else "") + touching
-        self.prefix = [*tokens.start, *self._side(before, starts_input=True)]
-        self.suffix = [*self._side(behind.removeprefix(self._behind), starts_input=False), *tokens.end]
-        before_ids = tokens.encode([self._before])[0] if touching else []
-        self._behind_ids = tokens.encode([self._behind])[0] if self._behind else []
+        self.prefix = [*tokenizer.start, *self._side(before, starts_input=True)]
+        self.suffix = [*self._side(behind.removeprefix(self._behind), starts_input=False), *tokenizer.end]
+        before_ids = tokenizer.encode([self._before])[0] if touching else []
+        self._behind_ids = tokenizer.encode([self._behind])[0] if self._behind else []
         self.left = [*self.prefix, *before_ids]
         self.right = [*self._behind_ids, *self.suffix]
 
     def _blank_after(self, before: str) -> bool:
         """Whether a blank belongs before what follows the text ``before``."""
         if before.endswith(MASK):
-            return self._tokens.segment_blank
-        return before[-1:].isspace() or (not before and self._tokens.start_blank)
+            return self._tokenizer.segment_blank
+        return before[-1:].isspace() or (not before and self._tokenizer.start_blank)
 
     @property
     def has_mask(self) -> bool:
@@ -82,10 +82,10 @@ class Template:
 
         A sentence may hold the mask token as a word of its own.
         """
-        if self._tokens.mask in self.prefix:
-            return self.prefix.index(self._tokens.mask)
-        assert self._tokens.mask is not None
-        return self.length + sentence_length - len(self.suffix) + self.suffix.index(self._tokens.mask)
+        if self._tokenizer.mask in self.prefix:
+            return self.prefix.index(self._tokenizer.mask)
+        assert self._tokenizer.mask is not None
+        return self.length + sentence_length - len(self.suffix) + self.suffix.index(self._tokenizer.mask)
 
     def mask_slots(self, rows: Sequence[Sequence[int]]) -> list[int] | None:
         """Return the mask's position in each spliced row, or None where the template has no mask."""
@@ -129,15 +129,15 @@ class Template:
         segments = text.split(MASK)
         for number, segment in enumerate(segments):
             if number:
-                assert self._tokens.mask is not None
-                ids.append(self._tokens.mask)
-            added = self._tokens.segment_blank if number else starts_input and self._tokens.start_blank
+                assert self._tokenizer.mask is not None
+                ids.append(self._tokenizer.mask)
+            added = self._tokenizer.segment_blank if number else starts_input and self._tokenizer.start_blank
             before_mask = number < len(segments) - 1
             # the blank before the sentence is the sentence's own; one before the mask is the mask's or nobody's
-            words = segment if before_mask and not self._tokens.mask_takes_blank else segment.rstrip()
+            words = segment if before_mask and not self._tokenizer.mask_takes_blank else segment.rstrip()
             if words:
                 blank = " " if added and not words[0].isspace() else ""
-                ids += self._tokens.encode([blank + words])[0]
+                ids += self._tokenizer.encode([blank + words])[0]
         return ids
 
 

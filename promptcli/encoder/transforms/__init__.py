@@ -5,16 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.encoder.context import BuildContext
 from promptcli.encoder.recipe import split_spec
 from promptcli.encoder.transforms.cls_pooler import ClsPooler
 from promptcli.encoder.transforms.flow import Flow
 from promptcli.encoder.transforms.projection import Projection
 from promptcli.encoder.transforms.topk_tokens import TopKTokens
-from promptcli.encoder.transforms.transform import Making, Transform
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.encoder.transforms.whitening import Whitening
 from promptcli.errors import unknown
 
-TRANSFORMS: dict[str, Callable[[Making], Transform]] = {
+TRANSFORMS: dict[str, Callable[[BuildContext], Transform]] = {
     "topk-tokens": TopKTokens,
     "cls-pooler": ClsPooler,
     "whitening": Whitening,
@@ -34,5 +35,5 @@ def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[
         name, argument = split_spec(spec)
         if name not in TRANSFORMS:
             raise unknown("transform", name, TRANSFORMS)
-        made.append(TRANSFORMS[name](Making(argument, backbone, tensors)))
+        made.append(TRANSFORMS[name](BuildContext(argument, backbone, tensors)))
     return made

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from promptcli.encoder.transforms.transform import Making, Stage
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.transforms.transform import Stage
 
 
 class ClsPooler:
@@ -12,8 +13,8 @@ class ClsPooler:
 
     spec = "cls-pooler"
 
-    def __init__(self, making: Making) -> None:
-        self.stages: Sequence[Stage] = [("head", making.backbone.pooler)]
+    def __init__(self, context: BuildContext) -> None:
+        self.stages: Sequence[Stage] = [("head", context.backbone.pooler)]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return no numbers: the pooler is the backbone's."""

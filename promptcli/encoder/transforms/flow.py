@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.encoder.transforms.transform import Making, Stage
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError
 
 LEVELS, STEPS = 3, 3
@@ -67,7 +68,7 @@ class Coupling(nn.Module):
         return torch.cat([kept, moved + shift], dim=1)
 
 
-class Step(nn.Module):
+class FlowStep(nn.Module):
     """Actnorm, the channels reversed, coupling."""
 
     def __init__(self, channels: int) -> None:
@@ -98,7 +99,9 @@ class Glow(nn.Module):
                 f"transform 'flow' halves the vectors {LEVELS} times, so their width must be divisible by {DIVISOR},"
                 f" and {d} is not; put e.g. --transform whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
             )
-        self.levels = nn.ModuleList(nn.ModuleList(Step(d >> level) for _ in range(STEPS)) for level in range(LEVELS))
+        self.levels = nn.ModuleList(
+            nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)) for level in range(LEVELS)
+        )
 
     def start(self, batch: Tensor, generator: torch.Generator) -> None:
         """Set what learning starts from: hidden layers N(0, 0.05), actnorms from one batch (n, d), in float32."""
@@ -122,7 +125,7 @@ class Glow(nn.Module):
 
     def logdet(self) -> Tensor:
         """Return log|dz/dx|: of the actnorms on the way alone, so the same for every x."""
-        return torch.stack([module.norm.logdet() for module in self.modules() if isinstance(module, Step)]).sum()
+        return torch.stack([module.norm.logdet() for module in self.modules() if isinstance(module, FlowStep)]).sum()
 
     def loss(self, x: Tensor) -> Tensor:
         """Return -(log p(z) + log|dz/dx|) / (d ln 2), z ~ N(0, 1) in every channel, averaged over x (n, d)."""
@@ -142,11 +145,10 @@ class Flow:
 
     spec = "flow"
 
-    def __init__(self, making: Making) -> None:
-        if making.argument is not None:
-            raise UsageError(f"transform 'flow' takes no argument, but {making.argument!r} was given")
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument("transform 'flow' takes")
         own = {
-            name.removeprefix(_PREFIX): tensor for name, tensor in making.tensors.items() if name.startswith(_PREFIX)
+            name.removeprefix(_PREFIX): tensor for name, tensor in context.tensors.items() if name.startswith(_PREFIX)
         }
         if not own:
             raise UsageError(
@@ -155,7 +157,7 @@ class Flow:
             )
         self._glow = Glow(len(own["levels.0.0.norm.bias"]))
         self._glow.load_state_dict(own)
-        self._glow.to(making.backbone.device).requires_grad_(False)
+        self._glow.to(context.backbone.device).requires_grad_(False)
         self.stages: Sequence[Stage] = [("vector", self._glow)]
 
     def tensors(self) -> dict[str, Tensor]:

@@ -8,28 +8,29 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from promptcli.encoder.transforms.transform import Making, Stage
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, unknown
 
 _PREFIX = "projection."
 _SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer_range
 
 
-def _tanh(making: Making) -> nn.Module:
+def _tanh(context: BuildContext) -> nn.Module:
     """Dense and tanh, new: N(0, 0.02), bias zero."""
-    dense = nn.Linear(making.backbone.width, making.backbone.width)
+    dense = nn.Linear(context.backbone.width, context.backbone.width)
     nn.init.normal_(dense.weight, 0, _SPREAD)
     nn.init.zeros_(dense.bias)
     return nn.Sequential(dense, nn.Tanh())
 
 
-def _mlm(making: Making) -> nn.Module:
+def _mlm(context: BuildContext) -> nn.Module:
     """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT, OptiPrompt)."""
-    return making.backbone.new_transform()
+    return context.backbone.new_transform()
 
 
 #: What a projection may be made of.
-KINDS: dict[str, Callable[[Making], nn.Module]] = {"tanh": _tanh, "mlm": _mlm}
+KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {"tanh": _tanh, "mlm": _mlm}
 
 
 class Projection:
@@ -39,15 +40,15 @@ class Projection:
         module: The network, float32.
     """
 
-    def __init__(self, making: Making) -> None:
-        kind = making.argument or "tanh"
+    def __init__(self, context: BuildContext) -> None:
+        kind = context.argument or "tanh"
         if kind not in KINDS:
             raise unknown("projection", kind, KINDS)
         self.spec = f"projection:{kind}"
-        own = _own(making.tensors)
+        own = _own(context.tensors)
         if not own:
             raise UsageError(f"transform {self.spec!r} is learned and no numbers for it are there; train it first")
-        self.module = KINDS[kind](making).to(making.backbone.device)
+        self.module = KINDS[kind](context).to(context.backbone.device)
         self.module.load_state_dict(own)
         self.module.eval().requires_grad_(False)
         self.stages: Sequence[Stage] = [("head", self._project)]
@@ -61,11 +62,11 @@ class Projection:
         return {f"{_PREFIX}{name}": tensor for name, tensor in self.module.state_dict().items()}
 
 
-def start_projection(kind: str, making: Making, generator: torch.Generator) -> dict[str, Tensor]:
+def start_projection(kind: str, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the numbers that a projection starts learning from."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-        module = KINDS[kind](making)
+        module = KINDS[kind](context)
     return {f"{_PREFIX}{name}": tensor for name, tensor in module.state_dict().items()}
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from promptcli.encoder.transforms.transform import Making, Stage
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError
 
 _PUBLISHED_K = 200  # PromptBERT 4.1
@@ -13,16 +14,16 @@ _PUBLISHED_K = 200  # PromptBERT 4.1
 class TopKTokens:
     """h = sum_v W_v p_v / sum_v p_v over the k most probable tokens v; W the word-embedding matrix."""
 
-    def __init__(self, making: Making) -> None:
-        k = making.count("topk-tokens", default=_PUBLISHED_K)
+    def __init__(self, context: BuildContext) -> None:
+        k = context.count("topk-tokens", default=_PUBLISHED_K)
         assert k is not None
-        rows = making.backbone.token_rows
+        rows = context.backbone.token_rows
         if k > len(rows):
             raise UsageError(f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens")
         self.spec = f"topk-tokens:{k}"
         self._k = k
         self._rows = rows
-        head = making.backbone.head
+        head = context.backbone.head
         self.stages: Sequence[Stage] = [("head", head.to_hidden), ("logits", head.to_logits), ("vector", self._mix)]
 
     def _mix(self, logits: Tensor) -> Tensor:

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.encoder.transforms.transform import Making, Stage
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError
 
 MEAN, MATRIX = "whitening.mean", "whitening.matrix"
@@ -17,21 +18,21 @@ _NOISE = 1e-10
 class Whitening:
     """y = (x - mu) W[:, :k]; the vectors stay unnormalised (cosine divides by the length)."""
 
-    def __init__(self, making: Making) -> None:
-        k = making.count("whitening")
-        if MATRIX not in making.tensors:
+    def __init__(self, context: BuildContext) -> None:
+        k = context.count("whitening")
+        if MATRIX not in context.tensors:
             raise UsageError(
                 "transform 'whitening' is fitted on sentences: `promptcli fit --recipe whitening --on FILE --name NAME`"
                 ", then `--model NAME`"
             )
-        matrix = making.tensors[MATRIX]
+        matrix = context.tensors[MATRIX]
         if k is not None and k > matrix.size(1):
             raise UsageError(
                 f"transform 'whitening:{k}' is not allowed; the fitted matrix has {matrix.size(1)} columns"
             )
         self.spec = "whitening" if k is None else f"whitening:{k}"
-        self._mean = making.tensors[MEAN].to(making.backbone.device)
-        self._matrix = matrix[:, :k].contiguous().to(making.backbone.device)
+        self._mean = context.tensors[MEAN].to(context.backbone.device)
+        self._matrix = matrix[:, :k].contiguous().to(context.backbone.device)
         self.stages: Sequence[Stage] = [("vector", self._whiten)]
 
     def _whiten(self, vectors: Tensor) -> Tensor:

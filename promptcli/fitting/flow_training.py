@@ -12,7 +12,7 @@ from promptcli.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Settings:
+class FlowSettings:
     """How a flow is trained: the published code's numbers, and our seed.
 
     Attributes:
@@ -34,13 +34,13 @@ class Settings:
     seed: int = 42
 
 
-PUBLISHED = Settings()
+PUBLISHED = FlowSettings()
 
 
 def fit_flow(
     vectors: np.ndarray,
     *,
-    settings: Settings = PUBLISHED,
+    settings: FlowSettings = PUBLISHED,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> dict[str, Tensor]:

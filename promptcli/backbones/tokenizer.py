@@ -16,7 +16,7 @@ from promptcli.errors import UsageError
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
 
 
-class Tokens:
+class PieceTokenizer:
     """Text pieces to token ids.
 
     Attributes:

@@ -13,11 +13,11 @@ from promptcli.encoder.pooling.tfidf_words import fit_word_idf
 from promptcli.encoder.recipe import Recipe, split_spec
 from promptcli.encoder.transforms.whitening import fit_whitening
 from promptcli.errors import UsageError
-from promptcli.fitting.flow import fit_flow
+from promptcli.fitting.flow_training import fit_flow
 
 
 @dataclasses.dataclass(frozen=True)
-class Fit:
+class Fitter:
     """One thing that can be fitted.
 
     Attributes:
@@ -55,16 +55,16 @@ def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dic
 
 
 #: What can be fitted: weights as a recipe writes them, transforms by name.
-FITS: dict[str, Fit] = {
-    "tfidf": Fit(_tfidf),
-    "tfidf:word": Fit(_word_tfidf),
-    "whitening": Fit(_whitening),
-    "flow": Fit(_flow, passes=2),
+FITS: dict[str, Fitter] = {
+    "tfidf": Fitter(_tfidf),
+    "tfidf:word": Fitter(_word_tfidf),
+    "whitening": Fitter(_whitening),
+    "flow": Fitter(_flow, passes=2),
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class Fitted:
+class FittedRecipe:
     """A recipe and the numbers fitted for it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Fitted:
     sentences: int
 
 
-def plan_fits(recipe: Recipe) -> list[tuple[Fit, Recipe]]:
+def plan_fits(recipe: Recipe) -> list[tuple[Fitter, Recipe]]:
     """Return what is to be fitted for a recipe, in order, each with the recipe of all that comes before it.
 
     Raises:
@@ -106,8 +106,8 @@ def fit(
     progress: Progress = silent,
     backbone: Backbone | None = None,
     **options: Any,
-) -> Fitted:
-    """Fit whatever the recipe needs, in the order in which it is used.
+) -> FittedRecipe:
+    """Fitter whatever the recipe needs, in the order in which it is used.
 
     Args:
         recipe: With ``tfidf`` weights, a ``whitening`` or ``flow`` transform, or several.
@@ -128,4 +128,4 @@ def fit(
         made = build_encoder(before, tensors=tensors, backbone=backbone, **options)
         tensors |= one.run(made, texts, progress)
         backbone = made.backbone
-    return Fitted(build_encoder(recipe, tensors=tensors, backbone=backbone, **options), len(texts))
+    return FittedRecipe(build_encoder(recipe, tensors=tensors, backbone=backbone, **options), len(texts))
