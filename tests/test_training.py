@@ -15,7 +15,7 @@ import torch
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.data.examples import Examples, read_examples
+from promptcli.data.examples import TrainingExamples, read_examples
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, soft_template
 from promptcli.encoder.recipe import Recipe
@@ -201,7 +201,7 @@ def test_supervised_promptbert_subtracts_behind_the_head(tiny_folder):
 
 
 def test_batches_are_every_example_once_an_epoch():
-    examples = Examples(([str(number) for number in range(10)],), "")
+    examples = TrainingExamples(([str(number) for number in range(10)],), "")
     stream = batches(examples, 4, seed=3)
     first, second = ([next(stream)[0] for _ in range(3)] for _ in range(2))
     flat = [sorted(itertools.chain.from_iterable(epoch)) for epoch in (first, second)]

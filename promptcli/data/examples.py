@@ -1,30 +1,47 @@
-"""Training examples: sentences, pairs, or pairs with a hard negative, from text, CSV, TSV, JSONL or Parquet."""
+"""Training examples: sentences, pairs, pairs with a hard negative, labelled pairs; from a file, a list or a dataset."""
 
-import itertools
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from promptcli.data.tables import Fields
-from promptcli.data.text import has_field, open_source
+from promptcli.data.pairs import is_labelled, read_labelled
+from promptcli.data.tables import SENTENCES, FirstLayout
+from promptcli.data.text import open_source
 from promptcli.errors import UsageError
+from promptcli.storage.files import sha256
 
-#: Columns of pairs and triplets, as SimCSE's files name them.
-COLUMNS = ("sent0", "sent1", "hard_neg")
+#: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
+PAIRS = ("sent0", "sent1")
+TRIPLETS = (*PAIRS, "hard_neg")
+#: A pair of natural language inference; SNLI's and MultiNLI's own files name the columns otherwise.
+LABELLED_PAIRS = ("premise", "hypothesis", "label")
+_ALSO: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("sentence1", "sentence2", "gold_label"): LABELLED_PAIRS,
+    ("sentence1", "sentence2", "label"): LABELLED_PAIRS,
+}
+
+#: Label as data sets spell it -> label; anything else in ``_UNLABELLED`` is a pair on which the annotators disagreed.
+_LABELS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
+_LABELS |= {label: label for label in _LABELS.values()}
+_UNLABELLED = ("-1", "-", "")
 
 
 @dataclass(frozen=True)
-class Examples:
-    """n examples.
+class TrainingExamples:
+    """n examples."""
 
-    Attributes:
-        columns: One list of n texts per column: 1 (sentences), 2 (pairs) or 3 (pairs and hard negatives).
-        sha256: Of the file.
-        blank: Rows that were left out, a sentence of theirs being blank.
-    """
-
+    #: One list of n texts per column.
     columns: tuple[list[str], ...]
+    #: Of the file; of a list or a data set, of its texts.
     sha256: str
+    #: Rows that were left out, a text of theirs being blank.
     blank: int = 0
+    #: Names of the columns; empty for sentences alone.
+    layout: tuple[str, ...] | None = None
+    #: Rows that were left out because nobody labelled them.
+    unlabelled: int = 0
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -40,24 +57,110 @@ class Examples:
         return len(self) - len(set(zip(*self.columns, strict=True)))
 
 
-def read_examples(path: Path) -> Examples:
-    """Read examples; rows with a blank sentence are left out.
+def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
+    """Read examples in one pass; rows with a blank text are left out.
 
-    Plain text is one sentence a line. Files with fields are pairs or triplets where they have the columns ``sent0``,
-    ``sent1`` and perhaps ``hard_neg``; else sentences, of their text field.
+    Args:
+        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; labelled pairs also as lines of label, premise and
+            hypothesis without a header.
+        layouts: What is asked for, best first; ``SENTENCES`` stands for one text field, or lines.
 
     Raises:
         NotFoundError: No such file.
-        UsageError: Empty or malformed.
+        UsageError: Empty or malformed, or no layout that is asked for.
     """
-    named = list(itertools.takewhile(lambda column: has_field(path, column), COLUMNS))
-    columns: list[list[str]] = []
-    digest = ""
-    for fields in [Fields(text=column) for column in named] if len(named) > 1 else [Fields()]:
-        with open_source(path, fields) as source:
-            columns.append([record.text for record in source])
-            digest = source.sha256()
-    rows = [row for row in zip(*columns, strict=True) if all(text.strip() for text in row)]
-    if not rows:
-        raise UsageError(f"{path} has no sentence to train on")
-    return Examples(tuple(list(column) for column in zip(*rows, strict=True)), digest, len(columns[0]) - len(rows))
+    if LABELLED_PAIRS in layouts and is_labelled(path):
+        labelled = ((premise, hypothesis, label) for label, premise, hypothesis in read_labelled(path))
+        return _examples(labelled, LABELLED_PAIRS, str(path), lambda: sha256(path))
+    chooser = FirstLayout(*layouts, *(other for other, layout in _ALSO.items() if layout in layouts))
+    with open_source(path, chooser) as source:
+        assert chooser.chosen is not None
+        rows = ((record.text, *record.more) for record in source)
+        return _examples(rows, _ALSO.get(chooser.chosen, chooser.chosen), str(path), source.sha256)
+
+
+def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
+    """Return examples from memory; rows with a blank text are left out.
+
+    Args:
+        data: A list of sentences, of tuples (pairs, triplets, or premise, hypothesis and label), or of dictionaries;
+            or what has ``column_names`` and columns by name, as a ``datasets.Dataset`` has.
+        layouts: What is asked for, best first.
+
+    Raises:
+        UsageError: Empty, something else, or no layout that is asked for.
+
+    Example:
+        >>> examples_of([("A dog runs.", "An animal moves."), ("He sleeps.", "He is not awake.")]).columns[1]
+        ['An animal moves.', 'He is not awake.']
+    """
+    if hasattr(data, "column_names"):
+        names, where = list(data.column_names), "the data set"
+        rows: Iterable[tuple[Any, ...]] = zip(*(data[name] for name in names), strict=True)
+    else:
+        items, where = list(data), "the list"
+        if not items:
+            raise UsageError("the list has no sentence to train on")
+        if isinstance(items[0], dict):
+            names = list(items[0])
+            rows = (tuple(item.get(name, "") for name in names) for item in items)
+        else:
+            rows = [tuple(item) if isinstance(item, tuple | list) else (item,) for item in items]
+            names = next((list(layout) for layout in layouts if len(layout or "1") == len(rows[0])), [])
+            names = names or ["text"]
+    chooser = FirstLayout(*layouts, *(other for other, layout in _ALSO.items() if layout in layouts))
+    choice = chooser.choose(names, where)
+    assert chooser.chosen is not None
+    at = [names.index(name) for name in (choice.text, *choice.more)]
+    texts = [_texts(row, at, number, where) for number, row in enumerate(rows, 1)]
+    digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
+    return _examples(texts, _ALSO.get(chooser.chosen, chooser.chosen), where, lambda: digest)
+
+
+def _texts(row: tuple[Any, ...], at: Sequence[int], number: int, where: str) -> tuple[str, ...]:
+    """Return the texts of a row's columns; a label may be a whole number."""
+    found = [row[place] if place < len(row) else None for place in at]
+    for value in found:
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise UsageError(f"{where}: row {number} holds {value!r}; a sentence is text")
+    return tuple(str(value) for value in found)
+
+
+def _examples(
+    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], where: str, digest: Callable[[], str]
+) -> TrainingExamples:
+    """Return the rows that are whole, in columns.
+
+    Raises:
+        UsageError: None is; or labels that are none, or all the same.
+    """
+    kept: list[tuple[str, ...]] = []
+    blank = unlabelled = 0
+    for number, row in enumerate(rows, 1):
+        if layout == LABELLED_PAIRS:
+            if row[-1].strip() in _UNLABELLED:
+                unlabelled += 1
+                continue
+            row = (*row[:-1], _label(row[-1], number, where))
+        if all(text.strip() for text in row):
+            kept.append(row)
+        else:
+            blank += 1
+    if not kept:
+        raise UsageError(f"{where} has no sentence to train on")
+    if layout == LABELLED_PAIRS and len({row[-1] for row in kept}) == 1:
+        raise UsageError(
+            f"{where}: all {len(kept):,} labels are {kept[0][-1]!r}; a classifier takes two or three classes"
+        )
+    columns = tuple(list(column) for column in zip(*kept, strict=True))
+    return TrainingExamples(columns, digest(), blank, layout, unlabelled)
+
+
+def _label(text: str, number: int, where: str) -> str:
+    label = _LABELS.get(text.strip().lower())
+    if label is None:
+        raise UsageError(
+            f"{where}: row {number} has the label {text!r}; labels are entailment, neutral, contradiction (or 0, 1, 2),"
+            " and - or -1 where there is none"
+        )
+    return label

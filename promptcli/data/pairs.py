@@ -1,13 +1,14 @@
-"""Both sides of the pairs of a file, as data of natural language inference come: SimCSE's, SNLI's, MultiNLI's, plain.
+"""Pairs of sentences as natural language inference has them: SimCSE's, SNLI's, MultiNLI's files, labelled or not.
 
 Knows nothing of what the sentences are for.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from promptcli.data.streams import open_hashed, read_lines, strip_ending
-from promptcli.data.tables import Fields
-from promptcli.data.text import has_field, open_source
+from promptcli.data.tables import FirstLayout, NoFieldError
+from promptcli.data.text import open_source
 from promptcli.errors import UsageError
 
 #: Names of the two sides' columns, in files that name their columns.
@@ -28,25 +29,19 @@ def read_sides(path: Path) -> Sides | None:
         NotFoundError: There is no such file.
         UsageError: It is malformed; with the line.
     """
-    if _is_labelled(path):
-        return _read_labelled(path)
-    for columns in COLUMNS:
-        if all(has_field(path, column) for column in columns):
-            first, second = (_column(path, column) for column in columns)
-            return first, second
-    return None
+    if is_labelled(path):
+        _, first, second = zip(*read_labelled(path), strict=True)
+        return list(first), list(second)
+    try:
+        with open_source(path, FirstLayout(*COLUMNS)) as source:
+            first, second = zip(*((record.text, *record.more) for record in source), strict=True)
+            return list(first), list(second)
+    except NoFieldError:
+        return None
 
 
-def _column(path: Path, column: str) -> list[str]:
-    with open_source(path, Fields(text=column)) as source:
-        return [record.text for record in source]
-
-
-def _is_gzipped(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
-def _is_labelled(path: Path) -> bool:
+def is_labelled(path: Path) -> bool:
+    """Return whether a file has no header and begins with a label, a premise and a hypothesis, tabs between them."""
     if path.suffix.lower() == ".parquet":
         return False
     with open_hashed(path) as raw:
@@ -55,8 +50,12 @@ def _is_labelled(path: Path) -> bool:
     return len(fields) > 2 and fields[0] in LABELS
 
 
-def _read_labelled(path: Path) -> Sides:
-    first, second = [], []
+def read_labelled(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield label, premise and hypothesis of every line of a file for which ``is_labelled``.
+
+    Raises:
+        UsageError: A line has fewer columns.
+    """
     with open_hashed(path) as raw:
         for number, line in read_lines(raw, str(path), gzipped=_is_gzipped(path)):
             fields = strip_ending(line).split("\t")
@@ -65,6 +64,8 @@ def _read_labelled(path: Path) -> Sides:
                     f"{path}: line {number}: {len(fields)} columns; each line is label, premise and hypothesis with"
                     " tabs between them"
                 )
-            first.append(fields[1])
-            second.append(fields[2])
-    return first, second
+            yield fields[0], fields[1], fields[2]
+
+
+def _is_gzipped(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"

@@ -1,15 +1,15 @@
 """Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sts import DEMO, STSTask, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.examples import Examples
+    from promptcli.data.examples import TrainingExamples
 
 
 Announce = Callable[[str], None]
@@ -70,11 +70,19 @@ def read_sentences(
         yield from (record.text for record in source)
 
 
-def training_examples(data: str, *, offline: bool = False, announce: Announce = _silent) -> "Examples":
-    """Return the examples that ``data`` names.
+def training_examples(
+    data: Any,
+    *,
+    layouts: "Sequence[tuple[str, ...]] | None" = None,
+    offline: bool = False,
+    announce: Announce = _silent,
+) -> "TrainingExamples":
+    """Return the examples that ``data`` names or holds.
 
     Args:
-        data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``, ``nli_for_simcse``).
+        data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``, ``nli_for_simcse``); or
+            a list, or a ``datasets.Dataset`` (see ``examples_of``).
+        layouts: What is asked for, best first; triplets, pairs or sentences where it is None.
         offline: Never use the network.
         announce: Told in one line before the network is used.
 
@@ -82,9 +90,13 @@ def training_examples(data: str, *, offline: bool = False, announce: Announce = 
         NotFoundError: It is not there.
         UsageError: The file is not readable as examples.
     """
-    from promptcli.data.examples import read_examples
+    from promptcli.data.examples import PAIRS, TRIPLETS, examples_of, read_examples
+    from promptcli.data.tables import SENTENCES
 
-    return read_examples(_training_file(data, offline=offline, announce=announce))
+    layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
+    if not isinstance(data, str | Path):
+        return examples_of(data, layouts)
+    return read_examples(_training_file(str(data), offline=offline, announce=announce), layouts)
 
 
 def _training_file(name: str, *, offline: bool, announce: Announce) -> Path:

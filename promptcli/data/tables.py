@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from promptcli.data.streams import LONGEST_LINE, strip_ending
 from promptcli.errors import UsageError
@@ -13,6 +13,8 @@ from promptcli.errors import UsageError
 TEXT_FIELDS = ("text", "sentence")
 #: The field that holds the id where none is chosen.
 ID_FIELD = "id"
+#: The layout of a source that holds sentences alone.
+SENTENCES: tuple[str, ...] = ()
 
 #: Rows of a Parquet file held at once.
 _PARQUET_ROWS = 4096
@@ -27,21 +29,48 @@ class NoFieldError(UsageError):
 class Record(NamedTuple):
     """One sentence of a source.
 
-    ``id`` is the row number where the source has no ids; an id from a field is always text.
+    ``id`` is the row number where the source has no ids; an id from a field is always text. ``more`` are the other
+    columns that were asked for (the second sentence of a pair, a label), as text.
     """
 
     row: int
     id: int | str
     text: str
+    more: tuple[str, ...] = ()
+
+
+class Choice(NamedTuple):
+    """The columns to read: the sentence's, the id's or None, and others."""
+
+    text: str
+    id: str | None = None
+    more: tuple[str, ...] = ()
+
+
+class Chooser(Protocol):
+    """Chooses among the columns of a source."""
+
+    def choose(self, columns: Sequence[str], name: str) -> Choice:
+        """Return the columns to read; raise ``UsageError`` where none fit."""
+        ...
+
+    def check_plain(self, name: str) -> None:
+        """Raise ``NoFieldError`` where lines of plain text are not what is asked for."""
+        ...
 
 
 class Fields(NamedTuple):
-    """The fields asked for; None means: choose by name."""
+    """The fields of a sentence and its id; None means: choose by name."""
 
     text: str | None = None
     id: str | None = None
 
-    def choose(self, columns: Sequence[str], name: str) -> tuple[str, str | None]:
+    def check_plain(self, name: str) -> None:
+        """Refuse plain text where a field is asked for."""
+        if self != Fields():
+            raise NoFieldError(f"{name} is plain text and has no fields; leave out --text-field and --id-field")
+
+    def choose(self, columns: Sequence[str], name: str) -> Choice:
         """Return the sentence's column and the id's column (or None) among ``columns``.
 
         Raises:
@@ -56,24 +85,61 @@ class Fields(NamedTuple):
                 )
         identifier = self.id or (ID_FIELD if ID_FIELD in columns and self.text != ID_FIELD else None)
         if self.text is not None:
-            return self.text, identifier
+            return Choice(self.text, identifier)
         for usual in TEXT_FIELDS:
             if list(columns).count(usual) == 1:
-                return usual, identifier
+                return Choice(usual, identifier)
         others = [column for column in columns if column != identifier]
         if len(others) != 1:
             raise UsageError(f"{name}: no column 'text' or 'sentence'; choose one with --text-field; columns: {listed}")
-        return others[0], identifier
+        return Choice(others[0], identifier)
 
 
-def read_jsonl(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
+class FirstLayout:
+    """The first of several layouts, each a tuple of column names, that a source has; then the layout is ``chosen``.
+
+    Args:
+        layouts: Best first; ``SENTENCES`` stands for sentences alone, plain text included.
+    """
+
+    def __init__(self, *layouts: tuple[str, ...]) -> None:
+        self._layouts = layouts
+        self.chosen: tuple[str, ...] | None = None
+
+    def check_plain(self, name: str) -> None:
+        """Refuse plain text where sentences alone will not do."""
+        if SENTENCES not in self._layouts:
+            raise NoFieldError(f"{name} is plain text and has no columns; {self._wanted()}")
+        self.chosen = SENTENCES
+
+    def choose(self, columns: Sequence[str], name: str) -> Choice:
+        """Return the columns of the first layout that is there.
+
+        Raises:
+            NoFieldError: None is.
+        """
+        for layout in self._layouts:
+            if layout != SENTENCES and all(list(columns).count(column) == 1 for column in layout):
+                self.chosen = layout
+                return Choice(layout[0], None, layout[1:])
+        if SENTENCES in self._layouts:
+            self.chosen = SENTENCES
+            return Fields().choose(columns, name)
+        raise NoFieldError(f"{name}: {self._wanted()}; its columns: {', '.join(columns)}")
+
+    def _wanted(self) -> str:
+        layouts = " or ".join(", ".join(layout) for layout in self._layouts)
+        return f"give a file with the columns {layouts}"
+
+
+def read_jsonl(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
     """Yield the objects of JSON lines; a blank line is an empty sentence, and its id is empty too.
 
     Raises:
         UsageError: a line that is no JSON object, lacks a field or holds a wrong value; with the line number.
     """
     blanks = 0
-    chosen: tuple[str, str | None] | None = None
+    chosen: Choice | None = None
     row = -1
     for row, (number, line) in enumerate(lines):
         where = f"{name}: line {number}"
@@ -81,20 +147,22 @@ def read_jsonl(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
             if chosen is None:  # whether there are ids shows only in the first object
                 blanks += 1
             else:
-                yield Record(row, row if chosen[1] is None else "", "")
+                yield Record(row, row if chosen.id is None else "", "", ("",) * len(chosen.more))
             continue
         values = _json_object(line, where)
         if chosen is None:
             chosen = fields.choose(list(values), where)
-            yield from (Record(blank, blank if chosen[1] is None else "", "") for blank in range(blanks))
-        text, identifier = chosen
+            empty = ("",) * len(chosen.more)
+            yield from (Record(blank, blank if chosen.id is None else "", "", empty) for blank in range(blanks))
+        text, identifier, more = chosen
         found = row if identifier is None else id_text(_value(values, identifier, where), identifier, where)
-        yield Record(row, found, _sentence(_value(values, text, where), text, where))
+        others = tuple(_cell(_value(values, column, where), column, where) for column in more)
+        yield Record(row, found, _sentence(_value(values, text, where), text, where), others)
     if chosen is None:
         yield from (Record(blank, blank, "") for blank in range(blanks))
 
 
-def read_csv(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
+def read_csv(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
     """Yield the rows of comma-separated values under a header; quotes as in RFC 4180, also around line ends.
 
     Raises:
@@ -109,7 +177,7 @@ def read_csv(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
         raise UsageError(f"{name}: line {rows.line_num}: {error}; {hint}") from None
 
 
-def read_tsv(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
+def read_tsv(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
     """Yield the rows of tab-separated values under a header; a quote is a character like any other, as in GLUE's files.
 
     Raises:
@@ -119,7 +187,7 @@ def read_tsv(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
     return _read_rows(rows, fields, name, "a text holds no tabs")
 
 
-def read_parquet(path: Path, fields: Fields) -> Generator[Record, None, None]:
+def read_parquet(path: Path, fields: Chooser) -> Generator[Record, None, None]:
     """Yield the rows of a Parquet file.
 
     Raises:
@@ -131,16 +199,18 @@ def read_parquet(path: Path, fields: Fields) -> Generator[Record, None, None]:
     try:
         # Small pages at a time: without a buffer size a whole column chunk is read at once.
         with pq.ParquetFile(path, buffer_size=1 << 20) as file:
-            text, identifier = fields.choose(file.schema_arrow.names, str(path))
-            columns = [text] if identifier is None else [text, identifier]
+            text, identifier, more = fields.choose(file.schema_arrow.names, str(path))
+            columns = [text, *([] if identifier is None else [identifier]), *more]
             row = 0
             for batch in file.iter_batches(_PARQUET_ROWS, columns=columns):
                 texts = batch.column(text).to_pylist()
                 ids = range(row, row + len(texts)) if identifier is None else batch.column(identifier).to_pylist()
-                for value, found in zip(texts, ids, strict=True):
+                others = [batch.column(column).to_pylist() for column in more]
+                for value, found, *rest in zip(texts, ids, *others, strict=True):
                     where = f"{path}: row {row + 1}"
                     known = row if identifier is None else id_text(found, identifier, where)
-                    yield Record(row, known, _sentence(value, text, where))
+                    cells = tuple(_cell(cell, column, where) for cell, column in zip(rest, more, strict=True))
+                    yield Record(row, known, _sentence(value, text, where), cells)
                     row += 1
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{path}: not a whole Parquet file: {error}") from None
@@ -157,16 +227,18 @@ def id_text(value: Any, field: str, where: str) -> str:
     return str(value)
 
 
-def _read_rows(rows: Iterator[tuple[int, list[str]]], fields: Fields, name: str, hint: str) -> Iterator[Record]:
+def _read_rows(rows: Iterator[tuple[int, list[str]]], fields: Chooser, name: str, hint: str) -> Iterator[Record]:
     for _, header in rows:
-        text, identifier = fields.choose(header, name)
+        text, identifier, more = fields.choose(header, name)
         at, id_at = header.index(text), None if identifier is None else header.index(identifier)
+        others = [header.index(column) for column in more]
         for row, (number, found) in enumerate(rows):
             values = found if any(found) else [""] * len(header)  # a blank line keeps its row
             if len(values) != len(header):
                 counts = f"{len(values)} columns where the header has {len(header)}"
                 raise UsageError(f"{name}: line {number}: {counts}; {hint}")
-            yield Record(row, row if id_at is None else values[id_at], values[at])
+            known = row if id_at is None else values[id_at]
+            yield Record(row, known, values[at], tuple(values[other] for other in others))
 
 
 def _json_object(line: str, where: str) -> dict[str, Any]:
@@ -196,6 +268,13 @@ def _sentence(value: Any, field: str, where: str) -> str:
         except UnicodeEncodeError as error:
             raise UsageError(f"{where}: {field!r} holds half a surrogate pair at character {error.start + 1}") from None
     return value
+
+
+def _cell(value: Any, field: str, where: str) -> str:
+    """Return a cell beside the sentence as text; a label or a score may be a number."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return _sentence(value, field, where)
 
 
 def _shown(value: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from promptcli.data.streams import check_file, count_lines, open_hashed, read_lines, strip_ending
-from promptcli.data.tables import Fields, Lines, NoFieldError, Record, read_csv, read_jsonl, read_parquet, read_tsv
+from promptcli.data.tables import Chooser, Fields, Lines, Record, read_csv, read_jsonl, read_parquet, read_tsv
 from promptcli.errors import UsageError
 from promptcli.storage import files
 
@@ -17,20 +17,19 @@ from promptcli.storage import files
 STANDARD = Path("-")
 
 
-def read_text(lines: Lines, fields: Fields, name: str) -> Iterator[Record]:
+def read_text(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
     """Yield one record a line.
 
     Raises:
         NoFieldError: a field is asked for; plain text has none.
     """
-    if fields != Fields():
-        raise NoFieldError(f"{name} is plain text and has no fields; leave out --text-field and --id-field")
+    fields.check_plain(name)
     for row, (_, line) in enumerate(lines):
         yield Record(row, row, strip_ending(line))
 
 
 #: The reader of each extension; anything else is read as plain text. ``.gz`` may follow any of these.
-FORMATS: dict[str, Callable[[Lines, Fields, str], Iterator[Record]]] = {
+FORMATS: dict[str, Callable[[Lines, Chooser, str], Iterator[Record]]] = {
     ".txt": read_text,
     ".jsonl": read_jsonl,
     ".ndjson": read_jsonl,
@@ -67,12 +66,12 @@ class Source:
 
 
 @contextlib.contextmanager
-def open_source(path: Path, fields: Fields = Fields(), *, stdin: BinaryIO | None = None) -> Iterator[Source]:  # noqa: B008
+def open_source(path: Path, fields: Chooser = Fields(), *, stdin: BinaryIO | None = None) -> Iterator[Source]:  # noqa: B008
     """Open a source and read its first record, so that a wrong file or field is known before any work is done.
 
     Args:
         path: A file, in the format of its extension (``FORMATS``, or Parquet), or ``-``.
-        fields: The fields of the sentence and of the id.
+        fields: Chooses the columns: ``Fields`` of a sentence and its id, or a ``FirstLayout`` of several columns.
         stdin: Read where the path is ``-``: JSONL if a field is asked for, else plain text.
 
     Raises:
@@ -91,22 +90,8 @@ def open_source(path: Path, fields: Fields = Fields(), *, stdin: BinaryIO | None
         yield Source(source.name, itertools.chain([first], source.records), source._hash, source._total)
 
 
-def has_field(path: Path, name: str) -> bool:
-    """Return whether a file has a field of that name.
-
-    Raises:
-        NotFoundError: there is no such file.
-        UsageError: an empty file, or malformed content at its beginning.
-    """
-    try:
-        with open_source(path, Fields(text=name)):
-            return True
-    except NoFieldError:
-        return False
-
-
 @contextlib.contextmanager
-def _open_lines(path: Path, fields: Fields, stdin: BinaryIO | None) -> Iterator[Source]:
+def _open_lines(path: Path, fields: Chooser, stdin: BinaryIO | None) -> Iterator[Source]:
     suffix, gzipped = _suffixes(path)
     reader = FORMATS.get(suffix, read_text)
     if stdin is not None and fields != Fields():
@@ -122,7 +107,7 @@ def _open_lines(path: Path, fields: Fields, stdin: BinaryIO | None) -> Iterator[
 
 
 @contextlib.contextmanager
-def _open_parquet(path: Path, fields: Fields) -> Iterator[Source]:
+def _open_parquet(path: Path, fields: Chooser) -> Iterator[Source]:
     def total() -> int:
         import pyarrow.parquet as pq
 

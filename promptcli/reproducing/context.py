@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.examples import Examples
+from promptcli.data.examples import TrainingExamples
 from promptcli.data.sources import fitting_sentences, training_examples
 from promptcli.data.sts import STSTask, task_names
 from promptcli.data.tasks import load_tasks
@@ -76,7 +76,7 @@ class MeasurementContext:
         self.seeds, self.triplets = tuple(seeds), triplets
         self._open_backbone, self._announce = open_backbone, announce
         self._sources: dict[str, MeasureData] = {}
-        self._examples: dict[str, Examples] = {}
+        self._examples: dict[str, TrainingExamples] = {}
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -115,7 +115,7 @@ class MeasurementContext:
         digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
         return {"name": Path(self.corpus).name, "sentences": len(self.sentences), "sha256": digest}
 
-    def examples(self, *, supervised: bool) -> Examples:
+    def examples(self, *, supervised: bool) -> TrainingExamples:
         """Return what rows are trained on: the triplets, or the corpus.
 
         Raises:

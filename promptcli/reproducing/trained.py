@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.data.examples import Examples
+from promptcli.data.examples import TrainingExamples
 from promptcli.data.sts import STSTask
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.recipe import Recipe
@@ -141,7 +141,7 @@ def _development(context: MeasurementContext) -> STSTask:
 def _train(
     method: Method,
     settings: TrainingSettings,
-    examples: Examples,
+    examples: TrainingExamples,
     development: STSTask,
     context: MeasurementContext,
     *,

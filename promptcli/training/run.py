@@ -11,7 +11,7 @@ import torch
 
 from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.examples import Examples
+from promptcli.data.examples import TrainingExamples
 from promptcli.data.sts import STSTask
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts.soft_template import SoftTemplate, nearest_words, soft_words
@@ -41,7 +41,7 @@ class TrainingRun:
 
     method: Method
     settings: TrainingSettings
-    examples: Examples
+    examples: TrainingExamples
     source: str
     development: STSTask
     tests: tuple[STSTask, ...]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.data.examples import Examples
+from promptcli.data.examples import TrainingExamples
 from promptcli.data.sts import STSTask
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.training_state import Position
@@ -32,7 +32,7 @@ class TrainedWeights:
         tensors: Of the best development score, by name.
         dev_scores: All of the run, in order; the first is the start.
         steps: Steps done.
-        samples: Examples seen.
+        samples: TrainingExamples seen.
         seconds: Time spent in steps.
     """
 
@@ -76,7 +76,7 @@ def steps_of(settings: TrainingSettings, examples: int) -> int:
     return max(1, round(settings.epochs * math.ceil(examples / settings.batch_size)))
 
 
-def batches(examples: Examples, batch_size: int, seed: int) -> Iterator[list[list[str]]]:
+def batches(examples: TrainingExamples, batch_size: int, seed: int) -> Iterator[list[list[str]]]:
     """Yield batches without end, epoch after epoch in a new order; an epoch's last one may be smaller.
 
     They follow from the seed alone, so that any step can be found again.
@@ -92,7 +92,7 @@ def batches(examples: Examples, batch_size: int, seed: int) -> Iterator[list[lis
 
 def train(
     learner: Learner,
-    examples: Examples,
+    examples: TrainingExamples,
     development: STSTask,
     *,
     folder: Path,

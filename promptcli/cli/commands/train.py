@@ -30,7 +30,7 @@ from promptcli.training.methods import METHODS, find_method
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
-    from promptcli.data.examples import Examples
+    from promptcli.data.examples import TrainingExamples
     from promptcli.training.methods.method import Method, TrainingSettings
 
 _TRIPLETS = "nli_for_simcse"
@@ -185,7 +185,7 @@ def _settings(
     return base.replace(**changes.changes(method))
 
 
-def _say(chosen: _Chosen, training: TrainingOptions, examples: "Examples", runtime: Runtime) -> None:
+def _say(chosen: _Chosen, training: TrainingOptions, examples: "TrainingExamples", runtime: Runtime) -> None:
     """Say what was assumed and what was found in the data."""
     if not training.data and not training.paper:
         note(
