@@ -3,16 +3,16 @@
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from promptcli.errors import NotFoundError, UsageError
-
 
 @contextlib.contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``target``; rename it to ``target`` when the block ends well, else delete it."""
+    """Yield a temporary path next to ``target``; rename it to ``target`` when the block ends well, else delete it."""
+    remove_leftovers(target)
     temporary = temporary_path(target)
     try:
         yield temporary
@@ -29,30 +29,6 @@ def write_text(target: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
-    """Refuse a file that could not be written under that name at the end; for asking before the work.
-
-    Args:
-        path: The file to be made: a regular file, never a folder, a device or a pipe.
-        force: It may be replaced.
-        option: What the user gave it by, for the message.
-
-    Raises:
-        NotFoundError: Its folder is not there.
-        UsageError: It is there (unless ``force``), is no regular file, or its folder may not be written.
-    """
-    given = f"{option} {path}"
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "a device or a pipe"
-        raise UsageError(f"{given}: {kind}, not a file; give the name of a file")
-    if not path.parent.is_dir():
-        raise NotFoundError(f"{given}: no folder {str(path.parent)!r}; make it first")
-    if path.exists() and not force:
-        raise UsageError(f"{given}: the file is there; choose another name, or give --force")
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"{given}: folder {str(path.parent)!r} may not be written; choose another")
-
-
 def sha256(path: Path) -> str:
     """Return the hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
@@ -60,8 +36,35 @@ def sha256(path: Path) -> str:
 
 
 def temporary_path(target: Path) -> Path:
-    """Return a hidden name beside ``target`` that no other process takes."""
-    return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    """Return a hidden name next to ``target`` that no other process takes; a long name is cut so that it fits."""
+    return target.with_name(f"{_stem(target)}{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether a file name is one of ``temporary_path``, of earlier versions too."""
+    return bool(re.fullmatch(r"\..*\.([0-9a-f]{4}-)?\d+\.[0-9a-f]{8}\.tmp", name, re.DOTALL))
+
+
+def remove_leftovers(target: Path) -> None:
+    """Delete the temporary files for ``target`` that dead processes of this machine left."""
+    stem = _stem(target)
+    with contextlib.suppress(OSError):  # a folder that may not be listed
+        for path in target.parent.iterdir():
+            if path.name.startswith(stem) and is_temporary(path.name):
+                process = path.name.removeprefix(stem).partition(".")[0]
+                if not is_alive(int(process)):
+                    path.unlink(missing_ok=True)
+
+
+def is_alive(process: int) -> bool:
+    """Return whether a process of this number runs on this machine."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 def sync(path: Path) -> None:
@@ -71,3 +74,10 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _stem(target: Path) -> str:
+    """Return how the temporary names for a target begin on this machine."""
+    name = os.fsdecode(os.fsencode(target.name)[:100])
+    host = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:4]
+    return f".{name}.{host}-"

@@ -1,0 +1,186 @@
+"""Stored things of several files, so that readers and kills meet the old one or the new one, never a mixture.
+
+A thing is a folder with immutable parts, whose names follow from their content, and one manifest that names them with
+their checksums and is replaced by one rename. A reader opens what its manifest names and nothing else; parts that no
+manifest names go with the next write. Writers take turns by a lock; readers need none.
+
+For a single file and the document about it there are ``replace_with_sidecar`` and ``sidecar_of``.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from promptcli.errors import CheckFailedError, NotFoundError
+from promptcli.storage.files import is_temporary, remove_leftovers, sha256, sync, temporary_path, write_text
+from promptcli.storage.locks import hold_folder
+
+Result = TypeVar("Result")
+
+_PART = re.compile(r"([a-z_]+)-[0-9a-f]{16}(\.[a-z]+)")
+
+
+class PartsWriter:
+    """Takes the parts of a new version of a stored thing, then its manifest."""
+
+    def __init__(self, folder: Path, manifest: str) -> None:
+        self._folder, self._manifest = folder, manifest
+        self.sums: dict[str, str] = {}  #: File name and SHA-256 of each part, for the manifest.
+        self.committed = False
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[Path]:
+        """Yield a temporary path for the part ``name``, e.g. ``tensors.safetensors``; it becomes a part at the end."""
+        temporary = temporary_path(self._folder / name)
+        try:
+            yield temporary
+            sync(temporary)
+            digest = sha256(temporary)
+            stem, suffix = os.path.splitext(name)
+            stored = f"{stem}-{digest[:16]}{suffix}"
+            os.replace(temporary, self._folder / stored)
+            self.sums[stored] = digest
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def commit(self, manifest: str) -> None:
+        """Let a new manifest take effect."""
+        sync(self._folder)
+        write_text(self._folder / self._manifest, manifest)
+        self.committed = True
+
+
+@contextlib.contextmanager
+def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> Iterator[PartsWriter]:
+    """Yield what takes a new version of the thing in ``folder``; without ``commit`` the old one stays.
+
+    To be used with the thing's lock held. Afterwards, what the manifest in force does not name is deleted.
+
+    Args:
+        folder: Made if need be, with the folders above it; taken away again where nothing is committed.
+        manifest: The manifest's file name; it is JSON with the parts' names and checksums under ``sha256``.
+        owns: Whether a file of this name may be deleted, temporary and content-derived names apart.
+    """
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    if made:
+        sync(folder.parent)
+    writer = PartsWriter(folder, manifest)
+    try:
+        yield writer
+    finally:
+        named = set(writer.sums) if writer.committed else _named_parts(folder / manifest)
+        for path in folder.iterdir() if named is not None else ():
+            ours = _PART.fullmatch(path.name) or is_temporary(path.name) or owns(path.name)
+            if ours and path.name not in {manifest, *(named or ())}:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        if made and not writer.committed:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def remove_parts(folder: Path, manifest: str) -> None:
+    """Delete a stored thing: the manifest first, so that it is gone at once. To be used with the lock held."""
+    (folder / manifest).unlink()
+    sync(folder)
+    shutil.rmtree(folder)
+
+
+def read_parts(manifest: Path, read: Callable[[], Result]) -> Result:
+    """Return what ``read`` gives, which opens the manifest and then its parts.
+
+    Where it fails and the manifest has changed meanwhile, a writer has taken the parts away: it is called again.
+    """
+    while True:
+        before = _identity(manifest)
+        try:
+            return read()
+        except (CheckFailedError, NotFoundError, OSError):
+            if _identity(manifest) == before:
+                raise
+
+
+def part_named(sums: Mapping[str, str], name: str) -> str | None:
+    """Return the file that holds the part ``name`` by a manifest's checksums; its plain name in older versions."""
+    if name in sums:
+        return name
+    return next((file for file in sums if (found := _PART.fullmatch(file)) and "".join(found.groups()) == name), None)
+
+
+def check_part(folder: Path, file: str, digest: str, damaged: Callable[[str, str], CheckFailedError]) -> Path:
+    """Return the path of a part, its bytes checked.
+
+    Raises:
+        CheckFailedError: made by ``damaged`` from the file's name and the reason.
+    """
+    path = folder / Path(file).name
+    if not path.is_file():
+        raise damaged(file, "it is missing")
+    if sha256(path) != digest:
+        raise damaged(file, "its sha256 is not the manifest's")
+    return path
+
+
+@contextlib.contextmanager
+def replace_with_sidecar(target: Path, sidecar: Path, document: Callable[[str], str]) -> Iterator[Path]:
+    """Yield a temporary path for ``target``; at the end it and the document about it replace the old pair.
+
+    The document is first written under a name that follows from the file's content, where ``sidecar_of`` finds it, and
+    moved to ``sidecar`` after the file: whenever a process dies, the file is found with the document about it.
+
+    Args:
+        target: The file.
+        sidecar: Where the document stands, in the same folder.
+        document: Makes its text from the file's SHA-256.
+    """
+    remove_leftovers(target)
+    temporary = temporary_path(target)
+    try:
+        yield temporary
+        sync(temporary)
+        digest = sha256(temporary)
+        text = document(digest)
+        waiting = _waiting(sidecar, digest)
+        with hold_folder(target.parent):
+            write_text(waiting, text)
+            os.replace(temporary, target)
+            sync(target.parent)
+            os.replace(waiting, sidecar)
+            for path in target.parent.iterdir():
+                if path.name.startswith(_waiting(sidecar, "").name):
+                    path.unlink(missing_ok=True)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sidecar_of(sidecar: Path, digest: str) -> Path:
+    """Return where the document about a file of this SHA-256 stands: ``sidecar``, or what a killed writer left."""
+    waiting = _waiting(sidecar, digest)
+    return waiting if waiting.exists() else sidecar
+
+
+def _waiting(sidecar: Path, digest: str) -> Path:
+    return sidecar.with_name(f".{sidecar.name}.{digest[:16]}")
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _named_parts(manifest: Path) -> set[str] | None:
+    """Return the files that a manifest names; None where it cannot be read, so that nothing is deleted."""
+    if not manifest.exists():
+        return set()
+    try:
+        return set(json.loads(manifest.read_bytes())["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
