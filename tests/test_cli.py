@@ -1,12 +1,20 @@
 """The entrance: help, version, exit codes, one-line errors, nothing heavy before it is needed."""
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 
 import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
 
 import promptcli
+from promptcli.cli import console
+from promptcli.cli.app import app
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 
 COMMANDS = ["embed", "similarity", "eval", "index", "fit", "models", "recipes", "templates"]
@@ -88,3 +96,152 @@ def test_templates_lists_the_named_ones(run):
     ran = run("templates", "list", "--json")
     assert ran.code == 0 and '"manual"' in ran.out and '\\"[X]\\" means [MASK] .' in ran.out
     assert "manual" in run("templates", "list").out
+
+
+def every_command(command=None, path=()):
+    command = command or typer.main.get_command(app)
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*path, name))
+
+
+@pytest.mark.parametrize("path", [path for path, _ in every_command()], ids=" ".join)
+def test_help_fits_80_columns_and_cuts_nothing(path, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = run(*path, "--help")
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80 and "…" not in ran.out
+    (command,) = [command for found, command in every_command() if found == path]
+    options = [option for option in command.params if option.param_type_name == "option" and not option.hidden]
+    names = [name for option in options for name in (*option.opts, *option.secondary_opts)]
+    assert all(name in ran.out for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["embd", "x"], "unknown command 'embd'; valid: embed, .*; did you mean embed\\?$"),
+        (["models", "shw"], "unknown command 'shw'; valid: list, .*; did you mean show\\?$"),
+        (["embed", "x", "--backbon", "y"], "embed has no option --backbon; .* --help; did you mean --backbone\\?$"),
+        (["embed", "x", "--threads", "0"], "--threads 0 is not allowed: .* 1; all options: promptcli embed --help$"),
+        (["embed", "x", "--threads=a"], "--threads a is not allowed: .*integer.*; all options: promptcli embed"),
+        (["embed", "x", "--threads"], "'--threads' requires an argument; all options: promptcli embed --help$"),
+        (["similarity", "a"], "B is missing: .*; type: promptcli similarity A B; all options: "),
+        (["recipes", "x"], r"unexpected extra argument\(s\) \(x\); all options: promptcli recipes --help$"),
+        (["similarity", "a", "b", "--recipe", "sttic-avg"], "unknown recipe 'sttic-avg'; valid: .*mean static-avg"),
+        (["similarity", "a", "b", "--pooling", "last/averge"], "unknown weights .*did you mean avg"),
+        (["similarity", "a", "b", "--transform", "whitning"], "unknown transform 'whitning'.*did you mean whitening"),
+        (["similarity", "a", "b", "--template", "manul"], "unknown template 'manul'.*did you mean manual"),
+        (["eval", "--task", "STSB"], "unknown task 'STSB'.*did you mean STS-B"),
+        (["train", "--method", "dcpse"], "unknown method 'dcpse'.*did you mean dcpcse"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_with_the_nearest_name(arguments, message, run):
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "") and ran.err.count("\n") == 1
+    assert re.search(message, ran.err), ran.err
+
+
+@given(st.text(max_size=2000))
+def test_a_message_is_one_line_of_at_most_400_characters(text):
+    with console.err.capture() as captured:
+        console.note(text)
+    line = captured.get()
+    assert len(line.rstrip("\n")) <= console.LONGEST_MESSAGE and line.count("\n") == 1
+
+
+def test_a_long_message_keeps_what_to_type_next(run):
+    ran = run("similarity", "one", "two", "--recipe", "x" * 5000)
+    assert len(ran.err) <= 401 and "unknown recipe 'xxx" in ran.err and " … " in ran.err
+    assert ran.err.endswith("a .json or .toml file that is there\n")
+
+
+# --- streams and signals, in processes of their own ---
+
+
+def start(*arguments, environment=None, **options):
+    command = [sys.executable, "-m", "promptcli", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=os.environ | (environment or {}), **pipes | options)
+
+
+@pytest.mark.parametrize("arguments", [["templates", "list"], ["eval", "--task", "demo:dev", "-r", "static-avg", "-q"]])
+def test_an_ascii_terminal_is_written_to_in_ascii(arguments):
+    out, err = start(*arguments, environment={"PYTHONIOENCODING": "ascii"}).communicate()
+    assert out and max(out) < 128 and err == b""
+    assert b"+-" in out or arguments[0] != "eval"
+
+
+def test_json_is_whole_in_ascii(run):
+    out, _ = start("templates", "list", "--json", environment={"PYTHONIOENCODING": "ascii"}).communicate()
+    assert json.loads(out) == json.loads(run("templates", "list", "--json").out)
+
+
+def test_signs_are_spelled_and_others_numbered():
+    spelled = console._spell(UnicodeEncodeError("ascii", "a±é😀\udc80", 1, 5, "no"))
+    assert spelled == ("+-\\u00e9\\ud83d\\ude00\\udc80", 5)
+
+
+def closed(*descriptors):
+    return {"preexec_fn": lambda: [os.close(number) for number in descriptors]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "descriptors", "code", "message"),
+    [
+        (["recipes"], [1], 1, b"promptcli: stdout is closed, so the result could not be written; nothing half"),
+        (["recipes"], [2], 0, b""),
+        (["nosuch"], [2], 2, b""),
+        (["nosuch"], [1], 2, b"promptcli: unknown command 'nosuch'"),
+        (["recipes"], [1, 2], 1, b""),
+        (["recipes"], [0, 1, 2], 1, b""),
+    ],
+)
+def test_closed_streams(arguments, descriptors, code, message):
+    running = start(*arguments, **closed(*descriptors))
+    _, err = running.communicate()
+    assert running.returncode == code and err.startswith(message) and err.count(b"\n") <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "full", "code", "message"),
+    [
+        (["recipes"], "stdout", 1, b"promptcli: disk full: the output could not be written; nothing half"),
+        (["nosuch"], "stderr", 2, b""),
+        (["similarity", "one", "two", "--recipe", "nosuch"], "stderr", 2, b""),
+    ],
+)
+def test_full_streams(arguments, full, code, message):
+    with open("/dev/full", "w") as device:
+        running = start(*arguments, **{full: device})
+        _, err = running.communicate()
+    assert running.returncode == code and (err or b"").startswith(message) and (err or b"").count(b"\n") <= 1
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["promptcli.cli.app", "typer", "rich.console", "torch", "transformers", "numpy"])
+def test_a_signal_while_modules_are_loaded_is_one_line(sent, module, tmp_path):
+    program = (
+        "import importlib.abc, os, sys\n"
+        "class Sender(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), {int(sent)})\n"
+        "sys.meta_path.insert(0, Sender())\n"
+        "from promptcli.__main__ import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", program, "similarity", "one", "two"]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (128 + sent, "")
+    assert ran.stderr == "promptcli: interrupted; nothing half written is left\n"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_work_is_one_line(sent):
+    program = (
+        "import atexit, os\n"
+        f"atexit.register(lambda: os.kill(os.getpid(), {int(sent)}))\n"
+        "from promptcli.__main__ import main\n"
+        "main()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, "recipes"], capture_output=True, text=True)
+    assert ran.returncode == 128 + sent and ran.stderr == "promptcli: interrupted; nothing half written is left\n"

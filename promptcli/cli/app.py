@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -32,8 +32,9 @@ from promptcli.cli.commands import (
     transfer,
 )
 from promptcli.cli.commands.train_options import settings_in_force
-from promptcli.cli.console import note
+from promptcli.cli.console import note, write_what_cannot_be_shown
 from promptcli.cli.options import expand
+from promptcli.cli.usage import PanelHelpCommand, usage_message
 from promptcli.errors import PromptcliError
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 app.command("embed")(expand(embed.embed))
 app.command("similarity")(expand(embed.similarity))
@@ -68,6 +70,9 @@ _config = typer.Typer(help="Your own defaults.", no_args_is_help=True)
 _config.command("show")(config.show)
 app.add_typer(_config, name="config")
 app.add_typer(analyze.app, name="analyze")
+for _group in (app, *(_added.typer_instance for _added in app.registered_groups)):
+    for _command in _group.registered_commands if _group else ():
+        _command.cls = PanelHelpCommand
 
 
 def _version(wanted: bool) -> None:
@@ -98,8 +103,8 @@ def _stop(number: int, frame: Any) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _ending_well() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM unwind the stack, so that temporary files go; Typer would end on Ctrl-C without a word."""
+def _stopping_by_exception() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM unwind the stack while a command runs, so that temporary files go."""
     before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -110,32 +115,51 @@ def _ending_well() -> Iterator[None]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    write_what_cannot_be_shown()
     try:
-        try:
-            with _ending_well():
-                app(args=None if arguments is None else list(arguments))
-        finally:
-            sys.stdout.flush()  # here, where a full disk or a closed pipe can still be said and become an exit code
+        with _stopping_by_exception():
+            try:
+                ended = app(args=given, prog_name="promptcli", standalone_mode=False)
+            finally:
+                sys.stdout.flush()  # here, where a full disk or a closed pipe can still be said and become an exit code
+        sys.exit(ended if isinstance(ended, int) else 0)
     except PromptcliError as error:
         _fail(str(error), error.exit_code)
     except _Stopped as stopped:
         _fail("interrupted; nothing half written is left", stopped.code)
     except BrokenPipeError:
-        _drop_stdout()
+        _drop(sys.stdout)
         sys.exit(1)
     except OSError as error:
-        _drop_stdout()
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        what = f"disk full: {error.filename or 'the output'} could not be written" if full else str(error)
-        _fail(f"{what}; nothing half written is left", 1)
+        _drop(sys.stdout)
+        _fail(f"{_what_failed(error)}; nothing half written is left", 1)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message(), err=True)
+            sys.exit(2)
+        _fail(usage_message(error, given), 2)
 
 
-def _drop_stdout() -> None:
-    """Send what is still buffered for stdout nowhere, else Python tries again at its end and complains."""
+def _what_failed(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"disk full: {error.filename or 'the output'} could not be written"
+    if error.errno == errno.EBADF:
+        return "stdout is closed, so the result could not be written"
+    return str(error)
+
+
+def _drop(stream: TextIO) -> None:
+    """Send what is still buffered for a stream nowhere, else Python tries again at its end and complains."""
     with contextlib.suppress(OSError, ValueError):  # no descriptor: a test's own stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _fail(message: str, code: int) -> None:
-    note(f"promptcli: {' '.join(message.split())}")
+def _fail(message: str, code: int) -> NoReturn:
+    try:
+        note(f"promptcli: {message}")
+    except OSError:  # a full or closed stderr: the code says it
+        _drop(sys.stderr)
     sys.exit(code)

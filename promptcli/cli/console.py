@@ -1,6 +1,8 @@
 """What a person sees: notes, tables and progress on stderr; results on stdout. Part of the entrance."""
 
+import codecs
 import contextlib
+import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,10 +25,34 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 out = Console(highlight=False, soft_wrap=True)
 
 
+#: Characters of the longest message; of a longer one (somebody's file quoted) the middle is left out.
+LONGEST_MESSAGE = 400
+#: What stands for a sign that the terminal cannot show; of others their number is written.
+_SPELLED = {"±": "+-", "…": "...", "█": "#", "▓": "=", "▒": "-", "░": ".", **dict.fromkeys("▏▎▍▌▋▊▉", "|")}
+
+
+def write_what_cannot_be_shown() -> None:
+    """Let stdout and stderr write in ASCII what their encoding does not hold, instead of failing."""
+    codecs.register_error("spelled", _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="spelled")
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return "".join(_SPELLED.get(one, json.dumps(one)[1:-1]) for one in characters), error.end
+
+
 def note(message: str, *, quiet: bool = False) -> None:
-    """Say one line on stderr, unless ``quiet``."""
+    """Say one line of at most ``LONGEST_MESSAGE`` characters on stderr, unless ``quiet``."""
     if not quiet:
-        err.print(message, markup=False)
+        line = " ".join(message.split())
+        if len(line) > LONGEST_MESSAGE:
+            line = f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
+        err.print(line, markup=False)
 
 
 def result(line: str) -> None:
@@ -36,7 +62,8 @@ def result(line: str) -> None:
 
 def result_json(value: Any) -> None:
     """Write one JSON document on one line to stdout."""
-    result(json.dumps(value, ensure_ascii=False))
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    result(json.dumps(value, ensure_ascii=not unicode))
 
 
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
