@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
 from promptcli.registry.resolving import resolve
-from promptcli.storage import folders
+from promptcli.storage import locks
 from tests.killing import in_a_process_that_dies
 
 
@@ -56,7 +57,8 @@ def test_saved_entry_comes_back_equal(registry):
 def test_entry_without_tensors_has_no_tensor_file(registry, tmp_path):
     registry.save(Entry("plain", RECIPES["last-avg"]))
     folder = tmp_path / "home" / "models" / "plain"
-    assert sorted(path.name for path in folder.iterdir()) == ["card.json", "recipe.json"]
+    names = sorted(path.name for path in folder.iterdir())
+    assert len(names) == 2 and names[0] == "card.json" and re.fullmatch(r"recipe-[0-9a-f]{16}\.json", names[1])
     assert registry.load("plain").tensors == {}
 
 
@@ -69,7 +71,8 @@ def test_card_holds_checksums_version_and_utc_time(registry, tmp_path):
     registry.save(fitted())
     folder = tmp_path / "home" / "models" / "white"
     card = json.loads((folder / "card.json").read_text())
-    assert card["sha256"] == {name: sha256(folder / name) for name in ("recipe.json", "tensors.safetensors")}
+    assert [name.partition("-")[0] for name in card["sha256"]] == ["recipe", "tensors"]
+    assert card["sha256"] == {name: sha256(folder / name) for name in card["sha256"]}
     assert card["promptcli"] == promptcli.__version__
     assert datetime.datetime.fromisoformat(card["created"]).utcoffset() == datetime.timedelta(0)
 
@@ -138,7 +141,9 @@ def test_folder_without_card_is_no_entry_and_is_replaced(registry, tmp_path):
 @pytest.mark.parametrize("name", ["recipe.json", "tensors.safetensors"])
 def test_altered_truncated_or_missing_file_is_named(registry, tmp_path, name):
     registry.save(fitted())
-    path = tmp_path / "home" / "models" / "white" / name
+    stem, suffix = name.split(".")
+    (path,) = (tmp_path / "home" / "models" / "white").glob(f"{stem}-*.{suffix}")
+    name = path.name
     whole = path.read_bytes()
     for content in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
         path.write_bytes(content)
@@ -228,7 +233,7 @@ def test_a_lock_held_too_long_is_said(registry, tmp_path, monkeypatch):
     from filelock import FileLock
 
     registry.save(fitted())
-    monkeypatch.setattr(folders, "PATIENCE", 0.05)
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
     with FileLock(tmp_path / "home" / ".lock"), pytest.raises(PromptcliError, match="another process"):
         registry.add_scores("white", [{}])
 

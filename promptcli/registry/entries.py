@@ -1,18 +1,20 @@
 """One registry entry as a folder: recipe, learned tensors, card. Knows nothing of other entries, aliases or locks.
 
-The card is written last and holds the checksums of the other files; a folder without one is no entry.
+The card is the manifest: it is written last and names the other files with their checksums; a folder without one is no
+entry. See ``promptcli.storage.parts``.
 """
 
 import datetime
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import promptcli
 from promptcli.encoder.recipe import Recipe
-from promptcli.errors import CheckFailedError
-from promptcli.storage.files import sha256, write_text
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.files import write_text
+from promptcli.storage.parts import check_part, part_named, replace_parts
 
 if TYPE_CHECKING:
     import torch
@@ -22,23 +24,15 @@ RECIPE, TRANSFER, TENSORS, CARD = "recipe.json", "transfer_recipe.json", "tensor
 
 @dataclass(frozen=True)
 class Entry:
-    """A named encoder: its recipe and every learned or fitted number outside the backbone.
-
-    Attributes:
-        name: What the registry calls it.
-        recipe: The four parts.
-        tensors: Learned and fitted numbers, by name.
-        provenance: Where it came from, JSON-ready; ``width`` in it, where known, is d of its vectors.
-        scores: Figures measured with it, JSON-ready.
-        transfer: The recipe of transfer tasks, where it is another one (PromptBERT, supervised).
-    """
+    """A named encoder: its recipe and every learned or fitted number outside the backbone."""
 
     name: str
     recipe: Recipe
     tensors: "dict[str, torch.Tensor]" = field(default_factory=dict)
+    #: Where it came from, JSON-ready; ``width`` in it, where known, is d of its vectors.
     provenance: dict[str, Any] = field(default_factory=dict)
-    scores: list[dict[str, Any]] = field(default_factory=list)
-    transfer: Recipe | None = None
+    scores: list[dict[str, Any]] = field(default_factory=list)  #: Figures measured with it, JSON-ready.
+    transfer: Recipe | None = None  #: Of transfer tasks, where it is another one (PromptBERT, supervised).
 
 
 @dataclass(frozen=True)
@@ -58,25 +52,35 @@ class Card:
     version: str | None
 
 
-def write_entry(folder: Path, entry: Entry) -> None:
-    """Write an entry into an empty folder."""
-    write_text(folder / RECIPE, entry.recipe.to_json() + "\n")
-    if entry.transfer is not None:
-        write_text(folder / TRANSFER, entry.transfer.to_json() + "\n")
-    if entry.tensors:
-        from safetensors.torch import save_file
+@dataclass(frozen=True)
+class CardDocument:
+    """The content of ``card.json``."""
 
-        save_file({name: tensor.cpu().contiguous() for name, tensor in entry.tensors.items()}, folder / TENSORS)
-    card = {
-        "schema_version": 1,
-        "name": entry.name,
-        "created": utc_now(),
-        "promptcli": promptcli.__version__,
-        "provenance": entry.provenance,
-        "scores": entry.scores,
-        "sha256": {path.name: sha256(path) for path in sorted(folder.iterdir())},
-    }
-    write_card(folder, card)
+    created: str
+    promptcli: str
+    provenance: dict[str, Any]
+    scores: list[dict[str, Any]]
+    sha256: dict[str, str]  #: Of each part, by file name.
+    name: str = ""
+    schema_version: int = 2  #: 1: the parts have fixed names.
+
+
+def write_entry(folder: Path, entry: Entry) -> None:
+    """Write an entry in the place of the one in ``folder``, or anew. To be used with the registry's lock held."""
+    with replace_parts(folder, CARD, owns=lambda name: True) as writer:
+        for name, recipe in ((RECIPE, entry.recipe), (TRANSFER, entry.transfer)):
+            if recipe is not None:
+                with writer.part(name) as path:
+                    path.write_text(recipe.to_json() + "\n", encoding="utf-8")
+        if entry.tensors:
+            from safetensors.torch import save_file
+
+            with writer.part(TENSORS) as path:
+                save_file({name: tensor.cpu().contiguous() for name, tensor in entry.tensors.items()}, path)
+        card = CardDocument(
+            utc_now(), promptcli.__version__, entry.provenance, entry.scores, dict(writer.sums), entry.name
+        )
+        writer.commit(to_json(card))
 
 
 def read_entry(folder: Path) -> Entry:
@@ -85,15 +89,20 @@ def read_entry(folder: Path) -> Entry:
     Raises:
         CheckFailedError: a file is missing, or not the one that was saved.
     """
-    card = read_card(folder)
-    _check(folder, card)
+    card = _read_card(folder)
+    path = _part(folder, card, TENSORS)
     tensors: dict[str, torch.Tensor] = {}
-    if TENSORS in card["sha256"]:
+    if path is not None:
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        tensors = load_file(folder / TENSORS)
-    transfer = _recipe(folder, TRANSFER) if TRANSFER in card["sha256"] else None
-    return Entry(folder.name, _recipe(folder, RECIPE), tensors, card["provenance"], card["scores"], transfer)
+        try:
+            tensors = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise _damaged(folder, path.name, str(error).partition("\n")[0][:200]) from None
+    recipe = _recipe(folder, card, RECIPE)
+    transfer = _recipe(folder, card, TRANSFER) if part_named(card.sha256, TRANSFER) else None
+    return Entry(folder.name, recipe, tensors, card.provenance, card.scores, transfer)
 
 
 def describe(folder: Path) -> Card:
@@ -102,17 +111,16 @@ def describe(folder: Path) -> Card:
     Raises:
         CheckFailedError: see ``read_entry``; tensors are not looked at.
     """
-    card = read_card(folder)
-    _check(folder, card, only=RECIPE)
+    card = _read_card(folder)
     return Card(
         name=folder.name,
         origin="saved",
-        recipe=_recipe(folder, RECIPE),
-        provenance=card["provenance"],
-        scores=card["scores"],
-        tensors=TENSORS in card["sha256"],
-        created=card["created"],
-        version=card["promptcli"],
+        recipe=_recipe(folder, card, RECIPE),
+        provenance=card.provenance,
+        scores=card.scores,
+        tensors=part_named(card.sha256, TENSORS) is not None,
+        created=card.created,
+        version=card.promptcli,
     )
 
 
@@ -121,23 +129,14 @@ def is_whole(folder: Path) -> bool:
     return (folder / CARD).is_file()
 
 
-def read_card(folder: Path) -> dict[str, Any]:
-    """Return the content of an entry's card.
+def append_scores(folder: Path, scores: list[dict[str, Any]]) -> None:
+    """Add figures to an entry's card. To be used with the registry's lock held.
 
     Raises:
-        CheckFailedError: it is damaged.
+        CheckFailedError: the card is damaged.
     """
-    try:
-        card: dict[str, Any] = json.loads((folder / CARD).read_text(encoding="utf-8"))
-        (card["created"], card["promptcli"], card["provenance"] | {}, card["scores"] + [], card["sha256"][RECIPE])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder, CARD, repr(error)) from None
-    return card
-
-
-def write_card(folder: Path, card: dict[str, Any]) -> None:
-    """Write an entry's card, whole or not at all."""
-    write_text(folder / CARD, json.dumps(card, ensure_ascii=False, indent=2) + "\n")
+    card = _read_card(folder)
+    write_text(folder / CARD, to_json(replace(card, scores=[*card.scores, *scores])))
 
 
 def utc_now() -> str:
@@ -145,23 +144,30 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _check(folder: Path, card: dict[str, Any], only: str | None = None) -> None:
-    for name, digest in card["sha256"].items():
-        if only not in (None, name):
-            continue
-        path = folder / Path(name).name
-        if not path.is_file():
-            raise _damaged(folder, name, "it is missing")
-        if sha256(path) != digest:
-            raise _damaged(folder, name, "its sha256 differs from the card's")
+def _read_card(folder: Path) -> CardDocument:
+    return read_document(folder / CARD, CardDocument, mend=_mend(folder))
 
 
-def _recipe(folder: Path, name: str) -> Recipe:
-    return Recipe.from_text((folder / name).read_text(encoding="utf-8"))
+def _part(folder: Path, card: CardDocument, name: str) -> Path | None:
+    file = part_named(card.sha256, name)
+    if file is None:
+        return None
+    return check_part(folder, file, card.sha256[file], lambda *found: _damaged(folder, *found))
+
+
+def _recipe(folder: Path, card: CardDocument, name: str) -> Recipe:
+    path = _part(folder, card, name)
+    if path is None:
+        raise _damaged(folder, CARD, f"it names no {name}")
+    try:
+        return Recipe.from_text(path.read_text(encoding="utf-8"))
+    except (UsageError, UnicodeDecodeError) as error:
+        raise _damaged(folder, path.name, str(error)) from None
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:
-    return CheckFailedError(
-        f"model {folder.name!r} is damaged: {name} in {folder}: {reason};"
-        f" save it again, or `promptcli models remove {folder.name}`"
-    )
+    return CheckFailedError(f"model {folder.name!r} is damaged: {name} in {folder}: {reason}; {_mend(folder)}")
+
+
+def _mend(folder: Path) -> str:
+    return f"save it again, or `promptcli models remove {folder.name}`"

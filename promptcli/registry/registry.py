@@ -4,19 +4,21 @@ Knows nothing of how an entry's folder looks inside, nor of the environment.
 """
 
 import dataclasses
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.families import WORD_VECTORS
 from promptcli.encoder.recipe import Recipe
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.registry.entries import Card, Entry, describe, is_whole, read_card, read_entry, write_card, write_entry
-from promptcli.storage.files import write_text
-from promptcli.storage.folders import atomic_folder, hold, remove_folder, settle, unsettled_names
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
+from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.files import is_temporary, write_text
+from promptcli.storage.locks import hold
+from promptcli.storage.parts import read_parts, remove_parts
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -28,8 +30,8 @@ __all__ = ["SHIPPED", "Card", "Entry", "Registry", "home", "load_encoder", "port
 SHIPPED: dict[str, Recipe] = {"mini": Recipe(backbone="mini", pooling="first-last/ditto:1-3")}
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
-
-Result = TypeVar("Result")
+#: An entry that promptcli 0.1 was moving away when it was killed; it replaced folders by two renames.
+_MOVED = re.compile(rf"\.({_NAME.pattern})\.old")
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -45,8 +47,8 @@ def home(environ: Mapping[str, str]) -> Path:
 class Registry:
     """The entries in ``home``, and the shipped ones.
 
-    Every write holds a lock and every entry appears by one rename, so several processes may write at once; readers
-    need no lock. Names are ``[A-Za-z0-9._-]``, up to 100 characters, not starting with a dot.
+    Every write holds a lock and takes effect by one rename, so several processes may write at once; readers need no
+    lock. Names are ``[A-Za-z0-9._-]``, up to 100 characters, not starting with a dot.
     """
 
     def __init__(self, home: Path) -> None:
@@ -55,8 +57,8 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return the names of all entries, the shipped ones first."""
-        if self._models.is_dir() and unsettled_names(self._models):
-            with self._locked(reading=True):
+        if any(_MOVED.fullmatch(path.name) for path in self._models.glob(".*.old")):
+            with suppress(OSError), self._locked():
                 pass
         saved = (path.name for path in self._models.glob("*") if _NAME.fullmatch(path.name) and is_whole(path))
         return [*SHIPPED, *sorted(set(saved) - SHIPPED.keys())]
@@ -71,7 +73,7 @@ class Registry:
         name = self._known(name)
         if name in SHIPPED:
             return Entry(name, SHIPPED[name])
-        return self._again(lambda: read_entry(self._models / name))
+        return read_parts(self._models / name / CARD, lambda: read_entry(self._models / name))
 
     def card(self, name: str) -> Card:
         """Return what is known of an entry without its tensors; ``name`` may be an alias.
@@ -83,7 +85,7 @@ class Registry:
         name = self._known(name)
         if name in SHIPPED:
             return Card(name, "shipped", SHIPPED[name], {}, [], False, None, None)
-        return self._again(lambda: describe(self._models / name))
+        return read_parts(self._models / name / CARD, lambda: describe(self._models / name))
 
     def check_free(self, name: str, *, force: bool = False) -> None:
         """Refuse a name that ``save`` would refuse; for asking before the work.
@@ -117,9 +119,7 @@ class Registry:
         transfer = None if entry.transfer is None else portable(entry.transfer)
         with self._locked():
             self.check_free(entry.name, force=force)
-            target = self._models / entry.name
-            with atomic_folder(target) as folder:
-                write_entry(folder, dataclasses.replace(entry, recipe=recipe, transfer=transfer))
+            write_entry(self._models / entry.name, dataclasses.replace(entry, recipe=recipe, transfer=transfer))
 
     def remove(self, name: str) -> None:
         """Delete an entry and its aliases, or only an alias.
@@ -134,7 +134,7 @@ class Registry:
                 self._saved(name, "removed")
             self._write_aliases({alias: of for alias, of in aliases.items() if name not in (alias, of)})
             if name not in aliases:
-                remove_folder(self._models / name)
+                remove_parts(self._models / name)
 
     def alias(self, alias: str, name: str) -> None:
         """Let ``alias`` stand for an entry; an alias that is there already is set anew.
@@ -156,11 +156,9 @@ class Registry:
             CheckFailedError: the file of aliases is damaged.
         """
         path = self._home / "aliases.json"
-        try:
-            aliases = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-            return {str(alias): str(name) for alias, name in aliases.items()}
-        except (ValueError, AttributeError) as error:
-            raise CheckFailedError(f"{path} is damaged ({error}); delete it and set the aliases anew") from None
+        if not path.exists():
+            return {}
+        return read_document(path, dict[str, str], mend="delete it and set the aliases anew")
 
     def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
         """Append figures to an entry's card; ``name`` may be an alias.
@@ -172,27 +170,20 @@ class Registry:
         with self._locked():
             name = self.aliases().get(name, name)
             self._saved(name, "changed")
-            card = read_card(self._models / name)
-            card["scores"] += list(scores)
-            write_card(self._models / name, card)
+            append_scores(self._models / name, list(scores))
 
     @contextmanager
-    def _locked(self, *, reading: bool = False) -> Iterator[None]:
-        """Hold the lock; what a killed process left is mended first."""
-        if not reading:
-            self._models.mkdir(parents=True, exist_ok=True)
-        with hold(self._home / ".lock", reading=reading):
-            for name in unsettled_names(self._models):
-                settle(self._models / name)
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock; what killed processes left is put right first."""
+        self._models.mkdir(parents=True, exist_ok=True)
+        with hold(self._home / ".lock"):
+            for path in self._models.iterdir():
+                if is_temporary(path.name):
+                    shutil.rmtree(path)
+                elif moved := _MOVED.fullmatch(path.name):
+                    if not (self._models / moved[1]).exists():
+                        path.rename(self._models / moved[1])
             yield
-
-    def _again(self, read: Callable[[], Result]) -> Result:
-        """Read; if that fails, once more with the lock held: another process may be replacing the entry."""
-        try:
-            return read()
-        except CheckFailedError:
-            with self._locked(reading=True):
-                return read()
 
     def _known(self, name: str) -> str:
         """Return the name of an entry, an alias followed."""
@@ -209,7 +200,7 @@ class Registry:
 
     def _write_aliases(self, aliases: dict[str, str]) -> None:
         if aliases != self.aliases():
-            write_text(self._home / "aliases.json", json.dumps(aliases, ensure_ascii=False, indent=2) + "\n")
+            write_text(self._home / "aliases.json", to_json(aliases))
 
 
 def load_encoder(entry: Entry, *, device: str = "auto", dtype: str = "auto", offline: bool = False) -> "Encoder":
