@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from promptcli.data.sources import development_task, fitting_sentences
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe
 from promptcli.evaluation.evaluator import distinct_sentences

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from promptcli.data.transfer import load_transfer
+from promptcli.data.tasks import load_transfer
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES
 from promptcli.evaluation.accuracy import encode_tasks

@@ -16,7 +16,7 @@ from promptcli.analysis.attention import attention
 from promptcli.analysis.sentence import plain_encoder, tokenize
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Needs
-from promptcli.data.sts import Pairs, STSTask
+from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe

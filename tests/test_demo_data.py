@@ -6,12 +6,17 @@ import re
 import numpy as np
 import pytest
 
-from promptcli.data.demo import SENTENCES, TEXT, load_demo
-from promptcli.data.sts import PROTOCOLS
+from promptcli.data.demo import SENTENCES, TEXT
+from promptcli.data.task_table import TASKS, TaskName
+from promptcli.data.tasks import load_tasks
 
 KINDS = {"antonym", "detail", "entail", "lexical", "negation", "number", "order", "paraphrase", "topic", "unrelated"}
 #: Words shared over all words of two sentences, from which they are near-duplicates.
 NEAR = 0.6
+
+
+def load_demo(split):
+    return load_tasks(None, [TaskName("demo", split)]).tasks[0]
 
 
 def words(sentence):
@@ -40,9 +45,9 @@ def test_sentences_are_many_and_no_two_alike():
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_pairs_are_graded_over_the_whole_scale(split):
-    task = load_demo(split, "senteval")
+    task = load_demo(split)
     pairs = task.pairs()
-    assert len(pairs) == task.expected_pairs == PROTOCOLS["mteb"].pairs[task.label] >= 300
+    assert len(pairs) == task.expected_pairs == TASKS[task.label].sizes["all"] >= 300
     assert set(task.subsets) == KINDS
     assert min(len(part) for part in task.subsets.values()) >= 30
     assert 0 <= pairs.gold.min() < pairs.gold.max() == 5
@@ -52,7 +57,7 @@ def test_pairs_are_graded_over_the_whole_scale(split):
 
 
 def test_development_and_test_share_no_sentence():
-    dev, test = (load_demo(split, "senteval").pairs() for split in ("dev", "test"))
+    dev, test = (load_demo(split).pairs() for split in ("dev", "test"))
     sides = [{words(sentence) for sentence in (*part.first, *part.second)} for part in (dev, test)]
     assert not sides[0] & sides[1]
     for one in sides[0]:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from promptcli.analysis.head_tfidf import correlate, tfidf_weights
 from promptcli.cli.pictures import heat_map
-from promptcli.data.sts import Pairs, STSTask
+from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe

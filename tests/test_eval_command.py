@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from promptcli.data.sts import TEST_TASKS
+from promptcli.data.task_table import TEST_TASKS
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import UsageError
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from promptcli.data.sts import Pairs, STSTask
+from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import Encoded
 from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError

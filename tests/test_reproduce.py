@@ -17,9 +17,7 @@ from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.examples import read_examples
-from promptcli.data.sts import task_names
-from promptcli.data.tasks import load_tasks
-from promptcli.data.transfer import load_transfer
+from promptcli.data.tasks import load_tasks, load_transfer, task_names
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import CheckFailedError

@@ -10,7 +10,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from promptcli.data.sts import Pairs, STSTask
+from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.named import NamedTemplate
 from promptcli.encoder.recipe import Recipe

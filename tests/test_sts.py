@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -7,12 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from promptcli.data import hub
-from promptcli.data.moses import tokenize
-from promptcli.data.senteval import load_folder
-from promptcli.data.sts import PROTOCOLS, WHOLE, Pairs, STSTask, TaskName, fitting_task, task_names
+from promptcli.data.hub import HubSet
+from promptcli.data.senteval_text import moses as tokenize
+from promptcli.data.task_table import PROTOCOLS, TASKS, TaskName, task_row
+from promptcli.data.tasks import Pairs, STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
 
+#: All splits of a task: to fit on.
+WHOLE = [TaskName("STS-B", "all"), TaskName("SICK-R", "all")]
 SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
 
 
@@ -23,7 +26,7 @@ def write(path: Path, text: str | bytes) -> Path:
 
 
 def load(root: Path, *names: str, protocol: str = "senteval"):
-    return load_folder(root, task_names(names), protocol)
+    return load_tasks(root, task_names(names), protocol)
 
 
 def one(root: Path, name: str, protocol: str = "senteval") -> STSTask:
@@ -278,11 +281,11 @@ def test_all_splits_of_a_folder(tmp_path, protocol):
     write_sick(tmp_path)
     for split, sentence in (("train", "a"), ("dev", "b"), ("test", "c")):
         write(tmp_path / f"STS/STSBenchmark/sts-{split}.csv", f"g\tf\ty\t1\t3\t{sentence}\tother\n")
-    benchmark, sick = load_folder(tmp_path, list(WHOLE), protocol).tasks
+    benchmark, sick = load_tasks(tmp_path, WHOLE, protocol).tasks
     assert (benchmark.label, benchmark.pairs().first) == ("STS-B:all", ["a", "b", "c"])
     assert (sick.label, sick.pairs().first) == ("SICK-R:all", ["A dog", "B", "D", "No boy"])
     (tmp_path / "STS/STSBenchmark/sts-train.csv").unlink()
-    missing = load_folder(tmp_path, list(WHOLE), protocol).missing
+    missing = load_tasks(tmp_path, WHOLE, protocol).missing
     assert list(missing) == ["STS-B:all"] and "sts-train.csv is not there" in missing["STS-B:all"]
 
 
@@ -290,9 +293,8 @@ def test_all_splits_of_the_hub(sets, tmp_path):
     """The hub's data sets are asked for their three splits at once."""
     for split in ("train", "validation", "test"):
         write(tmp_path / f"three/{split}.jsonl", json.dumps({**ROWS[0], "sentence1": split}) + "\n")
-    shipped = hub.HUB_SETS["senteval"]["STS-B:all"]
-    sets["senteval"]["STS-B:all"] = hub.HubSet(str(tmp_path / "three"), split=shipped.split)
-    (task,) = hub.load_hub([fitting_task("STS-B:all")], "senteval", sets=sets).tasks
+    sets({"STS-B:all": HubSet(str(tmp_path / "three"), split=TASKS["STS-B:all"].hub.split)})
+    (task,) = load_tasks(None, [fitting_task("STS-B:all")]).tasks
     assert task.pairs().first == ["train", "validation", "test"]
 
 
@@ -338,7 +340,18 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def sets(tmp_path, cache):
+def sets(cache, monkeypatch):
+    """Put local folders in the place of the hub's data sets."""
+
+    def put(sources):
+        for label, source in sources.items():
+            monkeypatch.setitem(TASKS, label, replace(TASKS[label], hub=source))
+
+    return put
+
+
+@pytest.fixture
+def local_sets(tmp_path, sets):
     """Local stand-ins of the hub's data sets: JSONL, Parquet, and one that is not there."""
     lines = "".join(json.dumps(row) + "\n" for row in ROWS)
     write(tmp_path / "sts12/test.jsonl", lines)
@@ -348,18 +361,18 @@ def sets(tmp_path, cache):
     sick = pa.table({"premise": ["A Dog"], "hypothesis": ["A Cat"], "relatedness_score": pa.array([3.3], pa.float32())})
     pa.parquet.write_table(sick, tmp_path / "sick" / "test-00000-of-00001.parquet")
     shared = {
-        "STS12": hub.HubSet(str(tmp_path / "sts12")),
-        "STS13": hub.HubSet(str(tmp_path / "nowhere")),
-        "STS-B": hub.HubSet(str(tmp_path / "stsb")),
-        "STS-B:dev": hub.HubSet(str(tmp_path / "stsb"), split="validation"),
-        "SICK-R": hub.HubSet(str(tmp_path / "sick"), columns=("premise", "hypothesis", "relatedness_score")),
+        "STS12": HubSet(str(tmp_path / "sts12")),
+        "STS13": HubSet(str(tmp_path / "nowhere")),
+        "STS-B": HubSet(str(tmp_path / "stsb")),
+        "STS-B:dev": HubSet(str(tmp_path / "stsb"), split="validation"),
+        "SICK-R": HubSet(str(tmp_path / "sick"), columns=("premise", "hypothesis", "relatedness_score")),
     }
-    return {"senteval": shared, "mteb": shared}
+    sets(shared)
 
 
-def test_senteval_protocol_treats_raw_hub_text(sets):
+def test_senteval_protocol_treats_raw_hub_text(local_sets):
     names = task_names(["STS12", "SICK-R"])
-    sts12, sick = hub.load_hub(names, "senteval", sets=sets).tasks
+    sts12, sick = load_tasks(None, names, "senteval").tasks
     assert sts12.text == "Moses-tokenised, lower-cased"
     assert sts12.pairs().first == ["a dog ' s life .", "b"]
     assert sts12.pairs().second == ["one ( small ) cat", "c"]
@@ -369,28 +382,29 @@ def test_senteval_protocol_treats_raw_hub_text(sets):
     assert sick.pairs().gold.tolist() == pytest.approx([3.3])
 
 
-def test_mteb_protocol_leaves_hub_text_raw(sets):
-    sts12 = hub.load_hub(task_names(["STS12"]), "mteb", sets=sets).tasks[0]
+def test_mteb_protocol_leaves_hub_text_raw(local_sets):
+    sts12 = load_tasks(None, task_names(["STS12"]), "mteb").tasks[0]
     assert sts12.text == "raw text"
     assert sts12.pairs().first == ["A Dog's life.", "B"]
 
 
-def test_hub_dev_split_and_a_data_set_that_is_not_there(sets):
-    loaded = hub.load_hub(task_names(["STS13", "STS-B:dev", "STS-B"]), "senteval", sets=sets)
+def test_hub_dev_split_and_a_data_set_that_is_not_there(local_sets):
+    loaded = load_tasks(None, task_names(["STS13", "STS-B:dev", "STS-B"]), "senteval")
     assert [(task.label, len(task.pairs())) for task in loaded.tasks] == [("STS-B", 2), ("STS-B:dev", 1)]
     assert "nowhere" in loaded.missing["STS13"]
     assert "--data-dir" in loaded.missing["STS13"]
 
 
-def test_hub_columns_that_are_not_there_are_named(tmp_path, cache):
+def test_hub_columns_that_are_not_there_are_named(tmp_path, sets):
     write(tmp_path / "odd/test.jsonl", json.dumps({"a": "x", "sentence2": "y", "score": 1}) + "\n")
-    loaded = hub.load_hub(task_names(["STS12"]), "mteb", sets={"mteb": {"STS12": hub.HubSet(str(tmp_path / "odd"))}})
+    sets({"STS12": HubSet(str(tmp_path / "odd"))})
+    loaded = load_tasks(None, task_names(["STS12"]), "mteb")
     assert "no column 'sentence1', only a, sentence2, score" in loaded.missing["STS12"]
 
 
 def test_offline_an_uncached_data_set_is_named_at_once(cache, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the network"))
-    loaded = hub.load_hub(task_names(["STS12", "SICK-R"]), "senteval", offline=True)
+    loaded = load_tasks(None, task_names(["STS12", "SICK-R"]), "senteval", offline=True)
     assert not loaded.tasks
     assert "mteb/sts12-sts is not in the cache (offline)" in loaded.missing["STS12"]
     assert "--data-dir" in loaded.missing["SICK-R"]
@@ -405,12 +419,8 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    loaded = hub.load_hub(task_names([]), "mteb")
-    assert asked == [
-        (source.path, number > 0)
-        for number, source in enumerate(hub.HUB_SETS["mteb"].values())
-        if source.split == "test"
-    ]
+    loaded = load_tasks(None, task_names([]), "mteb")
+    assert asked == [(task_row(name, "mteb").hub.path, number > 0) for number, name in enumerate(task_names([]))]
     assert "cannot be reached" in loaded.missing["STS12"]
     assert len(loaded.missing) == 7
     assert datasets.config.HF_HUB_OFFLINE is False
@@ -419,9 +429,11 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
 def test_every_task_has_a_data_set_under_every_protocol():
     others = (TaskName("STS-B", "dev"), TaskName("STS-B", "train"))
     names = {str(name) for name in (*task_names([]), *others, *WHOLE)}
-    for protocol, row in PROTOCOLS.items():
-        assert set(hub.HUB_SETS[protocol]) == names
-        assert set(row.pairs) == {*names, "demo", "demo:dev"}
+    for protocol in PROTOCOLS:
+        rows = {label: task_row(TaskName(*label.split(":")), protocol) for label in TASKS}
+        assert {label for label, row in rows.items() if row.hub is not None} == names
+        sized = {label for label, row in rows.items() if row.metric == "spearman" and row.sizes["all"]}
+        assert sized == {*names, "demo", "demo:dev"}
 
 
 # --- the real files
@@ -449,7 +461,7 @@ def test_real_pair_counts(data_folder):
         ["STS12", "STS13", "STS14", "STS-B", "STS-B:dev", "STS-B:train"], "as in the folder, lower-cased"
     )
     assert len(one(data_folder, "SICK-R", "mteb").pairs()) == 9927
-    whole = load_folder(data_folder, list(WHOLE), "senteval").tasks
+    whole = load_tasks(data_folder, WHOLE, "senteval").tasks
     assert [(task.label, len(task.pairs())) for task in whole] == [("STS-B:all", 8628), ("SICK-R:all", 9927)]
     assert all(task.expected_pairs == len(task.pairs()) for task in whole)
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.data.transfer import TRANSFER_TASKS, load_transfer, transfer_names
-from promptcli.data.treebank import treebank, visible
+from promptcli.data.senteval_text import treebank, visible
+from promptcli.data.task_table import TRANSFER_TASKS
+from promptcli.data.tasks import load_transfer
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation.classifier import FAST, FULL, ClassifierFit, ClassifierTraining, train, with_bias
 from promptcli.evaluation.protocols import (
@@ -115,7 +116,7 @@ def load(data, name):
 
 
 def test_every_task_is_read_in_the_order_of_the_papers(data):
-    loaded = load_transfer(data, transfer_names([]))
+    loaded = load_transfer(data, TRANSFER_TASKS)
     assert [task.name for task in loaded.tasks] == list(TRANSFER_TASKS)
     assert loaded.missing == {}
     assert {split: len(part) for split, part in load(data, "SST-2").splits.items()} == {
@@ -480,8 +481,6 @@ def test_one_class_is_refused_before_anything_is_encoded(run, arguments, data):
 
 @pytest.mark.data
 def test_real_files_have_the_printed_counts(data_folder):
-    from promptcli.data.transfer import unexpected_counts
-
-    loaded = load_transfer(data_folder, transfer_names([]))
+    loaded = load_transfer(data_folder, TRANSFER_TASKS)
     assert {"MR", "SST-2", "TREC", "MRPC"} <= {task.name for task in loaded.tasks}
-    assert all(unexpected_counts(task) == {} for task in loaded.tasks)
+    assert all(task.unexpected_counts() == {} for task in loaded.tasks)

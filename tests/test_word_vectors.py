@@ -9,7 +9,8 @@ import pytest
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.word_vectors import load_word_vectors
 from promptcli.backbones.word_vectors_file import read_word_vectors
-from promptcli.data.demo import load_demo
+from promptcli.data.task_table import TaskName
+from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import NotFoundError, UsageError
@@ -155,7 +156,7 @@ def test_no_file_and_no_language_model(glove):
 
 def test_zero_vectors_are_counted(glove):
     encoder = build_encoder(static(glove))
-    task = load_demo("dev", "senteval")
+    task = load_tasks(None, [TaskName("demo", "dev")]).tasks[0]
     (score,) = evaluate([encoder], [task])
     pairs = task.pairs()
     unknown = {text for text in (*pairs.first, *pairs.second) if not VECTORS.keys() & set(text.lower().split())}

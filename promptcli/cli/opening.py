@@ -12,7 +12,7 @@ from promptcli.settings import BARE, PAPER, read_settings
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
-    from promptcli.data.sts import STSTask
+    from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
     from promptcli.registry.registry import Entry, Registry
 

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import numpy as np
-
-from promptcli.data.sts import Pairs, STSTask
+from promptcli.data.senteval import Parts
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
 #: Varied sentences, one a line.
@@ -13,20 +11,10 @@ SENTENCES = _FOLDER / "sentences.txt"
 TEXT = "our own demo pairs, no benchmark"
 
 
-def load_demo(split: str, protocol: str) -> STSTask:
-    """Return the demo pairs as a task, its subsets the kinds of pairs (paraphrase, negation, order, ...).
-
-    Args:
-        split: ``test`` or ``dev``; they share no sentence.
-        protocol: Carried along; both protocols agree on these pairs.
-    """
-    lines = (_FOLDER / f"pairs.{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    by_kind: dict[str, list[tuple[float, str, str]]] = {}
-    for line in lines:
+def read_demo(split: str) -> Parts:
+    """Return the demo pairs by kind (paraphrase, negation, order, ...); ``test`` and ``dev`` share no sentence."""
+    kinds: Parts = {}
+    for line in (_FOLDER / f"pairs.{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         score, kind, first, second = line.split("\t")
-        by_kind.setdefault(kind, []).append((float(score), first, second))
-    subsets = {
-        kind: Pairs([row[1] for row in rows], [row[2] for row in rows], np.array([row[0] for row in rows]))
-        for kind, rows in sorted(by_kind.items())
-    }
-    return STSTask("demo", split, protocol, TEXT, subsets)
+        kinds.setdefault(kind, []).append((first, second, float(score)))
+    return dict(sorted(kinds.items()))

@@ -1,63 +1,71 @@
-"""Reading STS tasks from a SentEval `downstream` folder, official SemEval files included. Knows no encoder.
+"""Readers of a SentEval `downstream` folder, the official SemEval files included: rows of sentences and gold.
 
-Every quirk of the native formats is met here: line-aligned gold with empty lines, unbalanced quotes, several columns.
+Every quirk of the native formats is met here. STS: line-aligned gold with empty lines, unbalanced quotes, several
+columns; words are joined by one blank, as SentEval does. MR, CR, SUBJ and MPQA become what SentEval's folder holds
+whether the files are its own or the raw ones (``senteval_text.py``); TREC loses its quotes; SST and MRPC stay.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from promptcli.data.senteval_folder import existing, read_file_lines, senteval_root
-from promptcli.data.sts import SICK, WHOLE, Loaded, Pairs, Protocol, STSTask, TaskName, protocol_named
+from promptcli.data.senteval_text import treebank, visible
+from promptcli.data.streams import check_file
 from promptcli.errors import NotFoundError, UsageError
 
-_BENCHMARK = ("train", "dev", "test")
-_UPPER_CASE = re.compile("[A-Z]")
+#: A sentence, the other one of a pair, and the gold score or class number.
+GoldRow = tuple[str, str | None, float]
+#: The rows of a task: of each subset of an STS task, of each split of a transfer task.
+Parts = dict[str, list[GoldRow]]
+
+_BOM = b"\xef\xbb\xbf"
 
 
-def load_folder(data_dir: Path, names: Sequence[TaskName], protocol: str) -> Loaded:
-    """Read tasks from a SentEval `downstream` folder (holding STS/ and SICK/), or a folder that holds one.
-
-    Args:
-        data_dir: The folder, or one with a `senteval`, `downstream` or `data/downstream` folder inside.
-        names: The tasks wanted.
-        protocol: A row of ``PROTOCOLS``.
+def senteval_root(data_dir: Path, inside: Sequence[str]) -> Path:
+    """Return the folder that holds one of the folders ``inside``: the one given, or a usual one within it.
 
     Raises:
-        NotFoundError: there is no such folder.
-        UsageError: a malformed file, by name and line.
+        NotFoundError: There is none.
     """
-    root, row = senteval_root(data_dir, ("STS", "SICK")), protocol_named(protocol)
-    tasks, missing = [], {}
-    for name in names:
-        try:
-            subsets = _load_subsets(root, name, row)
-        except NotFoundError as error:
-            missing[str(name)] = str(error)
-            continue
-        tasks.append(STSTask(name.task, name.split, protocol, _text_of(name, subsets), subsets))
-    return Loaded(tasks, missing)
+    if not data_dir.is_dir():
+        shown = ", ".join(f"{name}/" for name in inside)
+        raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder ({shown})")
+    for inner in (".", "senteval", "downstream", "data/downstream"):
+        root = data_dir / inner
+        if any((root / name).is_dir() for name in inside):
+            return root
+    raise NotFoundError(
+        f"--data-dir {data_dir}: no {' or '.join(inside)} folder in it, nor in senteval/ or downstream/ inside it"
+    )
 
 
-def _load_subsets(root: Path, name: TaskName, protocol: Protocol) -> dict[str, Pairs]:
-    if name.task == "SICK-R":
-        files = SICK if name in WHOLE else protocol.sick
-        return {split: _read_sick(existing(root / "SICK" / file)) for split, file in files.items()}
-    if name.task == "STS-B":
-        folder = root / "STS" / "STSBenchmark"
-        splits = _BENCHMARK if name in WHOLE else (name.split,)
-        return {split: _read_benchmark(existing(folder / f"sts-{split}.csv")) for split in splits}
-    return _read_year(existing(root / "STS" / f"{name.task}-en-test"))
+def existing(path: Path) -> Path:
+    """Return the path.
+
+    Raises:
+        NotFoundError: Nothing is there.
+    """
+    if not path.exists():
+        raise NotFoundError(f"{path} is not there")
+    return path
 
 
-def _text_of(name: TaskName, subsets: dict[str, Pairs]) -> str:
-    """Return what the folder's text is: SentEval's own is lower-cased, but for SICK; official files are raw."""
-    sentences = (sentence for part in subsets.values() for sentence in (*part.first, *part.second))
-    if not any(_UPPER_CASE.search(sentence) for sentence in sentences):
-        return "as in the folder, lower-cased"
-    return "as in the folder, cased" if name.task == "SICK-R" else "raw text, as in the folder"
+def read_file_lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    r"""Return the text between line feeds: `splitlines` would also split at characters that stand inside sentences.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It is a folder, may not be read, or is not in the encoding; with the line.
+    """
+    check_file(path)
+    data = path.read_bytes().removeprefix(_BOM)
+    try:
+        return data.decode(encoding).split("\n")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError(f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x})") from None
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
@@ -65,8 +73,9 @@ _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
 _NO_SUBSETS = {"ALL", "SMT"}
 
 
-def _read_year(folder: Path) -> dict[str, Pairs]:
-    """Read `STS.input.NAME.txt` (2 columns or more) with the line-aligned scores of `STS.gs.NAME.txt`."""
+def read_year(root: Path, task: str) -> Parts:
+    """Read the subsets of STS12 ... STS16: `STS.input.NAME.txt` (2 columns or more), scores in `STS.gs.NAME.txt`."""
+    folder = existing(root / "STS" / f"{task}-en-test")
     subsets = {}
     for path in sorted(folder.iterdir()):
         match = _INPUT.fullmatch(path.name)
@@ -81,7 +90,7 @@ def _read_year(folder: Path) -> dict[str, Pairs]:
     return subsets
 
 
-def _read_subset(path: Path, gold_path: Path) -> Pairs:
+def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
     inputs, golds = read_file_lines(path), read_file_lines(gold_path)
     while inputs and not inputs[-1].strip():
         inputs.pop()
@@ -97,20 +106,30 @@ def _read_subset(path: Path, gold_path: Path) -> Pairs:
         if len(fields) < 2:
             raise UsageError(f"{path}:{number}: expected two sentences with a tab between them")
         rows.append((fields[0], fields[1], _score(gold, gold_path, number)))
-    return _pairs(rows, gold_path)
+    return _scored(rows, gold_path)
 
 
-def _read_benchmark(path: Path) -> Pairs:
+def read_benchmark(root: Path, splits: Sequence[str]) -> Parts:
+    """Read splits of STS-B."""
+    return {split: _read_benchmark(existing(root / "STS" / "STSBenchmark" / f"sts-{split}.csv")) for split in splits}
+
+
+def _read_benchmark(path: Path) -> list[GoldRow]:
     """Read STS-B: tabs in spite of `.csv`, no header, score in column 5, sentences in 6 and 7, licences after."""
     rows = []
     for number, fields in _table(path):
         if len(fields) < 7:
             raise UsageError(f"{path}:{number}: expected 7 columns or more with tabs between them, found {len(fields)}")
         rows.append((fields[5], fields[6], _score(fields[4], path, number)))
-    return _pairs(rows, path)
+    return _scored(rows, path)
 
 
-def _read_sick(path: Path) -> Pairs:
+def read_sick(root: Path, files: Mapping[str, str]) -> Parts:
+    """Read files of SICK, given by the names of the subsets that they become."""
+    return {split: _read_sick(existing(root / "SICK" / file)) for split, file in files.items()}
+
+
+def _read_sick(path: Path) -> list[GoldRow]:
     """Read a SICK file: tab-separated, the header names the columns."""
     table = _table(path)
     header = [field.strip() for field in next(table, (1, []))[1]]
@@ -123,7 +142,7 @@ def _read_sick(path: Path) -> Pairs:
         if len(fields) < len(header):
             raise UsageError(f"{path}:{number}: expected {len(header)} columns, found {len(fields)}")
         rows.append((fields[first], fields[second], _score(fields[score], path, number)))
-    return _pairs(rows, path)
+    return _scored(rows, path)
 
 
 def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -141,13 +160,85 @@ def _score(text: str, path: Path, number: int) -> float:
     return value
 
 
-def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> Pairs:
-    """Put rows together; each sentence's words are joined by one blank, as SentEval does."""
+def _scored(rows: Sequence[GoldRow], path: Path) -> list[GoldRow]:
+    """Return rows with the words of each sentence joined by one blank."""
     if not rows:
         raise UsageError(f"{path}: holds no scored pairs")
-    first, second, gold = zip(*rows, strict=True)
-    return Pairs(
-        [" ".join(sentence.split()) for sentence in first],
-        [" ".join(sentence.split()) for sentence in second],
-        np.array(gold, dtype=np.float64),
-    )
+    return [(_words(first), _words(second or ""), gold) for first, second, gold in rows]
+
+
+def read_labelled(
+    root: Path, folder: str, splits: Mapping[str, Sequence[str]], read: Callable[[Path], Iterable[GoldRow]]
+) -> Parts:
+    """Read a transfer task: the files of each split, in the order by which SentEval draws its folds.
+
+    Args:
+        root: The `downstream` folder.
+        folder: The task's, in it.
+        splits: Names of each split's files.
+        read: Yields the rows of one file.
+    """
+    paths = {split: [existing(root / folder / file) for file in files] for split, files in splits.items()}
+    parts = {split: [row for path in listed for row in read(path)] for split, listed in paths.items()}
+    for split, rows in parts.items():
+        if not any(row[0] for row in rows):
+            raise UsageError(f"{paths[split][0]}: holds no sentences")
+        rows.sort(key=lambda row: (len(row[0].split()), len((row[1] or "").split()), row[2]))  # by words, then by label
+    return parts
+
+
+def read_polarity(path: Path) -> Iterator[GoldRow]:
+    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line; blank lines are examples, too."""
+    lines = read_file_lines(path, "latin-1")
+    label = int(path.name in _FIRST_CLASS)
+    for line in lines[: None if lines[-1] else -1]:
+        yield treebank(visible(line)), None, label
+
+
+#: Files of class 1; SentEval puts SUBJ's objective sentences there.
+_FIRST_CLASS = {"rt-polarity.pos", "custrev.pos", "subj.objective", "mpqa.pos"}
+_QUESTIONS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+
+
+def read_questions(path: Path) -> Iterator[GoldRow]:
+    """Read TREC: Latin-1, ``COARSE:fine question``; quotes are taken out."""
+    for number, line in enumerate(read_file_lines(path, "latin-1"), start=1):
+        if not line.strip():
+            continue
+        kind, _, question = line.replace("`", "").replace("'", "").strip().partition(" ")
+        coarse, colon, _ = kind.partition(":")
+        if not colon or coarse not in _QUESTIONS:
+            raise UsageError(f"{path}:{number}: expected `CLASS:kind question`, CLASS one of {', '.join(_QUESTIONS)}")
+        yield _words(question), None, _QUESTIONS.index(coarse)
+
+
+def read_sentiment(path: Path) -> Iterator[GoldRow]:
+    """Read SST: a sentence, a tab, 0 or 1."""
+    for number, line in enumerate(read_file_lines(path), start=1):
+        if not line.strip():
+            continue
+        fields = line.strip().split("\t")
+        if len(fields) != 2:
+            raise UsageError(f"{path}:{number}: expected a sentence and a label with a tab between them")
+        yield _words(fields[0]), None, _label(fields[1], path, number)
+
+
+def read_paraphrases(path: Path) -> Iterator[GoldRow]:
+    """Read MRPC: a header, then label, two numbers and two sentences with tabs between them; quotes are text."""
+    for number, line in enumerate(read_file_lines(path)[1:], start=2):
+        if not line.strip():
+            continue
+        fields = line.strip().split("\t")
+        if len(fields) != 5:
+            raise UsageError(f"{path}:{number}: expected 5 columns with tabs between them, found {len(fields)}")
+        yield _words(fields[3]), _words(fields[4]), _label(fields[0], path, number)
+
+
+def _label(text: str, path: Path, number: int) -> int:
+    if text not in ("0", "1"):
+        raise UsageError(f"{path}:{number}: the label {text!r} is neither 0 nor 1")
+    return int(text)
+
+
+def _words(sentence: str) -> str:
+    return " ".join(sentence.split())

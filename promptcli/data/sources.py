@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data.demo import SENTENCES
-from promptcli.data.sts import DEMO, STSTask, fitting_task, task_names
+from promptcli.data.task_table import DEMO
+from promptcli.data.tasks import STSTask, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _training_file(name: str, *, offline: bool, announce: Announce) -> Path:
     """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
     if name == DEMO:
         return SENTENCES
-    from promptcli.data.hub_files import FILES, hub_file
+    from promptcli.data.hub import FILES, hub_file
 
     if name in FILES and not Path(name).exists():
         return hub_file(name, offline=offline, announce=announce)

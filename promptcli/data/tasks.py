@@ -1,23 +1,256 @@
-"""Loading graded pairs by the names of their tasks: from a SentEval folder, the hub, or the package."""
+"""Tasks by name: graded pairs (STS) and labelled sentences (transfer) from a folder, the hub, the package or a file."""
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from promptcli.data.demo import load_demo
-from promptcli.data.senteval import load_folder
-from promptcli.data.sts import DEMO, Loaded, TaskName
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data.hub import UnreachableError, read_hub_set
+from promptcli.data.senteval import GoldRow, Parts, senteval_root
+from promptcli.data.senteval_text import moses
+from promptcli.data.task_table import (
+    TASKS,
+    TEST_TASKS,
+    TRANSFER_TASKS,
+    Protocol,
+    TaskName,
+    TaskRow,
+    protocol_named,
+    task_row,
+)
+from promptcli.errors import NotFoundError, unknown
 
 
-def load_tasks(data_dir: Path | None, names: Sequence[TaskName], protocol: str, *, offline: bool = False) -> Loaded:
-    """Load tasks from a SentEval folder, or without one from the Hugging Face data sets; ``demo`` from the package."""
-    demo = [load_demo(name.split, protocol) for name in names if name.task == DEMO]
-    names = [name for name in names if name.task != DEMO]
-    if not names:
-        return Loaded(demo, {})
-    if data_dir is not None:
-        loaded = load_folder(data_dir, names, protocol)
-    else:
-        from promptcli.data.hub import load_hub  # slow to import, and a folder does not need it
+@dataclass(frozen=True)
+class Pairs:
+    """n sentence pairs with gold scores (n,); equal pairs may stand in it more than once, as in SMTeuroparl."""
 
-        loaded = load_hub(names, protocol, offline=offline)
-    return Loaded([*loaded.tasks, *demo], loaded.missing)
+    first: list[str]
+    second: list[str]
+    gold: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True)
+class LabelledExamples:
+    """n labelled sentences, or pairs, in the order by which SentEval draws its folds."""
+
+    first: list[str]
+    second: list[str] | None  # where single sentences are classified
+    labels: NDArray[np.int64]  # (n,) class numbers from 0
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True)
+class STSTask:
+    """The pairs of one task under one protocol, by subset."""
+
+    name: str
+    split: str
+    protocol: str
+    text: str  # what was done to it, as printed with every figure
+    subsets: dict[str, Pairs]
+
+    @property
+    def label(self) -> str:
+        """The task as it is written on the command line, e.g. ``STS-B:dev``."""
+        return str(TaskName(self.name, self.split))
+
+    @property
+    def expected_pairs(self) -> int:
+        """How many pairs the protocol says there are."""
+        return task_row(TaskName(self.name, self.split), self.protocol).sizes["all"]
+
+    def pairs(self) -> Pairs:
+        """Return the pairs of all subsets, one subset after the other ("all" aggregation)."""
+        parts = self.subsets.values()
+        return Pairs(
+            [sentence for part in parts for sentence in part.first],
+            [sentence for part in parts for sentence in part.second],
+            np.concatenate([part.gold for part in parts]),
+        )
+
+    def sentences(self) -> Iterator[str]:
+        """Yield every sentence, as often as it occurs."""
+        for part in self.subsets.values():
+            yield from part.first
+            yield from part.second
+
+    def sha256(self) -> str:
+        """Return the hex SHA-256 over the subsets' names, sentences and gold scores."""
+        digest = hashlib.sha256()
+        for name, part in self.subsets.items():
+            for first, second, gold in zip(part.first, part.second, part.gold.tolist(), strict=True):
+                digest.update(f"{name}\t{first}\t{second}\t{gold!r}\n".encode())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class TransferTask:
+    """A task: ``all`` its examples, or those of its splits ``train``, ``test`` and, for SST-2, ``dev``."""
+
+    name: str
+    splits: dict[str, LabelledExamples]
+
+    def sentences(self) -> Iterator[str]:
+        """Yield every sentence, as often as it occurs."""
+        for part in self.splits.values():
+            yield from part.first
+            yield from part.second or ()
+
+    def unexpected_counts(self) -> dict[str, tuple[int, int]]:
+        """Return, for each split whose size is not the printed one, its number of examples and the printed one."""
+        counts = {split: (len(self.splits[split]), size) for split, size in TASKS[self.name].sizes.items()}
+        return {split: pair for split, pair in counts.items() if pair[0] != pair[1]}
+
+
+Task = TypeVar("Task", STSTask, TransferTask)
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[Task]):
+    """The tasks that are there, and for each that is not the reason, by its label."""
+
+    tasks: list[Task]
+    missing: dict[str, str]
+
+
+def task_names(given: Sequence[str], *, metric: str = "spearman") -> list[TaskName]:
+    """Return the tasks named ``STS12``, ``STS-B:dev``, ``demo``, ... in the papers' order; none: the papers' seven.
+
+    Raises:
+        UsageError: a name that is no task to score by this metric.
+    """
+    known = [label for label, row in TASKS.items() if row.metric == metric and not row.fit_only]
+    for name in given:
+        if name not in known:
+            raise unknown("task", name, known)
+    usual = TEST_TASKS if metric == "spearman" else [TaskName(name) for name in TRANSFER_TASKS]
+    return [_name_of(label) for label in known if label in given] or list(usual)
+
+
+def fitting_task(given: str) -> TaskName:
+    """Return the task whose sentences are fitted on: one of ``task_names``, or all splits of one, ``STS-B:all``.
+
+    Raises:
+        UsageError: a name that is no task.
+    """
+    known = [label for label, row in TASKS.items() if row.metric == "spearman"]
+    if given not in known:
+        raise unknown("task", given, known)
+    return _name_of(given)
+
+
+def _name_of(label: str) -> TaskName:
+    return TaskName(*label.split(":"))
+
+
+def load_tasks(
+    data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval", *, offline: bool = False
+) -> Loaded[STSTask]:
+    """Load STS tasks from a SentEval folder, or without one from the hub; ``demo`` from the package.
+
+    Args:
+        data_dir: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`, `downstream` or
+            `data/downstream` folder inside; None: the Hugging Face data sets.
+        names: As ``task_names`` or ``fitting_task`` returns them.
+        protocol: A row of ``PROTOCOLS``.
+        offline: Use the hub's cache only.
+
+    Raises:
+        NotFoundError: There is no such folder.
+        UsageError: A malformed file, by name and line; an unknown protocol.
+    """
+
+    def made(name: TaskName, parts: Parts, text: str) -> STSTask:
+        return STSTask(name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()})
+
+    return _load(data_dir, names, protocol, offline, made)
+
+
+def load_transfer(data_dir: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:
+    """Load transfer tasks from a SentEval `downstream` folder, or a folder that holds one; the hub has none.
+
+    Raises:
+        NotFoundError: There is no such folder.
+        UsageError: A malformed or unreadable file, by name and line.
+    """
+
+    def made(name: TaskName, parts: Parts, text: str) -> TransferTask:
+        return TransferTask(name.task, {part: _labelled(rows) for part, rows in parts.items()})
+
+    return _load(data_dir, [TaskName(name) for name in names], "senteval", True, made)
+
+
+def _load(
+    data_dir: Path | None,
+    names: Sequence[TaskName],
+    protocol: str,
+    offline: bool,
+    made: Callable[[TaskName, Parts, str], Task],
+) -> Loaded[Task]:
+    rules, rows = protocol_named(protocol), {name: task_row(name, protocol) for name in names}
+    root = Path()
+    if data_dir is not None and any(row.folder for row in rows.values()):
+        metrics = {row.metric for row in rows.values()}
+        inside = [row.folder.split("/")[0] for row in TASKS.values() if row.folder and row.metric in metrics]
+        root = senteval_root(data_dir, list(dict.fromkeys(inside)))
+    tasks, missing = [], {}
+    for name, row in rows.items():
+        try:
+            if row.folder is None or data_dir is not None:
+                parts = row.read(root)
+                text = row.text or _text_of(row, parts)
+            else:
+                parts, text = _from_hub(name, row, rules, offline)
+        except NotFoundError as error:
+            # one wait for the network is enough; the others may still be in the cache
+            offline = offline or isinstance(error, UnreachableError)
+            missing[str(name)] = str(error)
+            continue
+        tasks.append(made(name, parts, text))
+    return Loaded(tasks, missing)
+
+
+def _from_hub(name: TaskName, row: TaskRow, rules: Protocol, offline: bool) -> tuple[Parts, str]:
+    """Return the pairs of a data set of the hub, treated as the protocol says, and what was done to the text."""
+    if row.hub is None:
+        raise NotFoundError("transfer tasks are read from a folder; give --data-dir FOLDER, SentEval's `downstream`")
+    found = read_hub_set(row.hub, offline=offline)
+    if not rules.moses:
+        return {name.split: found}, "raw text"
+    lower = not row.cased
+    done = moses([sentence for first, second, _ in found for sentence in (first, second or "")], lower=lower)
+    rows: list[GoldRow] = [(done[2 * i], done[2 * i + 1], gold) for i, (_, _, gold) in enumerate(found)]
+    return {name.split: rows}, f"Moses-tokenised, {'lower-cased' if lower else 'cased'}"
+
+
+_UPPER_CASE = re.compile("[A-Z]")
+
+
+def _text_of(row: TaskRow, parts: Parts) -> str:
+    """Return what the folder's text is: SentEval's own is lower-cased, but for SICK; official files are raw."""
+    sides = (side for rows in parts.values() for first, second, _ in rows for side in (first, second))
+    if not any(side and _UPPER_CASE.search(side) for side in sides):
+        return "as in the folder, lower-cased"
+    return "as in the folder, cased" if row.cased else "raw text, as in the folder"
+
+
+def _pairs(rows: Sequence[GoldRow]) -> Pairs:
+    first, second, gold = zip(*rows, strict=True)
+    return Pairs(list(first), list(second), np.array(gold, dtype=np.float64))
+
+
+def _labelled(rows: Sequence[GoldRow]) -> LabelledExamples:
+    first, second, labels = zip(*rows, strict=True)
+    pairs: Any = None if second[0] is None else list(second)
+    return LabelledExamples(list(first), pairs, np.array(labels, dtype=np.int64))

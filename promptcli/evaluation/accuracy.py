@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from promptcli.data.transfer import LabelledExamples, TransferTask
+from promptcli.data.tasks import LabelledExamples, TransferTask
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import PromptcliError
 from promptcli.evaluation.classifier import ClassifierTraining

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics

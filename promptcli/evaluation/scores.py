@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.sts import TaskName
+from promptcli.data.task_table import TaskName
 from promptcli.encoder.recipe import RECIPES, SLOT, Recipe
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.examples import TrainingExamples
 from promptcli.data.sources import fitting_sentences, training_examples
-from promptcli.data.sts import STSTask, task_names
-from promptcli.data.tasks import load_tasks
+from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.errors import UsageError
 from promptcli.reproducing.published import short_name

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from promptcli.data.sts import TEST_TASKS
-from promptcli.data.transfer import TRANSFER_TASKS
+from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.reproducing.analysis_columns import impact_sources, measure_impact
 from promptcli.reproducing.context import MeasureData, MeasurementContext
 from promptcli.reproducing.cosine_columns import measure_sentences, measure_vocabulary, sentence_sources

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
 from promptcli.errors import NotFoundError, UsageError

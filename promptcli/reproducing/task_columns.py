@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from promptcli.data.sts import TEST_TASKS, STSTask
+from promptcli.data.task_table import TEST_TASKS
+from promptcli.data.tasks import STSTask
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, distinct_sentences, evaluate
 from promptcli.evaluation.scores import SpearmanScore

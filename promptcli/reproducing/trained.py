@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.data.examples import TrainingExamples
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, PromptcliError

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from promptcli.data.transfer import TRANSFER_TASKS, TransferTask, load_transfer, unexpected_counts
+from promptcli.data.task_table import TRANSFER_TASKS
+from promptcli.data.tasks import TransferTask, load_transfer
 from promptcli.errors import UsageError
 from promptcli.evaluation.accuracy import (
     average,
@@ -49,7 +50,7 @@ def _facts(task: TransferTask) -> dict[str, Any]:
     text = {split: [part.first, part.second or [], part.labels.tolist()] for split, part in sorted(task.splits.items())}
     return {
         "examples": {split: len(part) for split, part in task.splits.items()},
-        "unexpected": {split: list(counts) for split, counts in unexpected_counts(task).items()},
+        "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
         "sha256": hash_of(text),
         "setting": _SETTING,
         "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": _SEED},

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, silent
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.encoder.recipe import Recipe

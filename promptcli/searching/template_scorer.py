@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import promptcli
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.recipe import MASK, SLOT, Recipe

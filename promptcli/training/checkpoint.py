@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn, optim
 
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.storage.files import atomic_path
 from promptcli.storage.training_state import Position, load_state, save_state, truncate_log

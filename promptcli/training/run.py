@@ -12,7 +12,7 @@ import torch
 from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.examples import TrainingExamples
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts.soft_template import SoftTemplate, nearest_words, soft_words
 from promptcli.errors import UsageError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from promptcli.data.examples import TrainingExamples
-from promptcli.data.sts import STSTask
+from promptcli.data.tasks import STSTask
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.training_state import Position
 from promptcli.training.checkpoint import Checkpointer, DevScore

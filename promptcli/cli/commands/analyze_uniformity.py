@@ -15,7 +15,7 @@ from promptcli.errors import NotFoundError, unknown
 
 if TYPE_CHECKING:
     from promptcli.analysis.uniformity import Uniformity
-    from promptcli.data.sts import STSTask
+    from promptcli.data.tasks import STSTask
 
 #: Splits of graded pairs by task.
 _SPLITS = {"STS-B": ("train", "dev", "test"), "demo": ("dev", "test")}
@@ -86,7 +86,7 @@ def _figures(found: "Uniformity") -> dict[str, Any]:
 
 
 def _tasks(split: list[str] | None, data_dir: Path | None, runtime: Runtime, *, paper: bool) -> "list[STSTask]":
-    from promptcli.data.sts import TaskName
+    from promptcli.data.task_table import TaskName
     from promptcli.data.tasks import load_tasks
 
     name = "STS-B" if paper or data_dir is not None else "demo"

@@ -22,7 +22,7 @@ from promptcli.cli.pictures.heat_map import check_picture, heat_map, save_pictur
 from promptcli.encoder.recipe import Recipe
 
 if TYPE_CHECKING:
-    from promptcli.data.sts import STSTask
+    from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
     from promptcli.registry.registry import Registry
     from promptcli.searching.heads import HeadSearch

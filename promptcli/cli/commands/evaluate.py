@@ -24,7 +24,8 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
-    from promptcli.data.sts import STSTask, TaskName
+    from promptcli.data.task_table import TaskName
+    from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.evaluator import Embedded
     from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
@@ -64,7 +65,8 @@ def evaluate_command(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Score encoders on STS12-16, STS-B and SICK-R: Spearman x 100 with 95% intervals."""
-    from promptcli.data.sts import protocol_named, task_names
+    from promptcli.data.task_table import protocol_named
+    from promptcli.data.tasks import task_names
 
     data_dir = data_folder(data_dir)
     assumed = PAPER.tasks if choice.paper or data_dir is not None else BARE.tasks

@@ -11,7 +11,7 @@ import typer
 from promptcli.cli.console import result, result_json
 
 if TYPE_CHECKING:
-    from promptcli.data.sts import STSTask
+    from promptcli.data.tasks import STSTask
     from promptcli.evaluation.evaluator import Embedded
 
 _PANEL = "Vectors of other programs"

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from promptcli.data.sts import TEST_TASKS, STSTask, TaskName
+from promptcli.data.task_table import TEST_TASKS, TaskName
+from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
 

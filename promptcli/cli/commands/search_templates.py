@@ -24,7 +24,7 @@ from promptcli.cli.options import Runtime
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.sts import STSTask
+    from promptcli.data.tasks import STSTask
     from promptcli.registry.registry import Registry
     from promptcli.searching.template_scorer import ScoredTemplate, TemplateScorer
 

@@ -19,7 +19,7 @@ from promptcli.settings import PAPER
 if TYPE_CHECKING:
     from promptcli.cli.commands.eval_choice import Candidate
     from promptcli.cli.commands.score_table import Row
-    from promptcli.data.transfer import TransferTask
+    from promptcli.data.tasks import TransferTask
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.accuracy import AccuracyScore
     from promptcli.evaluation.classifier import ClassifierTraining
@@ -61,12 +61,12 @@ def transfer(
 ) -> None:
     """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
     configure_libraries(runtime)
-    from promptcli.data.transfer import transfer_names
+    from promptcli.data.tasks import task_names
     from promptcli.evaluation.accuracy import check_tasks
     from promptcli.evaluation.classifier import FAST, FULL
     from promptcli.evaluation.scores import recipe_name
 
-    wanted = transfer_names(task or [])
+    wanted = [str(name) for name in task_names(task or [], metric="accuracy")]
     training = FAST if fast else FULL
     tasks, missing = _load(data_folder(data_dir), wanted, runtime)
     check_tasks(tasks, training)
@@ -88,17 +88,15 @@ def transfer(
 
 
 def _load(data_dir: Path | None, wanted: list[str], runtime: Runtime) -> "tuple[list[TransferTask], dict[str, str]]":
-    from promptcli.data.transfer import load_transfer, unexpected_counts
+    from promptcli.data.tasks import load_transfer
 
-    if data_dir is None:
-        raise NotFoundError("transfer tasks are read from a folder; give --data-dir FOLDER, SentEval's `downstream`")
     loaded = load_transfer(data_dir, wanted)
     if not loaded.tasks:
         raise NotFoundError(f"no task is there; {next(iter(loaded.missing.values()))}")
     for name, reason in loaded.missing.items():
         note(f"{name} is missing: {reason}", quiet=runtime.quiet)
     for item in loaded.tasks:
-        for split, (found, printed) in unexpected_counts(item).items():
+        for split, (found, printed) in item.unexpected_counts().items():
             note(
                 f"{item.name}: {found:,} examples in {split}, not {printed:,}: not comparable with printed figures",
                 quiet=runtime.quiet,
@@ -142,7 +140,7 @@ def _score(
 
 def _print_table(title: str, scores: "list[AccuracyScore]", wanted: list[str], there: set[str]) -> None:
     from promptcli.cli.commands.score_table import grid, table_names
-    from promptcli.data.transfer import TRANSFER_TASKS
+    from promptcli.data.task_table import TRANSFER_TASKS
     from promptcli.evaluation.accuracy import average
 
     rows = {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}

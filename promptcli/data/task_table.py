@@ -1,0 +1,168 @@
+"""The table of tasks, one row each: STS tasks (Spearman's correlation) and transfer tasks (accuracy).
+
+Pair sets and aggregation of STS follow SentEval's `sts.py` as the papers use it: all subsets of a year are put together
+and scored at once ("all"); STS-B is scored on its test (or dev) pairs; no regressor is trained.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from promptcli.data import senteval
+from promptcli.data.demo import TEXT, read_demo
+from promptcli.data.hub import HubSet
+from promptcli.data.senteval import GoldRow, Parts
+from promptcli.errors import unknown
+
+#: Pairs of our own, inside the package.
+DEMO = "demo"
+
+
+@dataclass(frozen=True)
+class TaskName:
+    """A task and its split, written ``STS-B:dev``; the test split is written by the task's name alone."""
+
+    task: str
+    split: str = "test"
+
+    def __str__(self) -> str:
+        return self.task if self.split == "test" else f"{self.task}:{self.split}"
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """How a task is read and scored."""
+
+    metric: str  # "spearman" or "accuracy"
+    read: Callable[[Path], Parts]  # takes SentEval's `downstream` folder
+    folder: str | None = None  # in which `downstream` folder its files stand; None: it needs none
+    sizes: Mapping[str, int] = field(default_factory=dict)  # examples in print, by part; "all": of all parts together
+    hub: HubSet | None = None
+    text: str | None = None  # what its text is, where that does not depend on where it was read
+    cased: bool = False  # the folder's text, and Moses-tokenised text, keep upper case
+    fit_only: bool = False  # to fit on, never to score
+
+
+def _year(name: str, pairs: int) -> TaskRow:
+    read = partial(senteval.read_year, task=name)
+    return TaskRow("spearman", read, "STS", {"all": pairs}, HubSet(f"mteb/{name.lower()}-sts"))
+
+
+_EVERY_SPLIT = "train+validation+test"
+
+
+def _benchmark(split: str, pairs: int, *, hub_split: str | None = None) -> TaskRow:
+    whole = split == "all"
+    read = partial(senteval.read_benchmark, splits=("train", "dev", "test") if whole else (split,))
+    hub = HubSet("mteb/stsbenchmark-sts", split=hub_split or split)
+    return TaskRow("spearman", read, "STS", {"all": pairs}, hub, fit_only=whole)
+
+
+_SICK_FILES = {"train": "SICK_train.txt", "trial": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+#: The SemEval 2014 copy keeps the official test split; its hub-made Parquet branch is read because its main branch may
+#: hold a script.
+_SICK_SET = HubSet(
+    "SemEvalWorkshop/sem_eval_2014_task_1",
+    columns=("premise", "hypothesis", "relatedness_score"),
+    revision="refs/convert/parquet",
+)
+
+
+def _sick(pairs: int, hub: HubSet, splits: Sequence[str] = tuple(_SICK_FILES), *, fit_only: bool = False) -> TaskRow:
+    read = partial(senteval.read_sick, files={split: _SICK_FILES[split] for split in splits})
+    return TaskRow("spearman", read, "SICK", {"all": pairs}, hub, cased=True, fit_only=fit_only)
+
+
+def _demo(split: str, pairs: int) -> TaskRow:
+    return TaskRow("spearman", lambda _: read_demo(split), sizes={"all": pairs}, text=TEXT)
+
+
+def _transfer(
+    folder: str, read: Callable[[Path], Iterator[GoldRow]], sizes: Mapping[str, int] | None = None, **splits: str
+) -> TaskRow:
+    files = {split: listed.split() for split, listed in splits.items()}
+    return TaskRow(
+        "accuracy", partial(senteval.read_labelled, folder=folder, splits=files, read=read), folder, sizes or {}
+    )
+
+
+#: Every task, in the column order of the papers' tables. MR, CR, SUBJ and MPQA have no splits.
+TASKS: dict[str, TaskRow] = {
+    "STS12": _year("STS12", 3108),
+    "STS13": _year("STS13", 1500),
+    "STS14": _year("STS14", 3750),
+    "STS15": _year("STS15", 3000),
+    "STS16": _year("STS16", 1186),
+    "STS-B": _benchmark("test", 1379),
+    "SICK-R": _sick(4927, _SICK_SET, ["test"]),
+    "STS-B:dev": _benchmark("dev", 1500, hub_split="validation"),
+    "STS-B:train": _benchmark("train", 5749),
+    "demo": _demo("test", 458),
+    "demo:dev": _demo("dev", 402),
+    "STS-B:all": _benchmark("all", 8628, hub_split=_EVERY_SPLIT),
+    "SICK-R:all": _sick(9927, replace(_SICK_SET, split=_EVERY_SPLIT), fit_only=True),
+    "MR": _transfer("MR", senteval.read_polarity, {"all": 10662}, all="rt-polarity.pos rt-polarity.neg"),
+    "CR": _transfer("CR", senteval.read_polarity, all="custrev.pos custrev.neg"),
+    "SUBJ": _transfer("SUBJ", senteval.read_polarity, {"all": 10000}, all="subj.objective subj.subjective"),
+    "MPQA": _transfer("MPQA", senteval.read_polarity, all="mpqa.pos mpqa.neg"),
+    "SST-2": _transfer(
+        "SST/binary",
+        senteval.read_sentiment,
+        {"train": 67349, "dev": 872, "test": 1821},
+        train="sentiment-train",
+        dev="sentiment-dev",
+        test="sentiment-test",
+    ),
+    "TREC": _transfer(
+        "TREC", senteval.read_questions, {"train": 5452, "test": 500}, train="train_5500.label", test="TREC_10.label"
+    ),
+    "MRPC": _transfer(
+        "MRPC",
+        senteval.read_paraphrases,
+        {"train": 4076, "test": 1725},
+        train="msr_paraphrase_train.txt",
+        test="msr_paraphrase_test.txt",
+    ),
+}
+#: The STS test splits and the transfer tasks of the papers' tables.
+TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"))
+TRANSFER_TASKS = tuple(name for name, row in TASKS.items() if row.metric == "accuracy")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Which pairs make up a task and how raw text is treated before it is encoded."""
+
+    help: str
+    moses: bool  # raw text goes through the Moses tokeniser, and to lower case except for SICK
+    rows: Mapping[str, TaskRow] = field(default_factory=dict)  # instead of those of ``TASKS``
+
+
+#: The two ways in which STS tasks are scored in print. MTEB's copy of SICK has all pairs under `test`.
+PROTOCOLS = {
+    "senteval": Protocol(
+        help="as in the papers: SICK-R is its test split (4927 pairs); Moses-tokenised, lower-cased text", moses=True
+    ),
+    "mteb": Protocol(
+        help="as in MTEB: SICK-R is train, trial and test together (9927 pairs); raw text",
+        moses=False,
+        rows={"SICK-R": _sick(9927, HubSet("mteb/sickr-sts"))},
+    ),
+}
+
+
+def protocol_named(name: str) -> Protocol:
+    """Return the protocol's row.
+
+    Raises:
+        UsageError: a name that is no protocol.
+    """
+    if name not in PROTOCOLS:
+        raise unknown("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]
+
+
+def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
+    """Return the row of a task under a protocol."""
+    return {**TASKS, **protocol_named(protocol).rows}[str(name)]
