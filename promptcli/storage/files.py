@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from promptcli.errors import NotFoundError, UsageError
+
 
 @contextlib.contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
@@ -27,6 +29,30 @@ def write_text(target: Path, text: str) -> None:
     """Write ``text`` as UTF-8 under ``target``, whole or not at all."""
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
+    """Refuse a file that could not be written under that name at the end; for asking before the work.
+
+    Args:
+        path: The file to be made: a regular file, never a folder, a device or a pipe.
+        force: It may be replaced.
+        option: What the user gave it by, for the message.
+
+    Raises:
+        NotFoundError: Its folder is not there.
+        UsageError: It is there (unless ``force``), is no regular file, or its folder may not be written.
+    """
+    given = f"{option} {path}"
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device or a pipe"
+        raise UsageError(f"{given}: {kind}, not a file; give the name of a file")
+    if not path.parent.is_dir():
+        raise NotFoundError(f"{given}: no folder {str(path.parent)!r}; make it first")
+    if path.exists() and not force:
+        raise UsageError(f"{given}: the file is there; choose another name, or give --force")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{given}: folder {str(path.parent)!r} may not be written; choose another")
 
 
 def sha256(path: Path) -> str:
