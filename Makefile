@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install lint test demo
+.PHONY: install lint test demo docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,3 +22,6 @@ test: install
 
 demo: install
 	@sh examples/demo.sh $(BIN)/promptcli
+
+docs: install
+	$(BIN)/python docs/generate_cli.py

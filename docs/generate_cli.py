@@ -1,0 +1,47 @@
+"""Write docs/cli.md: the ``--help`` of every command, 80 columns wide. Run by ``make docs``; a test fails when it is stale."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.update(TERMINAL_WIDTH="80", COLUMNS="80", NO_COLOR="1", TERM="dumb")
+for name in ("PROMPTCLI_HOME", "PROMPTCLI_BACKBONE", "PROMPTCLI_DATA_DIR"):
+    os.environ.pop(name, None)
+
+import typer.main  # the width is read when typer is imported
+from click.testing import CliRunner
+
+from promptcli.cli.app import app
+
+PAGE = Path(__file__).with_name("cli.md")
+HEAD = """# Commands
+
+Made by `make docs` from `promptcli COMMAND --help`; not written by hand.
+"""
+
+
+def commands(group, path=()):
+    """Yield the words of every command, groups before their members."""
+    for name in sorted(group.commands):
+        member = group.commands[name]
+        yield (*path, name)
+        if hasattr(member, "commands"):
+            yield from commands(member, (*path, name))
+
+
+def page() -> str:
+    """Return the page."""
+    root = typer.main.get_command(app)
+    parts = [HEAD]
+    for words in [(), *commands(root)]:
+        shown = CliRunner().invoke(root, [*words, "--help"], prog_name="promptcli", color=False)
+        if shown.exit_code:
+            sys.exit(f"promptcli {' '.join(words)} --help ended with {shown.exit_code}")
+        text = "\n".join(line.rstrip() for line in shown.output.strip("\n").splitlines())
+        title = " ".join(("promptcli", *words))
+        parts.append(f"{'##' if len(words) < 2 else '###'} `{title}`\n\n```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,140 @@
+"""README and docs cannot lie: every ``$ promptcli`` line and every Python block is run, page by page, in a fresh folder."""
+
+import contextlib
+import io
+import itertools
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from promptcli.encoder.recipe import RECIPES
+from promptcli.training.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+GUIDES = sorted(
+    path for path in (ROOT / "docs").glob("*.md") if path.name not in ("cli.md", "log.md", "results.md", "training.md")
+)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(page):
+    """Yield the kind and the text of every block of code of a page."""
+    yield from BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def steps(page):
+    """Yield what is to be run, in order: ``command`` with a line, ``python`` with a block."""
+    for kind, text in blocks(page):
+        if kind == "console":
+            yield from (("command", line[2:]) for line in text.splitlines() if line.startswith("$ "))
+        elif kind == "python":
+            yield "python", text
+
+
+@pytest.fixture
+def senteval(tmp_path, demo_sentences):
+    """A SentEval folder in the native formats, with pairs of our own: each sentence with the next."""
+    sentences = demo_sentences
+    pairs = [(one, other, (row * 7 % 51) / 10) for row, (one, other) in enumerate(itertools.pairwise(sentences))][:60]
+    root = tmp_path / "SentEval" / "data" / "downstream"
+    for year, subset in (
+        ("12", "MSRvid"),
+        ("13", "headlines"),
+        ("14", "images"),
+        ("15", "belief"),
+        ("16", "headlines"),
+    ):
+        folder = root / "STS" / f"STS{year}-en-test"
+        folder.mkdir(parents=True)
+        text = "".join(f"{one.lower()}\t{other.lower()}\n" for one, other, _ in pairs)
+        (folder / f"STS.input.{subset}.txt").write_text(text)
+        (folder / f"STS.gs.{subset}.txt").write_text("".join(f"{gold}\n" for _, _, gold in pairs))
+    benchmark = root / "STS" / "STSBenchmark"
+    benchmark.mkdir()
+    for split in ("train", "dev", "test"):
+        rows = (f"genre\tfile\t2015\t1\t{gold}\t{one.lower()}\t{other.lower()}\n" for one, other, gold in pairs)
+        (benchmark / f"sts-{split}.csv").write_text("".join(rows))
+    (root / "SICK").mkdir()
+    for name in ("SICK_train", "SICK_trial", "SICK_test_annotated"):
+        rows = (f"{n}\t{one}\t{other}\t{gold}\tNEUTRAL\n" for n, (one, other, gold) in enumerate(pairs))
+        header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+        (root / "SICK" / f"{name}.txt").write_text(header + "".join(rows))
+    (root / "MRPC").mkdir()
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    for split in ("train", "test"):
+        rows = (f"{n % 2}\t{n}\t{n + 1}\t{one}\t{other}\n" for n, (one, other, _) in enumerate(pairs))
+        (root / "MRPC" / f"msr_paraphrase_{split}.txt").write_text(header + "".join(rows))
+    return root
+
+
+@pytest.fixture
+def demo_sentences():
+    from promptcli.data.demo import SENTENCES
+
+    return SENTENCES.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("page", [README, *GUIDES], ids=lambda page: page.name)
+def test_every_line_of_the_page_runs(page, run, senteval, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for kind, text in steps(page):
+        if kind == "python":
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(text, str(page), "exec"), names)
+            continue
+        program, *words = shlex.split(text)
+        assert program == "promptcli", text
+        target = words[words.index(">") + 1] if ">" in words else None
+        ran = run(*(words[: words.index(">")] if target else words))
+        assert ran.code == 0, f"{text}: {ran.err}"
+        if target:
+            (tmp_path / target).write_text(ran.out, encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", [README, *GUIDES], ids=lambda page: page.name)
+def test_no_code_of_the_page_is_exempt(page):
+    """Shell blocks hold what installs and ``make``, both run by the suite itself; plain ones hold output and trees."""
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for kind, text in blocks(page):
+        assert kind in ("console", "python", "sh", "diff", "text", ""), f"{page.name}: {kind}"
+        if kind == "console":
+            assert all(line.startswith(("$ promptcli", "  ")) or not line for line in text.splitlines()), text
+        for line in text.splitlines() if kind == "sh" else []:
+            words = line.split("#")[0].split()
+            assert words[:2] == ["pip", "install"] or (words[0] == "make" and words[1] in targets), line
+        assert kind not in ("", "text") or "promptcli " not in text.split("\n")[0], f"{page.name}: {text}"
+
+
+def test_the_readme_fits_and_names_what_there_is():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert [name for name in RECIPES if f"`{name}`" not in text] == []
+    guide = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"`{name}`" not in guide] == []
+
+
+def test_links_lead_somewhere():
+    for page in [README, *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_tree_of_the_architecture_page_is_the_tree():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = text.split("promptcli/\n", 1)[1].split("```", 1)[0]
+    named = set(re.findall(r"^  (\w+)(?:/|\.py)", tree, flags=re.MULTILINE))
+    there = {path.name.removesuffix(".py") for path in (ROOT / "promptcli").iterdir()} - {"__pycache__", "py.typed"}
+    assert named == there - {"__main__"}
+
+
+def test_the_page_of_commands_is_up_to_date():
+    code = "import runpy; print(runpy.run_path('docs/generate_cli.py')['page'](), end='')"
+    made = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert made == (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), "run `make docs`"
+    assert all(len(line) <= 80 for line in made.splitlines() if not line.startswith(("#", "Made")))
