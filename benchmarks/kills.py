@@ -4,9 +4,9 @@
     python benchmarks/kills.py --kills 20 --only embed-npy,index-build --seed 7
 
 Every kill is SIGKILL, SIGTERM or SIGINT, sent after a random share of the command's usual time, from its first moment
-to just after its end. The promises: a stopped command ends with 137, 143 or 130 (or well, if it was done), with one line or,
-killed, none; the same command run again ends well; what then lies on the disk is, file by file, that of an unbroken run,
-but for times of day and durations; and no temporary file, lock or unfinished run is left.
+to just after its end. The promises: a stopped command ends with 137, 143 or 130 (or well, if it was done), with one line
+or, killed, none; the same command run again ends well; what then lies on the disk is, file by file, that of an unbroken
+run, but for times of day and durations; and no temporary file, lock or unfinished run is left.
 
 A command starts in a fork of a process that has torch loaded: the same code runs, without seconds of imports before
 every kill. One run in ``--real-every`` is a process of its own, imports included.
@@ -94,7 +94,7 @@ def launch(words, folder: Path, *, real: bool) -> int:
     log = folder.with_suffix(".stderr")
     environment = {"PROMPTCLI_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     if real:
-        return subprocess.Popen(  # noqa: S603
+        return subprocess.Popen(
             [sys.executable, "-m", "promptcli", *words],
             cwd=folder,
             env={**os.environ, **environment},

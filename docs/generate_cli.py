@@ -1,14 +1,9 @@
-"""Write docs/cli.md: the ``--help`` of every command, 80 columns wide. Run by ``make docs``; a test fails when it is stale."""
+"""Write docs/cli.md: the ``--help`` of every command, 80 columns wide."""
 
-import os
 import sys
 from pathlib import Path
 
-os.environ.update(TERMINAL_WIDTH="80", COLUMNS="80", NO_COLOR="1", TERM="dumb")
-for name in ("PROMPTCLI_HOME", "PROMPTCLI_BACKBONE", "PROMPTCLI_DATA_DIR"):
-    os.environ.pop(name, None)
-
-import typer.main  # the width is read when typer is imported
+import typer.main
 from click.testing import CliRunner
 
 from promptcli.cli.app import app
@@ -32,9 +27,10 @@ def commands(group, path=()):
 def page() -> str:
     """Return the page."""
     root = typer.main.get_command(app)
+    runner = CliRunner(env={"COLUMNS": "80", "PROMPTCLI_BACKBONE": None, "PROMPTCLI_DATA_DIR": None})
     parts = [HEAD]
     for words in [(), *commands(root)]:
-        shown = CliRunner().invoke(root, [*words, "--help"], prog_name="promptcli", color=False)
+        shown = runner.invoke(root, [*words, "--help"], prog_name="promptcli", color=False)
         if shown.exit_code:
             sys.exit(f"promptcli {' '.join(words)} --help ended with {shown.exit_code}")
         text = "\n".join(line.rstrip() for line in shown.output.strip("\n").splitlines())

@@ -1,4 +1,4 @@
-"""README and docs cannot lie: every ``$ promptcli`` line and every Python block is run, page by page, in a fresh folder."""
+"""README and docs cannot lie: every command line and Python block is run, page by page, in a fresh folder."""
 
 import contextlib
 import io
