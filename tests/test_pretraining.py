@@ -1,8 +1,6 @@
 """Masked-LM pre-training: the loss, the chunks, the masks, the start vectors, and a run that survives a kill."""
 
-import itertools
 import json
-import math
 import os
 import shutil
 import signal
@@ -13,20 +11,17 @@ import time
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from promptcli.backbones.masked_lm import MaskedLM
-from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS
 from promptcli.data.demo import SENTENCES
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.pretraining import loop
 from promptcli.pretraining.batches import mask, steps
-from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.plan import LONG, SHORT, Plan
-from promptcli.pretraining.start import ppmi_svd
+from promptcli.pretraining.plan import Plan
+from promptcli.pretraining.precision import choose_precision
 from promptcli.storage.training_state import load_state, save_state
+from tests.test_pretraining_steps import random_corpus
 
 TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--batch-tokens", "512", "--positions", "64"]
 
@@ -34,13 +29,6 @@ TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--batch-tokens
 def tiny_model(tied=True, **changes):
     shape = {"layers": 2, "width": 32, "heads": 2, "positions": 32, "vocab_size": 700, "tied": tied, "seed": 0}
     return MaskedLM(**{**shape, **changes}, device="cpu", dtype=torch.float32)
-
-
-def random_corpus(seed=0, lines=300, unrelated=60):
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 30, lines)
-    tokens = rng.integers(len(SPECIALS), 500, lengths.sum()).astype(np.uint16)
-    return Corpus(tokens, np.cumsum(lengths), lines - unrelated)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -54,12 +42,16 @@ def test_the_loss_and_its_gradient_are_those_of_whole_logits(tied, monkeypatch):
     real[3, 7:] = False
     places = torch.randperm(240, generator=generator)[:150]
     gold = torch.randint(5, 700, (150,), generator=generator)
-    loss, right = model.loss(ids, real, places, gold)
+    begins = torch.randint(0, 21, (20,), generator=generator)
+    loss, right = model.loss(ids, real, begins, places, gold)
     (3 * loss).backward()  # a gradient that comes from behind is passed on
     got = {name: parameter.grad.clone() for name, parameter in model.parameters.items() if parameter.grad is not None}
     for parameter in model.parameters.values():
         parameter.grad = None
-    logits = model._model(input_ids=ids, attention_mask=real.long()).logits.flatten(0, 1)[places]
+    model._model.eval()  # no dropout
+    positions = torch.where(real, begins[:, None] + torch.arange(12), 0)
+    whole = model._model(input_ids=ids, attention_mask=real.long(), position_ids=positions).logits
+    logits = whole.flatten(0, 1)[places]
     whole = torch.nn.functional.cross_entropy(logits, gold)
     (3 * whole).backward()
     assert float(loss.detach()) == pytest.approx(float(whole.detach()), rel=1e-6)
@@ -81,7 +73,8 @@ def test_untied_embeddings_start_as_equals_and_part_in_training():
     model.start_from(torch.randn(700, 32))
     assert torch.equal(rows, decoder)
     ids = torch.randint(5, 700, (4, 8))
-    loss, _ = model.loss(ids, torch.ones_like(ids, dtype=torch.bool), torch.arange(5), ids.flatten()[:5])
+    real, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
+    loss, _ = model.loss(ids, real, begins, torch.arange(5), ids.flatten()[:5])
     loss.backward()
     assert not torch.equal(rows.grad, decoder.grad)
 
@@ -89,7 +82,8 @@ def test_untied_embeddings_start_as_equals_and_part_in_training():
 def test_dropout_is_what_the_step_says():
     model = tiny_model()
     ids = torch.randint(5, 700, (4, 8))
-    arguments = (ids, torch.ones_like(ids, dtype=torch.bool), torch.arange(5), ids.flatten()[:5])
+    real, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
+    arguments = (ids, real, begins, torch.arange(5), ids.flatten()[:5])
 
     def losses():
         return [float(model.loss(*arguments)[0].detach()) for _ in range(2)]
@@ -100,121 +94,56 @@ def test_dropout_is_what_the_step_says():
     assert len(set(losses())) == 2
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=60),
-    related=st.integers(0, 60),
-    target=st.sampled_from([(20,), (20, 40), (510,)]),
-    longest=st.sampled_from([14, 62, 510]),
+@pytest.mark.parametrize(
+    ("before", "here", "precision", "said"),
+    [
+        (None, torch.bfloat16, torch.bfloat16, None),
+        ("bfloat16", torch.bfloat16, torch.bfloat16, None),
+        (None, torch.float32, torch.float32, "no bfloat16 arithmetic"),
+        ("bfloat16", torch.float32, torch.float32, "was begun in bfloat16"),
+        ("float32", torch.bfloat16, torch.float32, "goes on in float32"),
+    ],
 )
-def test_chunks_are_runs_of_whole_lines(lengths, related, target, longest):
-    ends = np.cumsum(lengths)
-    related = min(related, len(lengths))
-    corpus = Corpus(np.zeros(int(ends[-1]), np.uint16), ends, related)
-    spans = corpus.chunks(target, longest, np.random.default_rng(0))
-    bounds = {0, *ends.tolist()}
-    starts = spans[:, 0].tolist()
-    assert starts == sorted(set(starts))
-    for start, end in spans.tolist():
-        assert start in bounds
-        assert end in bounds or end - start == longest
-        assert 4 <= end - start <= longest
-        inside = [stop for stop in ends.tolist() if start < stop < end]
-        if start >= (ends[related - 1] if related else 0):
-            assert not inside  # of unrelated lines, one a chunk
-        elif inside and end in bounds:
-            assert end - start <= max(target) or all(stop in (start, end) for stop in inside)
+def test_the_precision_is_the_devices_and_a_resumed_run_keeps_to_float32(
+    monkeypatch, tmp_path, before, here, precision, said
+):
+    monkeypatch.setattr("promptcli.pretraining.precision.choose_dtype", lambda name, device: here)
+    log = tmp_path / "log.jsonl"
+    if before:
+        log.write_text(json.dumps({"step": 20, "precision": before}) + "\n")
+    dtype, remark = choose_precision("cpu", log)
+    assert dtype == precision
+    assert (said is None and remark is None) or said in remark
 
 
-def test_every_long_enough_line_is_read_once_an_epoch():
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("stop", [20, 60])
+def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypatch, optimizer, stop):
     corpus = random_corpus()
-    spans = corpus.chunks(SHORT, 62, np.random.default_rng(3))
-    covered = np.zeros(len(corpus.tokens), int)
-    for start, end in spans:
-        covered[start:end] += 1
-    assert covered.max() == 1
-    assert covered.mean() > 0.95  # the rest: chunks of fewer than four tokens, and what is behind the longest
+    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
+    plan = Plan(tokens=17_000, batch_tokens=256, optimizer=optimizer, dropout_from=0.4, long_from=0.7, **shape)
 
+    class Stopped(Exception):
+        pass
 
-def test_steps_follow_from_the_plan_alone():
-    corpus = random_corpus()
-    plan = Plan(tokens=12_000, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1)
-    first, second = (list(steps(plan, corpus)) for _ in range(2))
-    assert all(np.array_equal(one.spans, other.spans) for one, other in zip(first, second, strict=True))
-    assert [step.seen for step in first] == [0, *np.cumsum([step.tokens for step in first[:-1]]).tolist()]
-    assert first[-1].seen < plan.tokens <= first[-1].seen + first[-1].tokens
-    dropouts = [step.dropout for step in first]
-    assert dropouts == sorted(dropouts)
-    changed = next(step for step in first if step.dropout)
-    assert changed.seen == pytest.approx(0.7 * plan.tokens, abs=plan.batch_tokens)
-    for step in first:
-        lengths = step.spans[:, 1] - step.spans[:, 0] + 2
-        assert lengths.sum() == step.tokens
-        assert lengths.max() * len(lengths) <= plan.batch_tokens
-    other = list(steps(Plan(**{**plan.to_dict(), "seed": 1}), corpus))
-    assert not np.array_equal(first[0].spans, other[0].spans)
+    def stopping(made):
+        if made.step == stop:
+            raise Stopped
 
+    def go(name, report):
+        trainer = loop.Trainer(plan, "cpu", dtype=torch.float32)
+        paths = {"state": tmp_path / f"{name}.safetensors", "log": tmp_path / f"{name}.jsonl"}
+        loop.run(trainer, corpus, **paths, save_seconds=0.0, report=report)
+        return trainer.model.parameters
 
-def test_masks_are_berts():
-    corpus = random_corpus(lines=3000)
-    plan = Plan(tokens=60_000, batch_tokens=4096, positions=128, vocab_size=500, width=16, heads=1)
-    masked = kept = random = total = 0
-    for step in itertools.islice(steps(plan, corpus), 12):
-        batch, again = mask(step, plan, corpus), mask(step, plan, corpus)
-        assert np.array_equal(batch.ids, again.ids)
-        for row, real, (start, end) in zip(batch.ids, batch.real, step.spans, strict=True):
-            assert row[0] == CLS
-            assert row[end - start + 1] == SEP
-            assert real.sum() == end - start + 2
-            assert (row[~real] == PAD).all()
-        flat = batch.ids.ravel()
-        whole = np.concatenate([[CLS, *corpus.tokens[start:end], SEP] for start, end in step.spans])
-        restored = batch.ids.copy()
-        restored.ravel()[batch.places] = batch.gold
-        assert np.array_equal(restored[batch.real], whole)
-        total += step.tokens - 2 * len(step.spans)
-        masked += int((flat[batch.places] == MASK).sum())
-        kept += int((flat[batch.places] == batch.gold).sum())
-        random += int(((flat[batch.places] != MASK) & (flat[batch.places] != batch.gold)).sum())
-    predicted = masked + kept + random
-    assert predicted / total == pytest.approx(0.2, abs=0.01)
-    assert masked / predicted == pytest.approx(0.8, abs=0.02)
-    assert kept / predicted == pytest.approx(0.1, abs=0.02)
-
-
-def test_the_learning_rate_rises_and_falls():
-    plan = Plan(tokens=1000, learning_rate=2e-3, warmup=0.1)
-    assert plan.learning_rate_at(0) == 0
-    assert plan.learning_rate_at(50) == pytest.approx(2e-3 * 0.5 * 0.95)
-    assert plan.learning_rate_at(100) == pytest.approx(2e-3 * 0.9)
-    assert plan.learning_rate_at(1000) == 0
-
-
-def test_start_vectors_are_the_svd_of_the_ppmi():
-    rng = np.random.default_rng(5)
-    lines = [rng.integers(5, 20, rng.integers(2, 12)).tolist() for _ in range(80)]
-    corpus = Corpus(np.concatenate(lines).astype(np.uint16), np.cumsum([len(line) for line in lines]), 80)
-    counts = np.zeros((20, 20))
-    for line in lines:
-        for (i, one), (j, other) in itertools.permutations(enumerate(line), 2):
-            if abs(i - j) <= 5:
-                counts[one, other] += 1 / abs(i - j)
-    sums = counts.sum(axis=1)
-    contexts = sums**0.75 / (sums**0.75).sum()
-    ppmi = np.zeros((20, 20))
-    for one, other in itertools.product(range(20), repeat=2):
-        if counts[one, other]:
-            ppmi[one, other] = max(0.0, math.log(counts[one, other] / (sums[one] * contexts[other])))
-    left, singular, _ = np.linalg.svd(ppmi)
-    expected = left[:, :6] * np.sqrt(singular[:6])
-    expected = expected[5:] / np.linalg.norm(expected[5:])
-    vectors = ppmi_svd(corpus, 20, 6, seed=0)[5:]
-    got = vectors / np.linalg.norm(vectors)
-    assert np.abs(got @ got.T - expected @ expected.T).max() < 1e-6  # the same up to signs and order of columns
-    assert 0.03 < vectors.std() < 0.06
-    wider = ppmi_svd(corpus, 20, 30, seed=0)  # than the vocabulary allows: the rest is plain
-    assert wider.shape == (20, 30)
-    assert 0.01 < wider[5:, 19:].std() < 0.03
+    monkeypatch.setattr(loop, "_LOG_EVERY", 10)
+    whole = go("whole", lambda made: None)
+    with pytest.raises(Stopped):
+        go("cut", stopping)
+    resumed = go("cut", lambda made: None)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    logs = [(tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("whole", "cut")]
+    assert [json.loads(line)["loss"] for line in logs[0]] == [json.loads(line)["loss"] for line in logs[1]]
 
 
 @pytest.fixture
@@ -311,7 +240,14 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tmp_path, home):
         (b"text\n", [], "--tokens N or --minutes M"),
         (b"text\n", ["--tokens", "10", "--minutes", "1"], "--tokens N or --minutes M"),
         (b"text\n", ["--tokens", "10", "--width", "100", "--heads", "3"], "--width 100 is no multiple of --heads 3"),
-        (b"text\n", ["--tokens", "10", "--masking", "0"], "--masking"),
+        (
+            b"text\n",
+            ["--tokens", "10", "--masking", "0"],
+            "--masking 0 is not allowed; give a share above 0 and below 1",
+        ),
+        (b"text\n", ["--tokens", "10", "--long-from", "1.2"], "give a share from 0 up to 1"),
+        (b"text\n", ["--tokens", "10", "--optimizer", "sgd"], "valid: adamw, muon"),
+        (b"text\n", ["--tokens", "10", "--recipe", "100"], "valid: 80/10/10, 90/5/5"),
         (b"text\n", ["--tokens", "10", "--batch-tokens", "100"], "--batch-tokens 100"),
         (b"text\n", ["--tokens", "10", "--resume"], "no unfinished run"),
     ],
@@ -324,6 +260,13 @@ def test_what_cannot_be_trained_on(run, tmp_path, content, options, message):
     assert message in ran.err
     assert len(ran.err.strip().splitlines()) == 1
     assert not (tmp_path / "model" / "config.json").exists()
+
+
+def test_a_corpus_smaller_than_one_batch(run, text, tmp_path):
+    ran = run("pretrain", text, "-o", tmp_path / "model", *TINY, "--batch-tokens", "1000000", "--tokens", "10")
+    assert ran.code == 2
+    assert "fewer than one batch (--batch-tokens 1000000)" in ran.err
+    assert "Traceback" not in ran.err
 
 
 def test_a_folder_with_something_in_it_is_left_alone(run, text, tmp_path):
@@ -356,11 +299,3 @@ def test_a_loss_that_is_no_number_stops_the_run():
     step = next(steps(plan, corpus))
     with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
         trainer.step(step, mask(step, plan, corpus))
-
-
-def test_the_phases_stay_within_the_positions():
-    assert Plan().phases[0].lengths == SHORT
-    assert Plan().phases[1].lengths == LONG
-    assert max(Plan(positions=64).phases[1].lengths) == 62
-    assert Plan(positions=16).phases[0].lengths == (14,)
-    assert len(Plan(last_phase=0.0).phases) == 1

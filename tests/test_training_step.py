@@ -295,7 +295,7 @@ def test_a_product_behind_dropout_has_the_products_gradients():
         (out * torch.arange(4.0)).sum().backward()
         found.append((out, weights.grad, values.grad))
     for one, other in zip(*found, strict=True):
-        assert (one - other).abs().max() < 1e-6 and one.abs().max() > 0
+        assert (one - other).abs().max() < 1e-6 * one.abs().max()
 
 
 def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers as wide as a number, by its bytes
 _LEVELS = 2**16  # sixteen random bits a number: the probability is right to 1/131,072
 
 
@@ -40,12 +41,12 @@ class _Masked(torch.autograd.Function):
     def forward(ctx: Any, numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(kept)
         ctx.scale = scale
-        return numbers.mul(scale).mul_(kept)
+        return _zero(numbers.mul(scale), kept)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
-        return gradients[0].mul(ctx.scale).mul_(kept), None, None
+        return _zero(gradients[0].mul(ctx.scale), kept), None, None
 
 
 def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
@@ -66,14 +67,21 @@ class _MaskedProduct(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, values: Tensor, kept: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(weights, values, kept)
         ctx.scale = scale
-        return weights.mul(scale).mul_(kept) @ values
+        return _zero(weights.clone(), kept) @ (values * scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         weights, values, kept = ctx.saved_tensors
-        (gradient,) = gradients
-        of_weights = (gradient @ values.transpose(-1, -2)).mul_(ctx.scale).mul_(kept)
-        return of_weights, weights.mul(ctx.scale).mul_(kept).transpose(-1, -2) @ gradient, None, None
+        gradient = gradients[0] * ctx.scale
+        of_weights = _zero(gradient @ values.transpose(-1, -2), kept)
+        return of_weights, _zero(weights.clone(), kept).transpose(-1, -2) @ gradient, None, None
+
+
+def _zero(numbers: Tensor, kept: Tensor) -> Tensor:
+    """Set what is not kept to 0, in place: as a bitwise product with 0 or -1, several times as fast as by bools."""
+    whole = _WHOLE[numbers.element_size()]
+    numbers.view(whole).bitwise_and_(kept.to(whole).neg_())
+    return numbers
 
 
 def _keep(shape: torch.Size, probability: float) -> Tensor:

@@ -1,6 +1,5 @@
 """A BERT to be pre-trained: random weights, and the masked-LM loss with logits at the masked tokens only."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,10 +8,10 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM
 from transformers.utils import logging as transformers_logging
 
-#: What computes attention fastest in training, per kind of device: on processors plain products beat the fused kernel's
-#: backward pass.
-_ATTENTION = {"cpu": "eager", "cuda": "sdpa", "mps": "sdpa"}
-_LOGIT_ROWS = 512  # rows of logits held at a time
+from promptcli.backbones.masked_lm_pass import Chunks, head_states, hidden_states
+
+_LOGIT_ROWS = 1024  # rows of logits held at a time
+_LEAST = 1e-30  # a probability whose logarithm is finite
 
 
 class _DecoderLoss(torch.autograd.Function):
@@ -27,26 +26,23 @@ class _DecoderLoss(torch.autograd.Function):
         count = len(gold)
         inputs, weights, shift = hidden.to(dtype), rows.to(dtype), bias.to(dtype)
         grad_inputs = torch.empty_like(inputs)
-        grad_rows = torch.zeros_like(rows)
+        grad_columns = torch.zeros_like(rows.T, memory_format=torch.contiguous_format)  # (d, v): the faster product
         grad_bias = torch.zeros_like(bias)
         loss = torch.zeros((), device=hidden.device)
         right = torch.zeros((), dtype=torch.int64, device=hidden.device)
         for start in range(0, count, _LOGIT_ROWS):
             part, wanted = inputs[start : start + _LOGIT_ROWS], gold[start : start + _LOGIT_ROWS, None]
-            logits = torch.addmm(shift, part, weights.T).float()
-            highest = logits.amax(dim=1, keepdim=True)
-            at_gold = logits.gather(1, wanted)
-            right += (at_gold == highest).sum()
-            probabilities = logits.sub_(highest).exp_()
-            mass = probabilities.sum(dim=1, keepdim=True)
-            loss += (mass.log() + highest - at_gold).sum()
-            grad = probabilities.mul_(1 / (mass * count))
-            grad.scatter_add_(1, wanted, torch.full_like(at_gold, -1 / count))
+            # softmax reckons in float32 inside, whatever it reads and writes
+            grad = torch.addmm(shift, part, weights.T).softmax(dim=1)
+            at_gold = grad.gather(1, wanted)
+            right += (at_gold == grad.amax(dim=1, keepdim=True)).sum()
+            loss -= at_gold.float().clamp_min(_LEAST).log().sum()
+            grad.scatter_(1, wanted, at_gold - 1)
             grad_bias += grad.sum(dim=0)
-            small = grad.to(dtype)
-            grad_inputs[start : start + _LOGIT_ROWS] = small @ weights
-            grad_rows += small.T @ part
-        ctx.save_for_backward(grad_inputs.to(hidden.dtype), grad_rows, grad_bias)
+            grad_inputs[start : start + _LOGIT_ROWS] = grad @ weights
+            grad_columns += part.T @ grad
+        ctx.save_for_backward(grad_inputs.to(hidden.dtype), grad_columns.T, grad_bias)
+        ctx.count = count
         ctx.mark_non_differentiable(right)
         return loss / count, right
 
@@ -54,7 +50,8 @@ class _DecoderLoss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         """Return the gradients kept by the forward walk, scaled."""
         grad_inputs, grad_rows, grad_bias = ctx.saved_tensors
-        return grad_inputs * grads[0], grad_rows * grads[0], grad_bias * grads[0], None, None
+        scale = grads[0] / ctx.count
+        return grad_inputs * scale, grad_rows * scale, grad_bias * scale, None, None
 
 
 class MaskedLM:
@@ -78,6 +75,7 @@ class MaskedLM:
         dtype: torch.dtype,
     ) -> None:
         self._dtype = dtype  # of the products; weights and optimiser are float32
+        self._dropout = 0.0
         torch.manual_seed(seed)
         config: Any = BertConfig(
             vocab_size=vocab_size,
@@ -89,7 +87,6 @@ class MaskedLM:
             tie_word_embeddings=tied,
             pad_token_id=0,
         )
-        config._attn_implementation = _ATTENTION.get(torch.device(device).type, "sdpa")
         self._model = cast(Any, BertForMaskedLM(config))
         if not tied:
             self._model.cls.predictions.decoder.weight.data.copy_(self.token_rows.data)
@@ -113,9 +110,7 @@ class MaskedLM:
 
     def set_dropout(self, probability: float) -> None:
         """Set the dropout of hidden states and attention."""
-        for module in self._model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = probability
+        self._dropout = probability
 
     def matrix_work(self, tokens: int, masked: int) -> int:
         """Return the floating-point operations of the matrix products of a step, forward and backward.
@@ -127,28 +122,26 @@ class MaskedLM:
         head = config.hidden_size * (config.hidden_size + config.vocab_size)
         return 6 * (tokens * layer * config.num_hidden_layers + masked * head)
 
-    def loss(self, ids: Tensor, real: Tensor, places: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy at the masked places and how many first guesses are right.
 
         Args:
             ids: (n, t).
             real: (n, t) bool, not padding.
+            begins: (n,) where each row begins in the position table.
             places: (k,) tokens to predict, numbered in the flattened ids.
             gold: (k,) ids that stood there.
         """
-        dtype = self._dtype
-        with torch.autocast(ids.device.type, dtype=dtype, enabled=dtype != torch.float32):
-            attention = None if bool(real.all()) else real.long()
-            hidden = self._model.bert(input_ids=ids, attention_mask=attention).last_hidden_state
-            hidden = self._model.cls.predictions.transform(hidden.flatten(0, 1)[places])
+        positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        positions = torch.where(real, positions, 0)
+        chunks = Chunks(ids, positions, None if bool(real.all()) else real)
+        states = hidden_states(self._model.bert, chunks, places, self._dtype, self._dropout)
+        hidden = head_states(self._model.cls.predictions.transform, states)
         decoder = self._model.cls.predictions.decoder
-        loss, right = _DecoderLoss.apply(hidden, decoder.weight, decoder.bias, gold, dtype)  # type: ignore[no-untyped-call]
+        loss, right = _DecoderLoss.apply(  # type: ignore[no-untyped-call]
+            hidden, decoder.weight, decoder.bias, gold, self._dtype
+        )
         return loss, right
-
-    def decayed(self) -> Iterator[tuple[nn.Parameter, bool]]:
-        """Yield each parameter and whether weight decay is for it: matrices, neither biases nor LayerNorms."""
-        for parameter in self.parameters.values():
-            yield parameter, parameter.dim() > 1
 
     def save(self, folder: Path, *, dropout: float, half: bool) -> None:
         """Write ``config.json`` and ``model.safetensors``; ``half`` in float16, else float32."""

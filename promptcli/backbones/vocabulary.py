@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,22 +40,28 @@ class Vocabulary:
         return cls(BertWordPieceTokenizer(str(path), lowercase=True))
 
 
-def train_vocabulary(lines: Iterable[str], size: int) -> Vocabulary:
-    """Return the WordPiece vocabulary of lower-cased lines.
+def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:
+    """Return the WordPiece vocabulary of lower-cased lines; one text has one vocabulary.
 
-    The library breaks ties by chance, so two vocabularies of one text may differ in order and in rare items; a run
-    keeps the one it made.
+    The library numbers the characters inside words as it meets them, in an order of chance, and breaks ties by these
+    numbers. So the alphabet is counted and put in order first, and handed over with its numbers.
+
+    Args:
+        lines: Gives the lines, each time it is called: they are read twice.
+        size: Items, specials included.
 
     Raises:
         UsageError: The text has too few distinct pieces for ``size``.
     """
     tokenizer = BertWordPieceTokenizer(lowercase=True)
+    first, inside = _alphabet(tokenizer, lines())
     tokenizer.train_from_iterator(
-        lines,
+        lines(),
         vocab_size=size,
         min_frequency=2,
-        limit_alphabet=_ALPHABET,
-        special_tokens=list(SPECIALS),
+        limit_alphabet=len(first),
+        initial_alphabet=first,
+        special_tokens=[*SPECIALS, *(f"##{character}" for character in inside)],
         show_progress=False,
     )
     if tokenizer.get_vocab_size() != size:
@@ -62,7 +69,24 @@ def train_vocabulary(lines: Iterable[str], size: int) -> Vocabulary:
             f"the corpus is too small for --vocab-size {size}: it has {tokenizer.get_vocab_size()} pieces that occur"
             " twice; give a smaller vocabulary or more text"
         )
-    return Vocabulary(tokenizer)
+    return Vocabulary(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))
+
+
+def _alphabet(tokenizer: BertWordPieceTokenizer, lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the most frequent characters of the words, and those of them that stand inside words, both in order."""
+    texts: Counter[str] = Counter()
+    for line in lines:
+        texts.update(line.split())
+    inner = tokenizer._tokenizer
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for text, times in texts.items():
+        for word, _ in inner.pre_tokenizer.pre_tokenize_str(inner.normalizer.normalize_str(text)):
+            inside.update(word[1:])
+            for character in word:
+                counts[character] += times
+    kept = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:_ALPHABET])
+    return kept, [character for character in kept if character in inside]
 
 
 def save_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:

@@ -1,5 +1,6 @@
 """The batches of a pre-training run: they follow from plan and corpus alone, so that any step can be found again."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,11 +8,11 @@ import numpy as np
 
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS
 from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.plan import Plan
+from promptcli.pretraining.plan import RECIPES, Plan
 
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
 #: What a generator draws, so that no two kinds of draw share random numbers.
-_CUT, _ORDER, _MASKS = range(3)
+_CUT, _ORDER, _MASKS, _PLACES = range(4)
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,19 @@ class Step:
     Attributes:
         number: From 0.
         seen: Tokens of the steps before it.
-        tokens: Its own, padding not counted.
         spans: (n, 2) where its chunks begin and end in the corpus.
         dropout: In force.
     """
 
     number: int
     seen: int
-    tokens: int
     spans: np.ndarray
     dropout: float
+
+    @property
+    def tokens(self) -> int:
+        """Its own tokens, padding not counted."""
+        return int((self.spans[:, 1] - self.spans[:, 0] + 2).sum())
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,14 @@ class MaskedBatch:
     Attributes:
         ids: (n, t) int64, padded at the end.
         real: (n, t) bool, not padding.
+        begins: (n,) int64, the position of each chunk's [CLS] in the position table.
         places: (k,) int64, the tokens to predict, numbered in the flattened ids.
         gold: (k,) int64, what stood there.
     """
 
     ids: np.ndarray
     real: np.ndarray
+    begins: np.ndarray
     places: np.ndarray
     gold: np.ndarray
 
@@ -54,15 +60,18 @@ def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
     """Yield the steps of a run, first to last."""
     number = seen = 0
     for index, phase in enumerate(plan.phases):
-        epoch = 0
-        while seen < phase.until * plan.tokens:
-            for spans in _epoch(plan, corpus, index, epoch):
-                tokens = int((spans[:, 1] - spans[:, 0] + 2).sum())
-                yield Step(number, seen, tokens, spans, phase.dropout)
-                number, seen = number + 1, seen + tokens
-                if seen >= phase.until * plan.tokens:
-                    break
-            epoch += 1
+        for spans in chunks_of_phase(plan, corpus, index):
+            if seen >= phase.until * plan.tokens:
+                break
+            step = Step(number, seen, spans, phase.dropout)
+            yield step
+            number, seen = number + 1, seen + step.tokens
+
+
+def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarray]:
+    """Yield the spans of one batch of a phase after the other, (n, 2) each, without end."""
+    for epoch in itertools.count():
+        yield from _epoch(plan, corpus, index, epoch)
 
 
 def _epoch(plan: Plan, corpus: Corpus, phase: int, epoch: int) -> Iterator[np.ndarray]:
@@ -93,7 +102,7 @@ def _cut(pool: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
 def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: a share of the real tokens is to be predicted, at least one.
 
-    Of these 80% stand there as [MASK], 10% as random tokens, 10% as they are (BERT).
+    Of these, shares by the plan's recipe stand there as [MASK], as random tokens, and as they are (BERT).
     """
     rng = np.random.default_rng([plan.seed, _MASKS, step.number])
     lengths = step.spans[:, 1] - step.spans[:, 0]
@@ -112,7 +121,19 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     places = words[chosen]
     gold = flat[places].copy()
     kind = rng.random(len(places))
-    random = (kind >= 0.8) & (kind < 0.9)
-    flat[places[kind < 0.8]] = MASK
+    hidden, other, _ = RECIPES[plan.recipe]
+    random = (kind >= hidden) & (kind < hidden + other)
+    flat[places[kind < hidden]] = MASK
     flat[places[random]] = rng.integers(len(SPECIALS), plan.vocab_size, int(random.sum()))
-    return MaskedBatch(ids, np.arange(ids.shape[1]) < lengths[:, None] + 2, places, gold)
+    real = np.arange(ids.shape[1]) < lengths[:, None] + 2
+    return MaskedBatch(ids, real, _begins(step, plan, lengths + 2), places, gold)
+
+
+def _begins(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
+    """Return where each chunk begins in the position table, (n,): at 0, or anywhere it fits.
+
+    So every position is trained whatever the chunks' lengths, and nothing comes to depend on its absolute place.
+    """
+    rng = np.random.default_rng([plan.seed, _PLACES, step.number])
+    anywhere = rng.integers(0, plan.positions - lengths + 1)
+    return np.where(rng.random(len(lengths)) < plan.at_start, 0, anywhere)

@@ -28,8 +28,9 @@ def card(plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], comma
         f"- Command: `{command}`",
         f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and {figures['minutes']} minutes"
         f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
-        f"- Chunks of up to {plan.positions} tokens and dropout {plan.dropout} in the last {plan.last_phase:.0%} of"
-        " them; short chunks and no dropout before",
+        f"- Optimiser {plan.optimizer}; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on, chunks of"
+        f" up to {plan.positions} tokens from {plan.long_from:.0%} on; {plan.at_start:.0%} of the chunks begin at"
+        " position 0, the others anywhere",
         f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
         f" Python {platform.python_version()}",
     ]

@@ -1,12 +1,13 @@
 """The folder of a pre-training run: ``work`` while it runs, a backbone with a card when it is done."""
 
+import dataclasses
 import json
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.devices import choose_dtype, matrix_rate
+from promptcli.backbones.devices import matrix_rate
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.vocabulary import save_tokenizer
 from promptcli.errors import UsageError
@@ -44,7 +45,7 @@ def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[Path, Plan]:
         return work, wanted
     if not resume:
         raise UsageError(f"{output} holds a run already; go on with it by --resume, or give another --output")
-    held = stored if wanted.tokens else Plan(**{**stored.to_dict(), "files": stored.files, "tokens": 0})
+    held = stored if wanted.tokens else dataclasses.replace(stored, tokens=0)
     differing = held.difference(wanted)
     if differing:
         raise UsageError(
@@ -97,8 +98,6 @@ def _speed(trainer: Trainer, log: Path) -> dict[str, Any]:
     if not rates:
         return {}
     plan = trainer.plan
-    rate = matrix_rate(
-        trainer.device, choose_dtype("auto", trainer.device), (plan.batch_tokens, plan.width, 4 * plan.width)
-    )
+    rate = matrix_rate(trainer.device, trainer.dtype, (plan.batch_tokens, plan.width, 4 * plan.width))
     median = statistics.median(rates)
     return {"gflops": round(median), "matrix_gflops": round(rate), "share_of_matrix_rate": round(median / rate, 2)}

@@ -1,8 +1,10 @@
 """The pre-training loop: one step after the other, logged, with the whole state kept every few minutes."""
 
 import dataclasses
+import itertools
 import json
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,17 +16,16 @@ from torch import Tensor
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.masked_lm import MaskedLM
 from promptcli.errors import PromptcliError
-from promptcli.pretraining.batches import MaskedBatch, Step, mask, steps
+from promptcli.pretraining.batches import MaskedBatch, Step, chunks_of_phase, mask, steps
 from promptcli.pretraining.corpus import Corpus
+from promptcli.pretraining.optimizer import make_optimizer
 from promptcli.pretraining.plan import Plan
+from promptcli.pretraining.precision import name
 from promptcli.storage.training_state import Position, load_state, save_state, truncate_log
 
-_BETAS = (0.9, 0.98)
-_EPSILON = 1e-6
 _CLIP = 1.0
 _LOG_EVERY = 20  # steps; their mean is logged
 _WARM_STEPS, _TIMED_STEPS = 3, 24  # of each phase, to learn its pace
-_ENDLESS = 10**15  # tokens
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 
 
@@ -40,6 +41,7 @@ class Report:
         rate: Tokens per second.
         gflops: Matrix products, 10^9 floating-point operations per second.
         seconds: Time spent in steps, over all sittings.
+        precision: Of the matrix products.
     """
 
     step: int
@@ -50,14 +52,16 @@ class Report:
     rate: float
     gflops: float
     seconds: float
+    precision: str
 
 
 class Trainer:
     """A model, its optimiser and the work of one step."""
 
-    def __init__(self, plan: Plan, device: str, start: Tensor | None = None) -> None:
+    def __init__(self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None) -> None:
         self.plan = plan
         self.device = device
+        self.dtype = choose_dtype("auto", device) if dtype is None else dtype
         self.model = MaskedLM(
             layers=plan.layers,
             width=plan.width,
@@ -67,14 +71,16 @@ class Trainer:
             tied=plan.tied,
             device=device,
             seed=plan.seed,
-            dtype=choose_dtype("auto", device),
+            dtype=self.dtype,
         )
         if start is not None:
             self.model.start_from(start)
-        groups: list[dict[str, object]] = [{"params": [], "weight_decay": decay} for decay in (plan.weight_decay, 0.0)]
-        for parameter, decays in self.model.decayed():
-            groups[0 if decays else 1]["params"].append(parameter)  # type: ignore[attr-defined]
-        self.optimizer = torch.optim.AdamW(groups, lr=plan.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
+        self.optimizer = make_optimizer(
+            plan.optimizer,
+            self.model.parameters,
+            learning_rate=plan.learning_rate,
+            weight_decay=plan.weight_decay,
+        )
 
     def step(self, step: Step, batch: MaskedBatch) -> tuple[float, int]:
         """Take one step; return the loss and the number of right first guesses.
@@ -88,7 +94,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         tensors = (
-            torch.from_numpy(array).to(self.device) for array in (batch.ids, batch.real, batch.places, batch.gold)
+            torch.from_numpy(array).to(self.device)
+            for array in (batch.ids, batch.real, batch.begins, batch.places, batch.gold)
         )
         loss, right = self.model.loss(*tensors)
         value = float(loss.detach())
@@ -104,31 +111,29 @@ class Trainer:
         return value, int(right)
 
 
-def tokens_in(plan: Plan, corpus: Corpus, start: Tensor | None, *, minutes: float, device: str) -> int:
+def tokens_in(
+    plan: Plan, corpus: Corpus, start: Tensor | None, *, minutes: float, device: str, dtype: torch.dtype
+) -> int:
     """Return how many tokens a run of that many minutes can see, by timing some steps of every phase.
 
     The model that takes them is thrown away. The budget is fixed before the run, so that the run does not depend on
     the clock.
     """
-    plan = dataclasses.replace(plan, tokens=_ENDLESS)
-    trainer = Trainer(plan, device, start)
+    plan = dataclasses.replace(plan, tokens=sys.maxsize)  # no end in sight: the learning rate stays near 0
+    trainer = Trainer(plan, device, start, dtype)
     pace = 0.0  # seconds a token, over the phases in their shares
-    done = 0.0
-    phases = plan.phases
-    for phase in phases:
-        only = plan if phase is not phases[-1] else dataclasses.replace(plan, last_phase=0.0)
+    number = 0
+    for index, phase in enumerate(plan.phases):
         seconds = tokens = 0.0
-        for step in steps(only, corpus):
+        for spans in itertools.islice(chunks_of_phase(plan, corpus, index), _WARM_STEPS + _TIMED_STEPS):
+            step = Step(number, 0, spans, phase.dropout)
             began = time.perf_counter()
             trainer.step(step, mask(step, plan, corpus))
-            if step.number >= _WARM_STEPS:
+            number += 1
+            if number % (_WARM_STEPS + _TIMED_STEPS) >= _WARM_STEPS:
                 seconds, tokens = seconds + time.perf_counter() - began, tokens + step.tokens
-            if step.number == _WARM_STEPS + _TIMED_STEPS:
-                break
-        if tokens:
-            pace += (phase.until - done) * seconds / tokens
-        done = phase.until
-    return max(plan.batch_tokens, int(minutes * 60 / pace)) if pace else plan.batch_tokens
+        pace += (phase.until - phase.begins) * seconds / tokens
+    return max(plan.batch_tokens, int(minutes * 60 / pace))
 
 
 def run(
@@ -168,7 +173,7 @@ def run(
             work = trainer.model.matrix_work(step.tokens, len(batch.gold))
             tally.add(step, loss, right, len(batch.gold), work, time.perf_counter() - began)
             if (step.number + 1) % _LOG_EVERY == 0:
-                made = tally.report(trainer.plan)
+                made = tally.report(trainer)
                 lines.write(json.dumps(dataclasses.asdict(made)) + "\n")
                 lines.flush()
                 report(made)
@@ -200,17 +205,18 @@ class _Tally:
         self._seconds += seconds
         self.position = Position(step.number + 1, step.seen + step.tokens, self.position.seconds + seconds)
 
-    def report(self, plan: Plan) -> Report:
+    def report(self, trainer: Trainer) -> Report:
         """Return the means and start anew."""
         made = Report(
             step=self.position.step,
             seen=self.position.seen,
             loss=self._loss / self._masked,
             accuracy=self._right / self._masked,
-            learning_rate=plan.learning_rate_at(self.position.seen),
+            learning_rate=trainer.plan.learning_rate_at(self.position.seen),
             rate=self._tokens / self._seconds,
             gflops=self._work / self._seconds / 1e9,
             seconds=self.position.seconds,
+            precision=name(trainer.dtype),
         )
         self._clear()
         return made

@@ -1,14 +1,25 @@
 """What a pre-training run does, as plain data: shape of the model, phases, optimiser. Equal plans give equal runs."""
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, unknown
 
 #: Tokens of the longest chunk but for [CLS] and [SEP] that each phase aims at; one is drawn for every chunk.
 SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
+#: What stands at a token to be predicted: percent of [MASK], of a random token, of the token itself.
+RECIPES = {"80/10/10": (0.8, 0.1, 0.1), "90/5/5": (0.9, 0.05, 0.05)}
+OPTIMIZERS = ("adamw", "muon")
+#: Width of a head where the number of heads is not given.
+_HEAD_WIDTH = 32
+
+
+def _field(default: Any, text: str, panel: str = "Run", **bounds: Any) -> Any:
+    """Return a field with what its command-line option needs: the help text, its group, the bounds of the value."""
+    return dataclasses.field(default=default, metadata={"help": text, "panel": panel, **bounds})
 
 
 @dataclass(frozen=True)
@@ -16,11 +27,13 @@ class Phase:
     """A stretch of the run.
 
     Attributes:
-        until: Share of the token budget at which it ends.
+        begins: Share of the token budget at which it begins.
+        until: Share at which it ends.
         lengths: Target lengths of the chunks, in tokens without [CLS] and [SEP].
         dropout: Of hidden states and attention.
     """
 
+    begins: float
     until: float
     lengths: tuple[int, ...]
     dropout: float
@@ -28,69 +41,79 @@ class Phase:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pre-training run.
+    """A pre-training run. Each field says what it is in its metadata; those without help are no options."""
 
-    Attributes:
-        layers, width, heads, positions: Shape of the BERT; heads of 32 where None was given.
-        vocab_size: Items of the WordPiece vocabulary, specials included.
-        tied: The output embeddings are the input embeddings; else they only start as equal numbers.
-        tokens: Budget: tokens seen, specials included.
-        batch_tokens: Tokens of one step, padding included.
-        learning_rate: Peak; linear warm-up over ``warmup`` of the budget, then linear to 0.
-        masking: Share of the tokens to be predicted: 80% of them [MASK], 10% random, 10% kept.
-        last_phase: Share of the budget seen with ``dropout`` and with chunks of up to ``positions``.
-        svd_start: Token embeddings start from a PPMI-SVD of the corpus.
-        seed: Of everything random.
-        files: SHA-256 of each corpus file, in order; those of unrelated lines marked.
-    """
-
-    layers: int = 4
-    width: int = 256
-    heads: int = 8
-    positions: int = 512
-    vocab_size: int = 16384
-    tied: bool = True
-    tokens: int = 0
-    batch_tokens: int = 4096
-    learning_rate: float = 1e-3
-    warmup: float = 0.02
-    weight_decay: float = 0.01
-    masking: float = 0.2
-    last_phase: float = 0.3
-    dropout: float = 0.1
-    svd_start: bool = True
-    seed: int = 0
+    layers: int = _field(4, "Layers.", "Model", min=1)
+    width: int = _field(256, "Width of the hidden states.", "Model", min=8)
+    heads: int = _field(0, "Attention heads; 0: each 32 wide.", "Model", min=0)
+    positions: int = _field(512, "Longest input in tokens.", "Model")
+    vocab_size: int = _field(16384, "WordPiece items, specials included.", "Model", min=100)
+    tied: bool = _field(True, "Output embeddings: the input embeddings, or their own that start as equals.", "Model")
+    tokens: int = _field(0, "Token budget, specials included.", min=0)
+    batch_tokens: int = _field(4096, "Tokens a step, padding included. On a GPU: 65536.")
+    optimizer: str = _field("adamw", "adamw, or muon: Muon for the layers' matrices, AdamW for the rest.")
+    learning_rate: float = _field(1e-3, "Peak learning rate.")
+    warmup: float = _field(0.02, "Share of the budget in which the learning rate rises.")
+    decay: float = _field(1.0, "Share at the end in which it falls to 0; in between it stays.")
+    weight_decay: float = _field(0.01, "Weight decay of matrices.", min=0)
+    masking: float = _field(0.2, "Share of tokens to predict.")
+    recipe: str = _field("80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.")
+    at_start: float = _field(0.25, "Share of chunks at position 0; the others begin anywhere in the position table.")
+    dropout: float = _field(0.1, "Dropout, where there is any.")
+    dropout_from: float = _field(0.5, "Share of the budget from which on there is dropout.")
+    long_from: float = _field(0.9, "Share of the budget from which on chunks are long, up to --positions.")
+    svd_start: bool = _field(True, "Start token embeddings from a PPMI-SVD of the corpus.")
+    seed: int = _field(0, "Seed of everything random.", min=0)
+    #: SHA-256 of each corpus file, in order; those of unrelated lines marked.
     files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.heads:
+            object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
             raise UsageError(f"--width {self.width} is no multiple of --heads {self.heads}")
-        shares = ("masking", "last_phase", "dropout", "warmup")
-        wrong = [name for name in shares if not 0 <= getattr(self, name) < 1]
-        if wrong or not self.masking:
-            name = (wrong or ["masking"])[0]
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)} is not allowed; give a share below 1")
+        self._check_shares()
+        for name, allowed in (("optimizer", OPTIMIZERS), ("recipe", tuple(RECIPES))):
+            if getattr(self, name) not in allowed:
+                raise unknown(f"--{name}", getattr(self, name), allowed)
         if self.positions < 16 or self.batch_tokens < self.positions:
             raise UsageError(
                 f"--positions {self.positions} with --batch-tokens {self.batch_tokens} is not allowed; give at least 16"
                 " positions, and batches that hold one chunk of that length"
             )
 
+    def _check_shares(self) -> None:
+        """Refuse shares out of range: some may be 1, masking and decay must be above 0."""
+        for name in ("masking", "dropout", "warmup", "decay", "at_start", "dropout_from", "long_from"):
+            value = getattr(self, name)
+            above = name in ("masking", "decay")
+            to_one = name not in ("masking", "dropout", "warmup")
+            if not (0 <= value <= 1) or (above and value == 0) or (not to_one and value == 1):
+                allowed = f"{'above' if above else 'from'} 0 {'up to' if to_one else 'and below'} 1"
+                raise UsageError(f"--{name.replace('_', '-')} {value:g} is not allowed; give a share {allowed}")
+
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The stretches of the run, in order."""
-        short, long = (
-            tuple(length for length in lengths if length <= self.positions - 2) or (self.positions - 2,)
-            for lengths in (SHORT, LONG)
+        bounds = sorted({0.0, self.dropout_from, self.long_from, 1.0})
+        return tuple(
+            Phase(
+                begins,
+                until,
+                self._fitting(LONG if begins >= self.long_from else SHORT),
+                self.dropout if begins >= self.dropout_from else 0.0,
+            )
+            for begins, until in itertools.pairwise(bounds)
         )
-        last = Phase(1.0, long, self.dropout)
-        return (last,) if self.last_phase == 0 else (Phase(1 - self.last_phase, short, 0.0), last)
+
+    def _fitting(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(length for length in lengths if length <= self.positions - 2) or (self.positions - 2,)
 
     def learning_rate_at(self, seen: int) -> float:
-        """Return the learning rate after that many tokens."""
+        """Return the learning rate after that many tokens: it rises, stays, and falls to 0."""
         share = seen / self.tokens
         rise = min(1.0, share / self.warmup) if self.warmup else 1.0
-        return self.learning_rate * rise * max(0.0, 1 - share)
+        return self.learning_rate * rise * min(1.0, max(0.0, 1 - share) / self.decay)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values."""
@@ -101,14 +124,14 @@ class Plan:
         """Return the plan of what ``to_dict`` gave; unknown fields are refused.
 
         Raises:
-            UsageError: A field is unknown or of another type.
+            UsageError: A field is unknown, absent or of another type.
         """
         hints = get_type_hints(cls)
-        for name, value in fields.items():
-            kinds = (list,) if name == "files" else get_args(hints.get(name)) or (hints.get(name), int)
-            if name not in hints or not isinstance(value, kinds):
+        for name in sorted({*hints, *fields}):
+            kinds = (list, tuple) if name == "files" else (hints.get(name), int)
+            if name not in hints or not isinstance(fields.get(name), kinds):  # type: ignore[arg-type]
                 raise UsageError(f"the run's plan.json has no usable field {name!r}; start anew in another folder")
-        return cls(**{**fields, "files": tuple(fields.get("files", ()))})
+        return cls(**{**fields, "files": tuple(fields["files"])})
 
     def difference(self, other: "Plan") -> str | None:
         """Return the name of the first field that differs, or None."""

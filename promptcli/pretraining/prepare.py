@@ -54,19 +54,29 @@ def make_vocabulary(
                     progress(1)
                     yield line
 
-        vocabulary = train_vocabulary(lines(), size)
+        vocabulary = train_vocabulary(lines, size)
         with atomic_path(folder / "vocab.txt") as temporary:
             vocabulary.save(temporary)
     return Vocabulary.load(folder / "vocab.txt")
 
 
 def make_corpus(
-    folder: Path, files: Sequence[CorpusFile], vocabulary: Vocabulary, progress: Callable[[int], None]
+    folder: Path, files: Sequence[CorpusFile], vocabulary: Vocabulary, progress: Callable[[int], None], least: int
 ) -> Corpus:
-    """Return the tokenised corpus, written where it is not there yet."""
+    """Return the tokenised corpus, written where it is not there yet.
+
+    Raises:
+        UsageError: It has fewer tokens than ``least``, one batch.
+    """
     if not (folder / "corpus.json").is_file():
         tokenise(files, vocabulary, folder, progress)
-    return open_corpus(folder)
+    corpus = open_corpus(folder)
+    if len(corpus.tokens) < least:
+        raise UsageError(
+            f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (--batch-tokens {least}); give more"
+            " text or a smaller batch"
+        )
+    return corpus
 
 
 def make_start(folder: Path, corpus: Corpus, plan: Plan) -> torch.Tensor | None:

@@ -1,4 +1,4 @@
-"""The whole state of a training run in one safetensors file: weights, both AdamW moments, and how far it is.
+"""The whole state of a training run in one safetensors file: weights, the optimiser's moments, and how far it is.
 
 Batches, masks and dropout follow from the plan and the step's number, so no generator's state needs keeping.
 """
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from promptcli.errors import UsageError
 from promptcli.storage.files import atomic_path
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+_ADAMW = ("exp_avg", "exp_avg_sq")
+_MUON = ("momentum_buffer",)
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ def save_state(
     """Write the state, whole or not at all."""
     tensors: dict[str, Tensor] = {f"weight.{name}": parameter.detach() for name, parameter in parameters.items()}
     for name, parameter in parameters.items():
-        tensors |= {f"{moment}.{name}": optimizer.state[parameter][moment] for moment in _MOMENTS}
+        kept = optimizer.state[parameter]
+        tensors |= {f"{moment}.{name}": kept[moment] for moment in (*_ADAMW, *_MUON) if moment in kept}
     about = {"step": str(position.step), "seen": str(position.seen), "seconds": repr(position.seconds)}
     with atomic_path(path) as temporary:
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, metadata=about)
@@ -55,9 +57,10 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
     """
     try:
         with safe_open(path, framework="pt") as file:
-            about = file.metadata()
+            about, there = file.metadata(), set(file.keys())
             for name, parameter in parameters.items():
-                stored = {kind: file.get_tensor(f"{kind}.{name}") for kind in ("weight", *_MOMENTS)}
+                kinds = _MUON if f"{_MUON[0]}.{name}" in there else _ADAMW
+                stored = {kind: file.get_tensor(f"{kind}.{name}") for kind in ("weight", *kinds)}
                 if stored["weight"].shape != parameter.shape:
                     raise UsageError(
                         f"{path} holds {name} of shape {tuple(stored['weight'].shape)}, this model has"
@@ -65,7 +68,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
                     )
                 with torch.no_grad():
                     parameter.copy_(stored["weight"])
-                moments: dict[str, Any] = {moment: stored[moment].to(parameter.device) for moment in _MOMENTS}
+                moments: dict[str, Any] = {moment: stored[moment].to(parameter.device) for moment in kinds}
                 optimizer.state[parameter] = {"step": torch.tensor(float(about["step"])), **moments}
     except (SafetensorError, OSError, KeyError) as error:
         raise UsageError(f"{path} is no state of this run ({str(error).splitlines()[0]}); start anew") from None

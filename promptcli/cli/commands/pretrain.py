@@ -5,47 +5,29 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli.console import note, progress, result, result_json
 from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
-from promptcli.cli.options import Runtime
+from promptcli.cli.options import FieldOptions, Json, Runtime, options_of
 from promptcli.errors import UsageError
+from promptcli.pretraining.plan import Plan
 
-_SHAPE, _RUN = "Model", "Run"
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from promptcli.pretraining.corpus import Corpus, CorpusFile
+    from promptcli.pretraining.loop import Report, Trainer
+    from promptcli.storage.training_state import Position
+
+_RUN = "Run"
 
 
-@dataclasses.dataclass(frozen=True)
-class PlanOptions:
+@options_of(Plan, flags={"tied": "--tied/--untie"}, defaults=True)
+class PlanOptions(FieldOptions):
     """The fields of a pre-training plan."""
-
-    layers: Annotated[int, typer.Option(min=1, help="Layers.", rich_help_panel=_SHAPE)] = 4
-    width: Annotated[int, typer.Option(min=8, help="Width of the hidden states.", rich_help_panel=_SHAPE)] = 256
-    heads: Annotated[
-        int | None, typer.Option(min=1, help="Attention heads. Default: 32 wide each.", rich_help_panel=_SHAPE)
-    ] = None
-    positions: Annotated[int, typer.Option(help="Longest input in tokens.", rich_help_panel=_SHAPE)] = 512
-    vocab_size: Annotated[int, typer.Option(min=100, help="WordPiece items.", rich_help_panel=_SHAPE)] = 16384
-    untie: Annotated[
-        bool,
-        typer.Option("--untie", help="Output embeddings of their own, started as equals.", rich_help_panel=_SHAPE),
-    ] = False
-    batch_tokens: Annotated[
-        int, typer.Option(help="Tokens a step, padding included. On a GPU: 65536.", rich_help_panel=_RUN)
-    ] = 4096
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.", rich_help_panel=_RUN)] = 1e-3
-    masking: Annotated[float, typer.Option(help="Share of tokens to predict.", rich_help_panel=_RUN)] = 0.2
-    last_phase: Annotated[
-        float,
-        typer.Option(help="Share of the budget with dropout and long chunks, at the end.", rich_help_panel=_RUN),
-    ] = 0.3
-    dropout: Annotated[float, typer.Option(help="Dropout of the last phase.", rich_help_panel=_RUN)] = 0.1
-    svd_start: Annotated[
-        bool, typer.Option(help="Start token embeddings from a PPMI-SVD of the corpus.", rich_help_panel=_RUN)
-    ] = True
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.", rich_help_panel=_RUN)] = 0
 
 
 def pretrain(
@@ -55,10 +37,9 @@ def pretrain(
         list[Path] | None,
         typer.Option(help="A further file, whose lines have nothing to do with one another. Repeatable."),
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Token budget.", rich_help_panel=_RUN)] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Time budget; turned into tokens before the run.", rich_help_panel=_RUN),
+        typer.Option(min=0.1, help="Time budget in place of --tokens: turned into tokens first.", rich_help_panel=_RUN),
     ] = None,
     held_out: Annotated[
         Path | None, typer.Option(help="Text never trained on: its figures go on the model's card.")
@@ -66,7 +47,7 @@ def pretrain(
     half: Annotated[bool, typer.Option("--half", help="Save weights in float16.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in the folder.")] = False,
     save_minutes: Annotated[float, typer.Option(help="Minutes between two saved states.", rich_help_panel=_RUN)] = 5.0,
-    json_output: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
+    json_output: Json = False,
     *,
     options: PlanOptions,
     runtime: Runtime,
@@ -82,59 +63,25 @@ def pretrain(
     from promptcli.backbones.devices import choose_device
     from promptcli.pretraining.corpus import CorpusFile
     from promptcli.pretraining.folder import finish, open_run
-    from promptcli.pretraining.loop import Report, Trainer, run, tokens_in
-    from promptcli.pretraining.plan import Plan
-    from promptcli.pretraining.prepare import keep_plan, make_corpus, make_start, make_vocabulary
-    from promptcli.storage.files import sha256
+    from promptcli.pretraining.loop import Trainer
+    from promptcli.pretraining.memory import keep_freed_memory
+    from promptcli.pretraining.precision import choose_precision
 
-    if (tokens is None) == (minutes is None):
-        raise UsageError("give the budget of the run: --tokens N or --minutes M")
     corpus_files = [CorpusFile(path) for path in files] + [CorpusFile(path, unrelated=True) for path in unrelated or []]
-    fields: dict[str, Any] = dataclasses.asdict(options)
-    fields["tied"] = not fields.pop("untie")
-    fields["heads"] = options.heads or max(1, options.width // 32)
-    for file in corpus_files:
-        next(file.lines(), None)  # a wrong file is said before anything is read through
-    hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in corpus_files)
+    wanted = _wanted(options, minutes, corpus_files)
     device = choose_device(runtime.device)
-    work, plan = open_run(output, Plan(**fields, tokens=tokens or 0, files=hashes), resume=resume)
-
-    def stage(label: str) -> Any:
-        return progress(label, None, quiet=runtime.quiet)
-
-    with stage("vocabulary") as advance:
-        vocabulary = make_vocabulary(work, corpus_files, plan.vocab_size, advance)
-    with stage("tokenise") as advance:
-        corpus = make_corpus(work, corpus_files, vocabulary, advance)
-    note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines", quiet=runtime.quiet)
-    with stage("start vectors"):
-        start = make_start(work, corpus, plan)
+    work, plan = open_run(output, wanted, resume=resume)
+    dtype, remark = choose_precision(device, output / "log.jsonl")
+    if remark:
+        note(remark, quiet=runtime.quiet)
+    keep_freed_memory()
+    corpus, start = _prepared(work, plan, corpus_files, runtime)
     if not plan.tokens:
-        with stage("measure speed"):
-            budget = tokens_in(plan, corpus, start, minutes=minutes or 0, device=device)
-        plan = dataclasses.replace(plan, tokens=budget)
-        keep_plan(work, plan)
-        note(f"{minutes:g} minutes: {budget:,} tokens", quiet=runtime.quiet)
-    trainer = Trainer(plan, device, start)
-    with progress("pretrain", plan.tokens, quiet=runtime.quiet) as advance:
-        done = 0
-
-        def report(made: Report) -> None:
-            nonlocal done
-            advance(made.seen - done)
-            done = made.seen
-            advance.describe(f"loss {made.loss:.3f}  accuracy {100 * made.accuracy:.1f}%  {made.gflops:.0f} GFLOP/s")
-
-        position = run(
-            trainer,
-            corpus,
-            state=work / "state.safetensors",
-            log=output / "log.jsonl",
-            save_seconds=60 * save_minutes,
-            report=report,
-        )
+        plan = _with_budget(work, plan, corpus, start, minutes or 0, dtype, device, runtime)
+    trainer = Trainer(plan, device, start, dtype)
+    position = _trained(trainer, corpus, output, work, save_minutes, runtime)
     command = " ".join(["promptcli", *sys.argv[1:]])
-    with stage("held-out text") as advance:
+    with progress("held-out text", None, quiet=runtime.quiet) as advance:
         figures = finish(
             trainer, position, output, corpus_files, command=command, half=half, held_out=held_out, progress=advance
         )
@@ -144,6 +91,84 @@ def pretrain(
     else:
         for name, value in figures.items():
             result(f"{name}\t{json.dumps(value)}")
+
+
+def _wanted(options: PlanOptions, minutes: float | None, files: "list[CorpusFile]") -> Plan:
+    """Return the plan that is asked for; no tokens where the budget is given in minutes.
+
+    Raises:
+        UsageError: No budget or two, or a file that is no text.
+        NotFoundError: A file is not there.
+    """
+    from promptcli.storage.files import sha256
+
+    plan = Plan(**options.changes())
+    if (not plan.tokens) == (minutes is None):
+        raise UsageError("give the budget of the run: --tokens N or --minutes M")
+    for file in files:
+        next(file.lines(), None)  # a wrong file is said before anything is read through
+    hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in files)
+    return dataclasses.replace(plan, files=hashes)
+
+
+def _prepared(work: Path, plan: Plan, files: "list[CorpusFile]", runtime: Runtime) -> "tuple[Corpus, Tensor | None]":
+    """Return the tokenised corpus and the start vectors, made where they are not there yet."""
+    from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary
+
+    with progress("vocabulary", None, quiet=runtime.quiet) as advance:
+        vocabulary = make_vocabulary(work, files, plan.vocab_size, advance)
+    with progress("tokenise", None, quiet=runtime.quiet) as advance:
+        corpus = make_corpus(work, files, vocabulary, advance, plan.batch_tokens)
+    note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines", quiet=runtime.quiet)
+    with progress("start vectors", None, quiet=runtime.quiet):
+        return corpus, make_start(work, corpus, plan)
+
+
+def _with_budget(
+    work: Path,
+    plan: Plan,
+    corpus: "Corpus",
+    start: "Tensor | None",
+    minutes: float,
+    dtype: Any,
+    device: str,
+    runtime: Runtime,
+) -> Plan:
+    """Return the plan with the tokens that so many minutes allow, and keep it."""
+    from promptcli.pretraining.loop import tokens_in
+    from promptcli.pretraining.prepare import keep_plan
+
+    with progress("measure speed", None, quiet=runtime.quiet):
+        budget = tokens_in(plan, corpus, start, minutes=minutes, device=device, dtype=dtype)
+    plan = dataclasses.replace(plan, tokens=budget)
+    keep_plan(work, plan)
+    note(f"{minutes:g} minutes: {budget:,} tokens", quiet=runtime.quiet)
+    return plan
+
+
+def _trained(
+    trainer: "Trainer", corpus: "Corpus", output: Path, work: Path, save_minutes: float, runtime: Runtime
+) -> "Position":
+    """Run to the end of the budget, telling how it goes; return how far it came."""
+    from promptcli.pretraining.loop import run
+
+    with progress("pretrain", trainer.plan.tokens, quiet=runtime.quiet) as advance:
+        done = 0
+
+        def report(made: "Report") -> None:
+            nonlocal done
+            advance(made.seen - done)
+            done = made.seen
+            advance.describe(f"loss {made.loss:.3f}  accuracy {100 * made.accuracy:.1f}%  {made.gflops:.0f} GFLOP/s")
+
+        return run(
+            trainer,
+            corpus,
+            state=work / "state.safetensors",
+            log=output / "log.jsonl",
+            save_seconds=60 * save_minutes,
+            report=report,
+        )
 
 
 def perplexity(

@@ -1,0 +1,61 @@
+"""The optimiser of a pre-training run: AdamW for all, or Muon for the matrices of the layers beside it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+_BETAS = (0.9, 0.98)
+_EPSILON = 1e-6
+_MOMENTUM = 0.95
+#: Muon's steps are scaled to the size of AdamW's, so that one learning rate serves both (Liu et al. 2025).
+_SCALE = "match_rms_adamw"
+
+
+class Pair(torch.optim.Optimizer):
+    """Muon and AdamW as one optimiser: their groups and their states side by side."""
+
+    def __init__(self, members: Sequence[torch.optim.Optimizer]) -> None:
+        self._members = members
+        super().__init__([group for member in members for group in member.param_groups], {})
+        self.param_groups = [group for member in members for group in member.param_groups]
+        for member in members:
+            member.state = self.state
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Let each member take its step."""
+        for member in self._members:
+            member.step()
+
+
+def make_optimizer(
+    kind: str, parameters: dict[str, nn.Parameter], *, learning_rate: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Return the optimiser.
+
+    Args:
+        kind: ``adamw`` or ``muon``.
+        parameters: By name, as in a ``transformers`` BERT.
+        learning_rate: Of both.
+        weight_decay: Of matrices; biases, LayerNorms and the like have none.
+    """
+    hidden = [parameter for name, parameter in parameters.items() if kind == "muon" and of_a_layer(name, parameter)]
+    taken = {id(parameter) for parameter in hidden}
+    rest = [parameter for parameter in parameters.values() if id(parameter) not in taken]
+    groups = [
+        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
+        {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(groups, lr=learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
+    if kind == "adamw":
+        return adamw
+    muon = torch.optim.Muon(
+        hidden, lr=learning_rate, weight_decay=weight_decay, momentum=_MOMENTUM, adjust_lr_fn=_SCALE
+    )
+    return Pair([muon, adamw])
+
+
+def of_a_layer(name: str, parameter: nn.Parameter) -> bool:
+    """Return whether it is a matrix between hidden states: neither embeddings nor what reads logits."""
+    return parameter.dim() == 2 and ("encoder.layer." in name or "predictions.transform." in name)

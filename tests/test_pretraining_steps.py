@@ -1,0 +1,224 @@
+"""What a pre-training run reads and how it steps: phases, chunks, masks, positions, optimiser, start vectors."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptcli.backbones.masked_lm import MaskedLM
+from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, train_vocabulary
+from promptcli.pretraining.batches import mask, steps
+from promptcli.pretraining.corpus import Corpus
+from promptcli.pretraining.optimizer import make_optimizer, of_a_layer
+from promptcli.pretraining.plan import LONG, SHORT, Plan
+from promptcli.pretraining.start import ppmi_svd
+
+
+def random_corpus(seed=0, lines=300, unrelated=60):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 30, lines)
+    tokens = rng.integers(len(SPECIALS), 500, lengths.sum()).astype(np.uint16)
+    return Corpus(tokens, np.cumsum(lengths), lines - unrelated)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=60),
+    related=st.integers(0, 60),
+    target=st.sampled_from([(20,), (20, 40), (510,)]),
+    longest=st.sampled_from([14, 62, 510]),
+)
+def test_chunks_are_runs_of_whole_lines(lengths, related, target, longest):
+    ends = np.cumsum(lengths)
+    related = min(related, len(lengths))
+    corpus = Corpus(np.zeros(int(ends[-1]), np.uint16), ends, related)
+    spans = corpus.chunks(target, longest, np.random.default_rng(0))
+    bounds = {0, *ends.tolist()}
+    starts = spans[:, 0].tolist()
+    assert starts == sorted(set(starts))
+    for start, end in spans.tolist():
+        assert start in bounds
+        assert end in bounds or end - start == longest
+        assert 4 <= end - start <= longest
+        inside = [stop for stop in ends.tolist() if start < stop < end]
+        if start >= (ends[related - 1] if related else 0):
+            assert not inside  # of unrelated lines, one a chunk
+        elif inside and end in bounds:
+            assert end - start <= max(target) or all(stop in (start, end) for stop in inside)
+
+
+def test_every_long_enough_line_is_read_once_an_epoch():
+    corpus = random_corpus()
+    spans = corpus.chunks(SHORT, 62, np.random.default_rng(3))
+    covered = np.zeros(len(corpus.tokens), int)
+    for start, end in spans:
+        covered[start:end] += 1
+    assert covered.max() == 1
+    assert covered.mean() > 0.95  # the rest: chunks of fewer than four tokens, and what is behind the longest
+
+
+def test_steps_follow_from_the_plan_alone():
+    corpus = random_corpus()
+    plan = Plan(tokens=12_000, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1)
+    first, second = (list(steps(plan, corpus)) for _ in range(2))
+    assert all(np.array_equal(one.spans, other.spans) for one, other in zip(first, second, strict=True))
+    assert [step.seen for step in first] == [0, *np.cumsum([step.tokens for step in first[:-1]]).tolist()]
+    assert first[-1].seen < plan.tokens <= first[-1].seen + first[-1].tokens
+    dropouts = [step.dropout for step in first]
+    assert dropouts == sorted(dropouts)
+    changed = next(step for step in first if step.dropout)
+    assert changed.seen == pytest.approx(0.5 * plan.tokens, abs=plan.batch_tokens)
+    for step in first:
+        lengths = step.spans[:, 1] - step.spans[:, 0] + 2
+        assert lengths.sum() == step.tokens
+        assert lengths.max() * len(lengths) <= plan.batch_tokens
+    other = list(steps(Plan(**{**plan.to_dict(), "seed": 1}), corpus))
+    assert not np.array_equal(first[0].spans, other[0].spans)
+
+
+def test_masks_are_berts():
+    corpus = random_corpus(lines=3000)
+    plan = Plan(tokens=60_000, batch_tokens=4096, positions=128, vocab_size=500, width=16, heads=1)
+    masked = kept = random = total = 0
+    for step in itertools.islice(steps(plan, corpus), 12):
+        batch, again = mask(step, plan, corpus), mask(step, plan, corpus)
+        assert np.array_equal(batch.ids, again.ids)
+        for row, real, (start, end) in zip(batch.ids, batch.real, step.spans, strict=True):
+            assert row[0] == CLS
+            assert row[end - start + 1] == SEP
+            assert real.sum() == end - start + 2
+            assert (row[~real] == PAD).all()
+        flat = batch.ids.ravel()
+        whole = np.concatenate([[CLS, *corpus.tokens[start:end], SEP] for start, end in step.spans])
+        restored = batch.ids.copy()
+        restored.ravel()[batch.places] = batch.gold
+        assert np.array_equal(restored[batch.real], whole)
+        total += step.tokens - 2 * len(step.spans)
+        masked += int((flat[batch.places] == MASK).sum())
+        kept += int((flat[batch.places] == batch.gold).sum())
+        random += int(((flat[batch.places] != MASK) & (flat[batch.places] != batch.gold)).sum())
+    predicted = masked + kept + random
+    assert predicted / total == pytest.approx(0.2, abs=0.01)
+    assert masked / predicted == pytest.approx(0.8, abs=0.02)
+    assert kept / predicted == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize(("recipe", "shares"), [("80/10/10", (0.8, 0.1)), ("90/5/5", (0.9, 0.05))])
+def test_what_stands_at_a_place_to_predict(recipe, shares):
+    corpus = random_corpus(lines=3000)
+    plan = Plan(tokens=60_000, batch_tokens=8192, vocab_size=500, width=16, heads=1, masking=0.5, recipe=recipe)
+    step = next(steps(plan, corpus))
+    batch = mask(step, plan, corpus)
+    there = batch.ids.ravel()[batch.places]
+    assert (there == MASK).mean() == pytest.approx(shares[0], abs=0.03)
+    assert (there == batch.gold).mean() == pytest.approx(shares[1], abs=0.03)
+
+
+def test_chunks_begin_anywhere_in_the_position_table():
+    corpus = random_corpus(lines=3000)
+    fields = {"tokens": 60_000, "batch_tokens": 4096, "positions": 96, "vocab_size": 500, "width": 16, "heads": 1}
+    plan = Plan(**fields, at_start=0.25)
+    begins, used = [], set()
+    for step in itertools.islice(steps(plan, corpus), 30):
+        batch = mask(step, plan, corpus)
+        assert np.array_equal(batch.begins, mask(step, plan, corpus).begins)
+        lengths = batch.real.sum(axis=1)
+        assert (batch.begins >= 0).all()
+        assert (batch.begins + lengths <= 96).all()
+        begins += batch.begins.tolist()
+        used |= set((batch.begins + lengths - 1).tolist())
+    assert np.mean(np.array(begins) == 0) == pytest.approx(0.25 + 0.75 / 60, abs=0.05)
+    assert len(set(begins)) > 60
+    assert 95 in used
+    step = next(steps(Plan(**fields, at_start=1.0), corpus))
+    assert not mask(step, Plan(**fields, at_start=1.0), corpus).begins.any()
+
+
+def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
+    shape = {"layers": 2, "width": 32, "heads": 2, "positions": 32, "vocab_size": 700, "tied": True, "seed": 0}
+    parameters = MaskedLM(**shape, device="cpu", dtype=torch.float32).parameters
+    pair = make_optimizer("muon", parameters, learning_rate=1e-3, weight_decay=0.1)
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    muon, matrices, vectors = ([names[id(one)] for one in group["params"]] for group in pair.param_groups)
+    assert len(muon) == 2 * 6 + 1
+    assert all("weight" in name and ("layer." in name or "transform" in name) for name in muon)
+    assert all("embeddings" in name for name in matrices)
+    assert all("bias" in name or "LayerNorm" in name for name in vectors)
+    assert sorted([*muon, *matrices, *vectors]) == sorted(parameters)
+    assert [group["weight_decay"] for group in pair.param_groups] == [0.1, 0.1, 0.0]
+    alone = make_optimizer("adamw", parameters, learning_rate=1e-3, weight_decay=0.1)
+    assert sum(len(group["params"]) for group in alone.param_groups) == len(parameters)
+    assert not of_a_layer("cls.predictions.decoder.weight", parameters["bert.embeddings.word_embeddings.weight"])
+
+
+def test_muon_turns_gradients_into_matrices_of_equal_singular_values():
+    weight = torch.nn.Parameter(torch.zeros(24, 16))
+    weight.grad = torch.randn(24, 16, generator=torch.Generator().manual_seed(0))
+    make_optimizer("muon", {"encoder.layer.0.x": weight}, learning_rate=1.0, weight_decay=0.0).step()
+    wanted = 0.2 * math.sqrt(24)  # so that the numbers' mean square is AdamW's, 0.2 x 0.2
+    singular = torch.linalg.svdvals(weight.detach())
+    assert (singular > 0.6 * wanted).all()
+    assert (singular < 1.3 * wanted).all()
+
+
+def test_one_text_has_one_vocabulary():
+    words = [f"{first}{second}{third}" for first in "abcdefgh" for second in "ijklmnop" for third in "qrstuvwx"]
+    lines = [" ".join(words[start : start + 16] * 3) for start in range(0, len(words), 16)]  # ties everywhere
+    made = [train_vocabulary(lambda: lines, 260) for _ in range(4)]
+    items = [vocabulary._tokenizer.get_vocab() for vocabulary in made]
+    assert all(one == items[0] for one in items)
+    assert made[0].encode(["[MASK] ##i abc"]) == made[1].encode(["[MASK] ##i abc"])
+    assert [items[0][special] for special in SPECIALS] == list(range(5))
+
+
+def test_the_learning_rate_rises_and_falls():
+    plan = Plan(tokens=1000, learning_rate=2e-3, warmup=0.1)  # decay over all of it
+    assert plan.learning_rate_at(0) == 0
+    assert plan.learning_rate_at(50) == pytest.approx(2e-3 * 0.5 * 0.95)
+    assert plan.learning_rate_at(100) == pytest.approx(2e-3 * 0.9)
+    assert plan.learning_rate_at(1000) == 0
+    plan = Plan(tokens=1000, learning_rate=2e-3, warmup=0.1, decay=0.2)
+    wanted = [2e-3 * factor for factor in (0, 0.5, 1, 1, 1, 0.5, 0)]
+    assert [plan.learning_rate_at(seen) for seen in (0, 50, 100, 500, 800, 900, 1000)] == pytest.approx(wanted)
+    assert Plan(tokens=1000, warmup=0.0).learning_rate_at(0) == 1e-3
+
+
+def test_start_vectors_are_the_svd_of_the_ppmi():
+    rng = np.random.default_rng(5)
+    lines = [rng.integers(5, 20, rng.integers(2, 12)).tolist() for _ in range(80)]
+    corpus = Corpus(np.concatenate(lines).astype(np.uint16), np.cumsum([len(line) for line in lines]), 80)
+    counts = np.zeros((20, 20))
+    for line in lines:
+        for (i, one), (j, other) in itertools.permutations(enumerate(line), 2):
+            if abs(i - j) <= 5:
+                counts[one, other] += 1 / abs(i - j)
+    sums = counts.sum(axis=1)
+    contexts = sums**0.75 / (sums**0.75).sum()
+    ppmi = np.zeros((20, 20))
+    for one, other in itertools.product(range(20), repeat=2):
+        if counts[one, other]:
+            ppmi[one, other] = max(0.0, math.log(counts[one, other] / (sums[one] * contexts[other])))
+    left, singular, _ = np.linalg.svd(ppmi)
+    expected = left[:, :6] * np.sqrt(singular[:6])
+    expected = expected[5:] / np.linalg.norm(expected[5:])
+    vectors = ppmi_svd(corpus, 20, 6, seed=0)[5:]
+    got = vectors / np.linalg.norm(vectors)
+    assert np.abs(got @ got.T - expected @ expected.T).max() < 1e-6  # the same up to signs and order of columns
+    assert 0.03 < vectors.std() < 0.06
+    wider = ppmi_svd(corpus, 20, 30, seed=0)  # than the vocabulary allows: the rest is plain
+    assert wider.shape == (20, 30)
+    assert 0.01 < wider[5:, 19:].std() < 0.03
+
+
+def test_the_phases_stay_within_the_positions():
+    assert [(phase.lengths, phase.dropout) for phase in Plan().phases] == [(SHORT, 0.0), (SHORT, 0.1), (LONG, 0.1)]
+    assert [(phase.begins, phase.until) for phase in Plan().phases] == [(0, 0.5), (0.5, 0.9), (0.9, 1)]
+    assert max(Plan(positions=64).phases[-1].lengths) == 62
+    assert Plan(positions=16).phases[0].lengths == (14,)
+    assert len(Plan(dropout_from=0.0, long_from=0.0).phases) == 1
+    late = Plan(dropout_from=1.0, long_from=0.5).phases
+    assert [(phase.lengths, phase.dropout) for phase in late] == [(SHORT, 0.0), (LONG, 0.0)]
