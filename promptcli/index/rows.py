@@ -1,4 +1,4 @@
-"""What an index keeps beside its vectors: ids and texts, row by row. Knows nothing of FAISS or of folders."""
+"""What an index keeps of each row but its vector: id and text. Knows nothing of FAISS or of folders."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,14 +30,14 @@ class Hit(NamedTuple):
     score: float
 
 
-class Rows:
+class RowLabels:
     """Ids and texts of n rows, as Arrow columns: a file of them is opened without making a Python object each."""
 
     def __init__(self, ids: Any, texts: Any) -> None:
         self._ids, self._texts = ids, texts
 
     @classmethod
-    def of(cls, ids: Ids, texts: Sequence[str] | None) -> "Rows":
+    def of(cls, ids: Ids, texts: Sequence[str] | None) -> "RowLabels":
         """Make the columns from n ids and n texts (or None)."""
         return cls(_column(ids), None if texts is None else pa.chunked_array([pa.array(texts, pa.large_string())]))
 
@@ -49,7 +49,7 @@ class Rows:
         """Whether the rows have texts."""
         return self._texts is not None
 
-    def extended(self, ids: Ids, texts: Sequence[str] | None) -> "Rows":
+    def extended(self, ids: Ids, texts: Sequence[str] | None) -> "RowLabels":
         """Return the rows with more behind them.
 
         Row numbers as ids go on from the last row. Where one side has texts as ids and the other numbers, the
@@ -62,14 +62,14 @@ class Rows:
             has = "has texts and the new rows have none" if self.has_texts else "has no texts and the new rows have"
             raise UsageError(f"the index {has}; build it anew from all rows with `promptcli index build`")
         moved: list[Any] = [len(self) + value if isinstance(value, int) else value for value in ids]
-        new = Rows.of(moved, texts)
+        new = RowLabels.of(moved, texts)
         old_ids, new_ids = self._ids, new._ids
         if old_ids.type != new_ids.type:
             old_ids, new_ids = old_ids.cast(pa.large_string()), new_ids.cast(pa.large_string())
         joined = pa.chunked_array([*old_ids.chunks, *new_ids.chunks])
         if texts is None:
-            return Rows(joined, None)
-        return Rows(joined, pa.chunked_array([*self._texts.chunks, *new._texts.chunks]))
+            return RowLabels(joined, None)
+        return RowLabels(joined, pa.chunked_array([*self._texts.chunks, *new._texts.chunks]))
 
     def hits(self, rows: NDArray[np.int64], scores: Floats) -> list[Hit]:
         """Return rows and their scores, best first, as hits."""
@@ -78,17 +78,29 @@ class Rows:
             for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1)
         ]
 
-    def write(self, folder: Path) -> None:
-        """Write the columns as Parquet files into a folder."""
-        pq.write_table(pa.table({"id": self._ids}), folder / IDS)
-        if self.has_texts:
-            pq.write_table(pa.table({"text": self._texts}), folder / TEXTS, compression="zstd")
+    def write_ids(self, path: Path) -> None:
+        """Write the ids as a Parquet file."""
+        pq.write_table(pa.table({"id": self._ids}), path)
+
+    def write_texts(self, path: Path) -> None:
+        """Write the texts as a Parquet file."""
+        pq.write_table(pa.table({"text": self._texts}), path, compression="zstd")
 
     @classmethod
-    def read(cls, folder: Path) -> "Rows":
-        """Read what ``write`` wrote."""
-        texts = pq.read_table(folder / TEXTS).column("text") if (folder / TEXTS).exists() else None
-        return cls(pq.read_table(folder / IDS).column("id"), texts)
+    def read(cls, ids: Path, texts: Path | None) -> "RowLabels":
+        """Read what ``write_ids`` and ``write_texts`` wrote.
+
+        Raises:
+            ValueError: a file that is none of theirs, or not equally many rows in both.
+        """
+        try:
+            # not memory-mapped, and not the dataset reader, which would keep the files open by name
+            columns = [pq.ParquetFile(path).read([name]).column(name) for path, name in _columns(ids, texts)]
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise ValueError(f"its Parquet file cannot be read: {str(error).splitlines()[0][:120]}") from None
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("ids and texts are not equally many")
+        return cls(columns[0], columns[1] if texts else None)
 
 
 def check_counts(vectors: Floats, ids: Ids, texts: Sequence[str] | None) -> None:
@@ -128,6 +140,10 @@ def named_rows(rows: Sequence[int], name: str = "row") -> str:
         return f"{name} {rows[0]}"
     plural = {"row": "rows", "query": "queries"}[name]
     return f"{len(rows)} {plural} ({', '.join(map(str, rows[:_NAMED]))}{', ...' if len(rows) > _NAMED else ''})"
+
+
+def _columns(ids: Path, texts: Path | None) -> list[tuple[Path, str]]:
+    return [(ids, "id"), *([(texts, "text")] if texts else [])]
 
 
 def _column(ids: Ids) -> Any:

@@ -1,21 +1,24 @@
-"""An index as a folder: FAISS's file, ids, texts, and a manifest with their checksums. Knows nothing of encoders.
+"""An index as a folder: FAISS's file, ids, texts, and a manifest that names them. Knows nothing of encoders.
 
-A name holds the old index or the new one, whenever a process dies.
+See ``promptcli.storage.parts``: readers and kills meet the old index or the new one.
 """
 
 import contextlib
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import promptcli
+from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.index.recall import Recall
 from promptcli.index.rows import IDS, TEXTS
-from promptcli.storage.files import sha256, write_text
-from promptcli.storage.folders import atomic_folder, hold, settle, unsettled
+from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.files import is_temporary
+from promptcli.storage.locks import hold
+from promptcli.storage.parts import check_part, is_part, part_named, read_parts, replace_parts
 
 if TYPE_CHECKING:
     from promptcli.index.vector_index import VectorIndex
@@ -23,29 +26,43 @@ if TYPE_CHECKING:
 #: FAISS's own file, and the manifest, which is written last.
 INDEX, MANIFEST = "index.faiss", "index.json"
 
-#: Version of the manifest's layout; raised when a reader of the old one would go wrong.
-SCHEMA_VERSION = 1
-
-_METRIC = "inner product of unit vectors"
-
-Result = TypeVar("Result")
+#: Bytes of a folder's name: that of its lock must fit, too.
+_LONGEST_NAME = 240
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The encoder whose vectors an index holds, and enough to make it again.
+    """The encoder whose vectors an index holds, and enough to make it again."""
 
-    Attributes:
-        fingerprint: Two encoders are the same if and only if theirs are equal.
-        recipe: The recipe's fields.
-        model: The registry entry that holds its fitted numbers; None where the recipe is enough.
-        provenance: Where the backbone came from, and the precision it ran in.
-    """
+    fingerprint: str  #: Two encoders are the same if and only if theirs are equal.
+    recipe: dict[str, Any]  #: The recipe's fields.
+    model: str | None  #: The registry entry that holds its fitted numbers; None where the recipe is enough.
+    provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
 
+
+@dataclass(frozen=True)
+class IndexManifest:
+    """The content of ``index.json``."""
+
+    rows: int
+    dim: int
+    factory: str
+    texts: bool
+    recall: Recall | None
     fingerprint: str
     recipe: dict[str, Any]
     model: str | None
     provenance: dict[str, Any]
+    created: str
+    sha256: dict[str, str]  #: Of each part, by file name.
+    promptcli: str = field(default_factory=lambda: promptcli.__version__)
+    metric: str = "inner product of unit vectors"
+    schema_version: int = 2  #: 1: the parts have fixed names.
+
+    @property
+    def origin(self) -> Origin:
+        """The encoder of the vectors."""
+        return Origin(self.fingerprint, self.recipe, self.model, self.provenance)
 
 
 @dataclass(frozen=True)
@@ -61,20 +78,25 @@ def check(folder: Path, *, force: bool) -> None:
     """Refuse a folder that ``save`` would refuse, before any work is done.
 
     Raises:
-        UsageError: an index is there, unless ``force``; or something else is, with or without it.
+        UsageError: an index is there, unless ``force``; or something else is, with or without it; or it is no name.
     """
+    name = folder.resolve().name
+    if len(os.fsencode(name)) > _LONGEST_NAME or not name.isprintable():
+        raise UsageError(
+            f"{name[:40]!r} is no name for an index; use at most {_LONGEST_NAME} bytes without control characters"
+        )
     if not folder.exists():
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file; give a folder with -o")
-    others = sorted(path.name for path in folder.iterdir() if path.name not in (INDEX, MANIFEST, IDS, TEXTS))
-    if others:  # the folder is replaced whole: nobody's files may go with it
+    others = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
+    if others:  # nobody's files may go with the old index
         raise UsageError(f"{folder} holds other files ({others[0]}); give a folder for the index alone")
-    if any(folder.iterdir()) and not force:
+    if (folder / MANIFEST).exists() and not force:
         raise UsageError(f"{folder} holds an index; replace it with --force, or `promptcli index add` to it")
 
 
-def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> dict[str, Any]:
+def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> IndexManifest:
     """Write an index, whole or not at all, and return its manifest.
 
     Args:
@@ -85,9 +107,10 @@ def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> dict[str,
     Raises:
         UsageError: see ``check``.
     """
+    check(folder, force=force)
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _held(folder):
+    with hold(_lock(folder)):
         check(folder, force=force)
         return _write(folder, stored)
 
@@ -100,9 +123,9 @@ def change(folder: Path) -> Iterator[StoredIndex]:
         NotFoundError, CheckFailedError: see ``load``.
     """
     folder = folder.resolve()
-    if not folder.parent.is_dir():
+    if not folder.is_dir():
         raise _missing(folder)
-    with _held(folder):
+    with hold(_lock(folder)):
         stored = _load(folder)
         yield stored
         _write(folder, stored)
@@ -115,105 +138,84 @@ def load(folder: Path) -> StoredIndex:
         NotFoundError: there is no index.
         CheckFailedError: a file is missing, or not the one that was saved.
     """
-    return _settled(folder.resolve(), _load)
+    folder = folder.resolve()
+    return read_parts(folder / MANIFEST, lambda: _load(folder))
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> IndexManifest:
     """Return an index's manifest, every file checked.
 
     Raises:
         NotFoundError, CheckFailedError: see ``load``.
     """
-    return _settled(folder.resolve(), _checked_manifest)
+    folder = folder.resolve()
+    return read_parts(folder / MANIFEST, lambda: _checked(folder)[0])
 
 
-def read_origin(folder: Path) -> Origin:
-    """Return the encoder of an index, every file checked.
-
-    Raises:
-        NotFoundError, CheckFailedError: see ``load``.
-    """
-    return _origin(read_manifest(folder))
-
-
-def _write(folder: Path, stored: StoredIndex) -> dict[str, Any]:
-    with atomic_folder(folder) as temporary:
-        stored.index.write(temporary, INDEX)
-        manifest = _manifest(stored, {path.name: sha256(path) for path in sorted(temporary.iterdir())})
-        write_text(temporary / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+def _write(folder: Path, stored: StoredIndex) -> IndexManifest:
+    index, origin = stored.index, stored.origin
+    with replace_parts(folder, MANIFEST, owns=_is_ours) as writer:
+        with writer.part(INDEX) as path:
+            index.write(path)
+        with writer.part(IDS) as path:
+            index.labels.write_ids(path)
+        if index.has_texts:
+            with writer.part(TEXTS) as path:
+                index.labels.write_texts(path)
+        manifest = IndexManifest(
+            rows=index.rows,
+            dim=index.width,
+            factory=index.factory,
+            texts=index.has_texts,
+            recall=index.recall,
+            **vars(origin),
+            created=stored.created,
+            sha256=dict(writer.sums),
+        )
+        writer.commit(to_json(manifest))
     return manifest
-
-
-def _manifest(stored: StoredIndex, sums: dict[str, str]) -> dict[str, Any]:
-    index = stored.index
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "rows": index.rows,
-        "dim": index.width,
-        "factory": index.factory,
-        "metric": _METRIC,
-        "texts": index.has_texts,
-        "recall": None if index.recall is None else asdict(index.recall),
-        **asdict(stored.origin),
-        "created": stored.created,
-        "promptcli": promptcli.__version__,
-        "sha256": sums,
-    }
 
 
 def _load(folder: Path) -> StoredIndex:
     from promptcli.index.vector_index import VectorIndex
 
-    manifest = _checked_manifest(folder)
-    recall = None if manifest["recall"] is None else Recall(**manifest["recall"])
-    index = VectorIndex.read(folder, INDEX, manifest["factory"], recall)
-    return StoredIndex(index, _origin(manifest), manifest["created"])
+    manifest, paths = _checked(folder)
+    try:
+        index = VectorIndex.read(paths[INDEX], paths[IDS], paths.get(TEXTS), manifest.factory, manifest.recall)
+    except ValueError as error:
+        raise _damaged(folder, INDEX, str(error)) from None
+    if (index.rows, index.width) != (manifest.rows, manifest.dim):
+        raise _damaged(folder, INDEX, f"it holds {index.rows} x {index.width} numbers, {MANIFEST} says otherwise")
+    return StoredIndex(index, manifest.origin, manifest.created)
 
 
-def _origin(manifest: dict[str, Any]) -> Origin:
-    return Origin(*(manifest[name] for name in ("fingerprint", "recipe", "model", "provenance")))
-
-
-def _checked_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.exists():
+def _checked(folder: Path) -> tuple[IndexManifest, dict[str, Path]]:
+    """Return the manifest, and the path of each part, its bytes checked."""
+    if not (folder / MANIFEST).exists():
         raise _missing(folder)
+    manifest = read_document(folder / MANIFEST, IndexManifest, mend=_MEND)
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version, sums = manifest["schema_version"], {name: manifest["sha256"][name] for name in (INDEX, IDS)}
-        if manifest["texts"]:
-            sums[TEXTS] = manifest["sha256"][TEXTS]
-        for name in ("rows", "dim", "factory", "recall", "fingerprint", "recipe", "model", "provenance", "created"):
-            manifest[name]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder, MANIFEST, repr(error)) from None
-    if version != SCHEMA_VERSION:
-        raise CheckFailedError(f"{path} has version {version}; this promptcli reads {SCHEMA_VERSION}: build it again")
-    for name, digest in sums.items():
-        if not (folder / name).is_file():
-            raise _damaged(folder, name, "it is missing")
-        if sha256(folder / name) != digest:
-            raise _damaged(folder, name, f"its sha256 is not the one in {MANIFEST}")
-    return manifest
+        Recipe.from_dict(manifest.recipe)
+    except UsageError as error:
+        raise _damaged(folder, MANIFEST, str(error)) from None
+    paths = {}
+    for name in (INDEX, IDS, TEXTS) if manifest.texts else (INDEX, IDS):
+        file = part_named(manifest.sha256, name)
+        if file is None:
+            raise _damaged(folder, MANIFEST, f"it names no {name}")
+        paths[name] = check_part(folder, file, manifest.sha256[file], lambda *found: _damaged(folder, *found))
+    return manifest, paths
 
 
-def _settled(folder: Path, read: Callable[[Path], Result]) -> Result:
-    """Read; if that fails, once more with the lock held: another process may be replacing the folder."""
-    try:
-        return read(folder)
-    except (NotFoundError, CheckFailedError, OSError):
-        if not folder.exists() and not unsettled(folder):
-            raise
-        with _held(folder, reading=True):
-            return read(folder)
+_MEND = "build it again: promptcli index build FILE --force"
 
 
-@contextlib.contextmanager
-def _held(folder: Path, *, reading: bool = False) -> Iterator[None]:
-    with hold(folder.with_name(f".{folder.name}.lock"), reading=reading):
-        if unsettled(folder):
-            settle(folder)
-        yield
+def _lock(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
+
+
+def _is_ours(name: str) -> bool:
+    return name in (INDEX, MANIFEST, IDS, TEXTS) or is_part(name, (INDEX, IDS, TEXTS)) or is_temporary(name)
 
 
 def _missing(folder: Path) -> NotFoundError:
@@ -221,4 +223,4 @@ def _missing(folder: Path) -> NotFoundError:
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:
-    return CheckFailedError(f"{folder / name} is damaged: {reason}; build it again: promptcli index build FILE --force")
+    return CheckFailedError(f"{folder / name} is damaged: {reason}; {_MEND}")

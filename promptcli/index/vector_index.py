@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.factory import check_training, faiss, make, reason
 from promptcli.index.recall import NEIGHBOURS, Recall, recall, sample
-from promptcli.index.rows import Floats, Hit, Ids, Rows, check_counts, unit_rows
+from promptcli.index.rows import Floats, Hit, Ids, RowLabels, check_counts, unit_rows
 
 RowNumbers = NDArray[np.int64]
 
@@ -30,17 +30,13 @@ def set_threads(threads: int) -> None:
 
 
 class VectorIndex:
-    """n vectors of width d with their ids and texts.
+    """n vectors of width d with their ids and texts."""
 
-    Attributes:
-        factory: FAISS's description of the index.
-        recall: recall@10 as measured at the build; None for an exact index.
-        zero_rows: Rows of the last ``build`` or ``add`` whose vector is zero; their score is 0 for every query.
-    """
-
-    def __init__(self, index: Any, rows: Rows, factory: str, recall: Recall | None) -> None:
-        self._index, self._rows = index, rows
-        self.factory, self.recall = factory, recall
+    def __init__(self, index: Any, labels: RowLabels, factory: str, recall: Recall | None) -> None:
+        self._index, self.labels = index, labels
+        self.factory = factory  #: FAISS's description of the index.
+        self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
+        #: Rows of the last ``build`` or ``add`` whose vector is zero; their score is 0 for every query.
         self.zero_rows: list[int] = []
 
     @classmethod
@@ -65,7 +61,7 @@ class VectorIndex:
             if not index.is_trained:
                 index.train(units)
             index.add(units)
-            made = cls(index, Rows.of(ids, texts), factory, None)
+            made = cls(index, RowLabels.of(ids, texts), factory, None)
             if not made.exact:
                 made.recall = made._tune(units)
         except (RuntimeError, MemoryError) as error:
@@ -86,7 +82,7 @@ class VectorIndex:
     @property
     def has_texts(self) -> bool:
         """Whether the rows have texts."""
-        return self._rows.has_texts
+        return self.labels.has_texts
 
     @property
     def exact(self) -> bool:
@@ -107,14 +103,14 @@ class VectorIndex:
         check_counts(vectors, ids, texts)
         if vectors.shape[1] != self.width:
             raise UsageError(f"vectors of width {vectors.shape[1]} do not go into an index of width {self.width}")
-        rows = self._rows.extended(ids, texts)
+        rows = self.labels.extended(ids, texts)
         units, zeros = unit_rows(vectors)
         before = self.rows
         try:
             self._index.add(units)
         except RuntimeError as error:
             raise UsageError(f"an index of factory {self.factory!r} takes no more rows: {reason(error)}") from None
-        self._rows = rows
+        self.labels = rows
         self.zero_rows = [before + row for row in zeros]
 
     def search(self, queries: Floats, k: int = 10) -> list[list[Hit]]:
@@ -136,23 +132,33 @@ class VectorIndex:
         units, _ = unit_rows(queries, "query")
         k = min(k, self.rows)
         found = self._search_exactly(units, k) if self.exact else self._search_roughly(units, k)
-        return [self._rows.hits(rows, scores) for rows, scores in found]
+        return [self.labels.hits(rows, scores) for rows, scores in found]
 
-    def write(self, folder: Path, name: str) -> None:
-        """Write FAISS's file under ``name``, and ids and texts, into a folder."""
+    def write(self, path: Path) -> None:
+        """Write FAISS's file; ids and texts are written by ``labels``."""
         try:
-            faiss.write_index(self._index, str(folder / name))
+            faiss.write_index(self._index, str(path))
         except RuntimeError as error:
             for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 if os.strerror(code) in str(error):
-                    raise OSError(code, os.strerror(code), str(folder / name)) from None
-            raise PromptcliError(f"{folder / name} could not be written: {reason(error)}") from None
-        self._rows.write(folder)
+                    raise OSError(code, os.strerror(code), str(path)) from None
+            raise PromptcliError(f"{path} could not be written: {reason(error)}") from None
 
     @classmethod
-    def read(cls, folder: Path, name: str, factory: str, recall: Recall | None) -> "VectorIndex":
-        """Read what ``write`` wrote; the caller knows that the files are whole."""
-        return cls(faiss.read_index(str(folder / name)), Rows.read(folder), factory, recall)
+    def read(cls, index: Path, ids: Path, texts: Path | None, factory: str, recall: Recall | None) -> "VectorIndex":
+        """Read what ``write`` and ``labels`` wrote.
+
+        Raises:
+            ValueError: a file is none of theirs, whatever its checksum, or they do not belong together.
+        """
+        labels = RowLabels.read(ids, texts)
+        try:
+            made = cls(faiss.read_index(str(index)), labels, factory, recall)
+        except (RuntimeError, MemoryError) as error:
+            raise ValueError(f"FAISS cannot read it: {reason(error)}") from None
+        if len(labels) != made.rows:
+            raise ValueError(f"it holds {made.rows} vectors for {len(labels)} ids")
+        return made
 
     def _search_roughly(self, units: Floats, k: int) -> list[tuple[RowNumbers, Floats]]:
         found = []

@@ -12,12 +12,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError
-from promptcli.storage.files import is_temporary, remove_leftovers, sha256, sync, temporary_path, write_text
+from promptcli.storage.files import remove_leftovers, sha256, sync, temporary_path, write_text
 from promptcli.storage.locks import hold_folder
 
 Result = TypeVar("Result")
@@ -64,7 +64,7 @@ def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> I
     Args:
         folder: Made if need be, with the folders above it; taken away again where nothing is committed.
         manifest: The manifest's file name; it is JSON with the parts' names and checksums under ``sha256``.
-        owns: Whether a file of this name may be deleted, temporary and content-derived names apart.
+        owns: Whether a file of this name may be deleted.
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,8 +76,7 @@ def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> I
     finally:
         named = set(writer.sums) if writer.committed else _named_parts(folder / manifest)
         for path in folder.iterdir() if named is not None else ():
-            ours = _PART.fullmatch(path.name) or is_temporary(path.name) or owns(path.name)
-            if ours and path.name not in {manifest, *(named or ())}:
+            if owns(path.name) and path.name not in {manifest, *(named or ())}:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         if made and not writer.committed:
             with contextlib.suppress(OSError):
@@ -109,7 +108,13 @@ def part_named(sums: Mapping[str, str], name: str) -> str | None:
     """Return the file that holds the part ``name`` by a manifest's checksums; its plain name in older versions."""
     if name in sums:
         return name
-    return next((file for file in sums if (found := _PART.fullmatch(file)) and "".join(found.groups()) == name), None)
+    return next((file for file in sums if is_part(file, (name,))), None)
+
+
+def is_part(file: str, names: Collection[str]) -> bool:
+    """Return whether a file name is that of a part among ``names``, whatever its content."""
+    found = _PART.fullmatch(file)
+    return found is not None and "".join(found.groups()) in names
 
 
 def check_part(folder: Path, file: str, digest: str, damaged: Callable[[str, str], CheckFailedError]) -> Path:

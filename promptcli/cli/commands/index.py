@@ -1,22 +1,33 @@
 """The commands ``index build``, ``add``, ``search`` and ``info``: search by meaning over a stored index."""
 
+import contextlib
 import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.embed import IdField, TextField
-from promptcli.cli.commands.index_inputs import STANDARD, check_same, queries, rows_to_add, rows_to_build
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import ModelChoice, Runtime, expand
 from promptcli.encoder.recipe import Recipe
+from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.index.gather import Gathered
+    from promptcli.data.text import Source
+    from promptcli.encoder.embedding import Progress
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.index.inputs import RowFiles, VectorRows
     from promptcli.index.rows import Hit
+    from promptcli.index.stored import IndexManifest, Origin
     from promptcli.index.vector_index import VectorIndex
+
+#: Stands for standard input.
+STANDARD = "-"
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the index.", show_default=False)]
 File = Annotated[
@@ -51,12 +62,18 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by cosine."""
-    from promptcli.data.tables import Fields
+    from promptcli.cli import opening
+    from promptcli.index.inputs import rows_to_build
     from promptcli.index.stored import StoredIndex, check, save
     from promptcli.registry.entries import utc_now
 
     check(output, force=force)
-    rows, origin = rows_to_build(file, texts, Fields(text_field, id_field), choice, runtime)
+    rows, origin = rows_to_build(
+        _files(file, runtime, texts, text_field, id_field),
+        lambda: opening.open_encoder(choice, runtime, default_dtype="auto"),
+        named=bool(choice.model or choice.recipe or choice.changes()),
+        model=choice.model and opening.open_registry().aliases().get(choice.model, choice.model),
+    )
     from promptcli.index.vector_index import VectorIndex  # after the input is known to be right: it loads FAISS
 
     _set_threads(runtime)
@@ -76,11 +93,13 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
-    from promptcli.data.tables import Fields
-    from promptcli.index.stored import change, read_manifest, read_origin
+    from promptcli.index.inputs import rows_to_add
+    from promptcli.index.origins import check_same
+    from promptcli.index.stored import change, read_manifest
 
-    origin = read_origin(folder)
-    rows = rows_to_add(file, texts, Fields(text_field, id_field), origin, runtime)
+    origin = read_manifest(folder).origin
+    files = _files(file, runtime, texts, text_field, id_field)
+    rows = rows_to_add(files, origin, lambda: _encoder_of(origin, runtime))
     _set_threads(runtime)
     with change(folder) as stored:  # read again: another process may have added rows meanwhile
         check_same(stored.origin.fingerprint, origin.fingerprint, str(folder))
@@ -108,13 +127,19 @@ def search(
     json_lines: Annotated[bool, typer.Option("--json", help='JSONL {"query", "rank", "id", "text", "score"}.')] = False,
 ) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
-    from promptcli.data.tables import Fields
+    from promptcli.index.inputs import read_queries
     from promptcli.index.stored import load
 
     stored = load(folder)
     _set_threads(runtime)
-    many = query == STANDARD or os.path.isfile(query)
-    for names, vectors in queries(query, many, Fields(text=text_field), stored.origin, runtime):
+    many = query == STANDARD or (os.path.exists(query) and not os.path.isdir(query))
+    if many:
+        files = _files(Path(query), runtime, None, text_field, None)
+        found = read_queries(files, stored.origin, lambda: _encoder_of(stored.origin, runtime))
+    else:
+        _check_encodable(query)
+        found = iter([([query], _encoder_of(stored.origin, runtime).encode([query]))])
+    for names, vectors in found:
         for line, hits in zip(names, stored.index.search(vectors, k), strict=True):
             kept = [hit for hit in hits if min_score is None or hit.score >= min_score]
             if json_lines:
@@ -138,6 +163,44 @@ for _command in (build, add, search, info):
     app.command(_command.__name__)(expand(_command))
 
 
+def _files(
+    file: Path, runtime: Runtime, texts: Path | None, text_field: str | None, id_field: str | None
+) -> "RowFiles":
+    from promptcli.data.tables import Fields
+    from promptcli.index.inputs import RowFiles
+
+    @contextlib.contextmanager
+    def bar(source: "Source") -> "Iterator[Progress]":
+        total = source.total() if console.err.is_terminal and not runtime.quiet else None
+        with console.progress("index", total, quiet=runtime.quiet) as progress:
+            yield progress
+
+    stdin = sys.stdin.buffer if str(file) == STANDARD else None
+    return RowFiles(file, texts, Fields(text_field, id_field), stdin, bar)
+
+
+def _encoder_of(origin: "Origin", runtime: Runtime) -> "Encoder":
+    """Return the encoder that made an index."""
+    from promptcli.cli import opening
+    from promptcli.index.origins import rebuild_encoder
+
+    opening.configure_libraries(runtime)
+    return rebuild_encoder(
+        origin,
+        opening.open_registry(),
+        lambda entry, dtype: opening.open_entries([entry], runtime, default_dtype=dtype)[0],
+    )
+
+
+def _check_encodable(sentence: str) -> None:
+    if not sentence.strip():
+        raise UsageError("the query is empty; give a sentence, a file, or - for standard input")
+    try:
+        sentence.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8") from None
+
+
 def _set_threads(runtime: Runtime) -> None:
     from promptcli.index.vector_index import set_threads
 
@@ -145,7 +208,7 @@ def _set_threads(runtime: Runtime) -> None:
         set_threads(runtime.threads)
 
 
-def _tell(rows: "Gathered", index: "VectorIndex", *, quiet: bool) -> None:
+def _tell(rows: "VectorRows", index: "VectorIndex", *, quiet: bool) -> None:
     from promptcli.index.rows import named_rows
 
     report = rows.report
@@ -158,20 +221,20 @@ def _tell(rows: "Gathered", index: "VectorIndex", *, quiet: bool) -> None:
         console.note(f"{named_rows(index.zero_rows)}: the vector is zero, so its score is always 0", quiet=quiet)
 
 
-def _show(folder: Path, manifest: dict[str, Any], *, as_json: bool) -> None:
+def _show(folder: Path, manifest: "IndexManifest", *, as_json: bool) -> None:
     if as_json:
-        console.result_json({"index": str(folder), **manifest})
+        console.result_json({"index": str(folder), **asdict(manifest)})
         return
-    recall, recipe = manifest["recall"], manifest["recipe"]
-    quality = "exact" if recall is None else f"recall@10 {recall['at_10']:.3f}, measured on {recall['queries']:,} rows"
+    recall, recipe = manifest.recall, manifest.recipe
+    quality = "exact" if recall is None else f"recall@10 {recall.at_10:.3f}, measured on {recall.queries:,} rows"
     lines = {
         "index": str(folder),
-        "rows": f"{manifest['rows']:,} of {manifest['dim']:,} numbers{'' if manifest['texts'] else ', without texts'}",
-        "factory": f"{manifest['factory']} ({quality})",
-        "encoder": f"{manifest['fingerprint'][:12]} {manifest['model'] or ''}".rstrip(),
+        "rows": f"{manifest.rows:,} of {manifest.dim:,} numbers{'' if manifest.texts else ', without texts'}",
+        "factory": f"{manifest.factory} ({quality})",
+        "encoder": f"{manifest.fingerprint[:12]} {manifest.model or ''}".rstrip(),
         "recipe": method_line(Recipe.from_dict(recipe)),
         "backbone": recipe["backbone"],
-        "created": manifest["created"],
+        "created": manifest.created,
     }
     for name, value in lines.items():
         console.result(f"{name:<10}{value}")

@@ -1,0 +1,214 @@
+"""Rows and queries of an index from files: sentences encoded window by window, or stored vectors and their texts.
+
+Knows nothing of FAISS.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from promptcli.data.tables import Fields, Record
+from promptcli.data.text import Source, open_source
+from promptcli.data.vectors.reading import Vectors, holds_vectors, manifest_path, read_vectors
+from promptcli.encoder.embedding import EmbedReport, Progress, embed_stream, windows
+from promptcli.encoder.recipe import Recipe
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.index.origins import check_same, origin_of
+from promptcli.index.rows import Floats, Ids
+from promptcli.index.stored import Origin
+from promptcli.registry.registry import portable
+
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import Encoder
+
+#: Stands for standard input.
+STANDARD = "-"
+
+#: Queries encoded and searched at once.
+_WINDOW = 1024
+
+#: Makes a bar for the rows of a source.
+Bar = Callable[[Source], AbstractContextManager[Progress]]
+#: Makes an encoder, once the input is known to be right.
+Opener = Callable[[], "Encoder"]
+
+
+@dataclass(frozen=True)
+class VectorRows:
+    """n rows: vectors (n, d), ids, texts (None where unknown), and how the encoding went (None: none was needed)."""
+
+    vectors: Floats
+    ids: Ids
+    texts: list[str] | None
+    report: EmbedReport | None
+
+
+class _Sink:
+    """Keeps the windows; the place of a vector file in ``embed_stream``."""
+
+    def __init__(self) -> None:
+        self.windows: list[Floats] = []
+        self.records: list[Record] = []
+
+    def write(self, records: Sequence[Record], vectors: Floats) -> None:
+        self.windows.append(vectors)
+        self.records += records
+
+    def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class RowFiles:
+    """Where the rows of an index are to come from."""
+
+    file: Path  #: Sentences as for ``embed`` (``-`` for ``stdin``), or vectors.
+    texts: Path | None  #: The sentences that a file of vectors was made from.
+    fields: Fields  #: Of the file that holds sentences.
+    stdin: BinaryIO | None = None
+    bar: Bar | None = None
+
+    @property
+    def are_vectors(self) -> bool:
+        """Whether ``file`` holds vectors."""
+        return str(self.file) != STANDARD and holds_vectors(self.file)
+
+    def encoded(self, opened: Opener) -> "tuple[VectorRows, Encoder]":
+        """Return the rows of a file of sentences."""
+        if self.texts is not None:
+            raise UsageError(f"{self.file} holds sentences itself; leave out --texts, it is for .npy and .safetensors")
+        with open_source(self.file, self.fields, stdin=self.stdin) as source:
+            encoder = opened()
+            if self.bar is None:
+                return _encode_rows(encoder, source, lambda done: None), encoder
+            with self.bar(source) as progress:
+                return _encode_rows(encoder, source, progress), encoder
+
+    def stored(self) -> "tuple[VectorRows, dict[str, Any] | None]":
+        """Return the rows of a file of vectors, and its manifest where it has one."""
+        if self.texts is None and self.fields != Fields():
+            raise UsageError(f"{self.file} holds vectors; --text-field and --id-field are for sentences")
+        return _stored_rows(self.file, self.texts, self.fields)
+
+
+def rows_to_build(files: RowFiles, opened: Opener, *, named: bool, model: str | None) -> "tuple[VectorRows, Origin]":
+    """Return the rows of a new index, and the encoder they come from.
+
+    Args:
+        files: The input.
+        opened: Makes the encoder; not called for vectors that say which encoder made them, unless ``named``.
+        named: Whether the user named the encoder.
+        model: The registry entry that holds its fitted numbers, if it has any.
+
+    Raises:
+        UsageError: vectors of another encoder than the one that is named, or of an unknown one.
+    """
+    if not files.are_vectors:
+        rows, encoder = files.encoded(opened)
+        return rows, origin_of(encoder, model)
+    rows, manifest = files.stored()
+    if named:
+        encoder = opened()
+        if manifest is not None:
+            check_same(manifest["fingerprint"], encoder.fingerprint, str(files.file), "the encoder you name")
+        if rows.vectors.shape[1] != encoder.width:
+            width = rows.vectors.shape[1]
+            raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
+        return rows, origin_of(encoder, model)
+    if manifest is None:
+        raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; name it, e.g. --model NAME")
+    recipe = portable(Recipe.from_dict(manifest["recipe"]))
+    return rows, Origin(manifest["fingerprint"], recipe.to_dict(), None, manifest["model"])
+
+
+def rows_to_add(files: RowFiles, origin: Origin, opened: Opener) -> "VectorRows":
+    """Return rows for an index whose vectors come from ``origin``; ``opened`` makes that encoder.
+
+    Raises:
+        UsageError: vectors of another encoder, or of an unknown one.
+        CheckFailedError: the encoder cannot be made again.
+    """
+    if not files.are_vectors:
+        return files.encoded(opened)[0]
+    rows, manifest = files.stored()
+    _check_manifest(manifest, origin, files.file)
+    return rows
+
+
+def read_queries(files: RowFiles, origin: Origin, opened: Opener) -> "Iterator[tuple[list[str], Floats]]":
+    """Yield the queries of a file, text or else id, and their vectors (q, d), window by window.
+
+    Stored vectors need no encoder.
+    """
+    if files.are_vectors:
+        rows, manifest = _stored_rows(files.file, None, files.fields)
+        _check_manifest(manifest, origin, files.file)
+        yield rows.texts or [str(name) for name in rows.ids], rows.vectors
+        return
+    with open_source(files.file, files.fields, stdin=files.stdin) as source:
+        encoder = opened()
+        for part in windows(source, lambda record: len(record.text), size=_WINDOW):
+            texts = [record.text for record in part]
+            yield texts, encoder.encode(texts)
+
+
+def _check_manifest(manifest: "dict[str, object] | None", origin: Origin, file: Path) -> None:
+    if manifest is None:
+        raise UsageError(f"{file} has no manifest, so its encoder is unknown; embed the sentences again with -o FILE")
+    check_same(str(manifest["fingerprint"]), origin.fingerprint, str(file))
+
+
+def _encode_rows(encoder: "Encoder", source: Source, progress: Progress) -> VectorRows:
+    """Encode all sentences of a source.
+
+    Raises:
+        PromptcliError: see ``embed_stream`` and ``Source``.
+    """
+    sink = _Sink()
+    report = embed_stream(encoder, source, sink, progress=progress)
+    ids: Any = [record.id for record in sink.records]
+    return VectorRows(np.concatenate(sink.windows), ids, [record.text for record in sink.records], report)
+
+
+def _stored_rows(path: Path, texts: Path | None, fields: Fields) -> tuple[VectorRows, dict[str, Any] | None]:
+    """Return the rows of a vector file, and its manifest where it has one.
+
+    Args:
+        path: The vector file.
+        texts: The file of sentences it was made from, for a file that holds no texts itself.
+        fields: Of that file.
+
+    Raises:
+        NotFoundError, UsageError: see ``read_vectors`` and ``open_source``; or the rows are not equally many.
+        CheckFailedError: a damaged file, or ``texts`` is not the file that the manifest names.
+    """
+    vectors = read_vectors(path)
+    if vectors.manifest is not None and not {"fingerprint", "recipe", "model"} <= vectors.manifest.keys():
+        raise CheckFailedError(f"{manifest_path(path)} does not say which encoder made the vectors; embed again")
+    if texts is not None:
+        vectors = _with_texts(vectors, path, texts, fields)
+    return VectorRows(vectors.matrix, vectors.ids, vectors.texts, None), vectors.manifest
+
+
+def _with_texts(vectors: Vectors, path: Path, texts: Path, fields: Fields) -> Vectors:
+    if vectors.texts is not None:
+        raise UsageError(f"{path} holds its texts itself; leave out --texts")
+    with open_source(texts, fields) as source:
+        records = list(source)
+        digest = source.sha256()
+    if len(records) != len(vectors.matrix):
+        raise UsageError(f"{texts} has {len(records):,} sentences and {path} {len(vectors.matrix):,} vectors")
+    expected = (vectors.manifest or {}).get("input", {}).get("sha256", digest)
+    if digest != expected:
+        raise CheckFailedError(
+            f"{texts} is not the file that {path} was made from (its sha256 differs); embed it again"
+        )
+    ids: Any = [record.id for record in records]
+    return replace(vectors, ids=ids, texts=[record.text for record in records])
