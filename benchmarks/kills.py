@@ -4,7 +4,7 @@
     python benchmarks/kills.py --kills 20 --only embed-npy,index-build --seed 7
 
 Every kill is SIGKILL, SIGTERM or SIGINT, sent after a random share of the command's usual time, from its first moment
-to just after its end. The promises: a stopped command ends with 137, 143 or 130 (or well, if it was done), with one line
+to just after its end. The promises: a stopped command ends with 137, 143 or 130 (or well, if it was done), with a line
 or, killed, none; the same command run again ends well; what then lies on the disk is, file by file, that of an unbroken
 run, but for times of day and durations; and no temporary file, lock or unfinished run is left.
 
