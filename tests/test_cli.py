@@ -70,7 +70,6 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
         (["--pooling", "last/ditto:9-9"], "head '9-9' is not there"),
         (["--template", "no slot"], r"template 'no slot' has 0 times \[X\]"),
         (["--template", "[X]", "--pooling", "last/mask"], r"has no \[MASK\]"),
-        (["--template", "[X] [MASK] [MASK]"], r"2 times \[MASK\]"),
         (["--backbone", "./nowhere"], "no backbone folder './nowhere'"),
         (["--backbone", "nobody/nothing", "--offline"], "not in the local cache and --offline"),
         (["--device", "abacus"], "unknown device 'abacus'; valid: auto"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import promptcli.encoder.encoder as module
 from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
@@ -200,14 +201,35 @@ def test_any_text_encodes_to_finite_rows(sentences, bert):
     assert vectors.shape == (len(sentences), bert.width) and np.isfinite(vectors).all()
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
+def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    text = "[MASK] and [MASK] : [X] , [MASK] ."
+    poolings = ["last/mask", "last/mask:1", "last/mask:2", "last/mask:3"]
+    encoders = [Encoder(Recipe(prompt=text, pooling=pooling), backbone, {}) for pooling in poolings]
+    first = encoders[0]
+    assert [encoder.recipe.pooling for encoder in encoders] == [poolings[0], *[poolings[0], *poolings[2:]]]
+    together = [encoded.vectors for encoded in encode_together(encoders, SENTENCES)]
+    for row, ids in enumerate(first.inputs(SENTENCES).rows):
+        batch = make_batch([ids], [first.template.mask_slots(len(ids))], 0, backbone.device, 66)
+        with torch.inference_mode():
+            states = backbone.run(batch, Needs(frozenset({backbone.n_layers}))).layers[backbone.n_layers][0]
+        masks = [place for place, token in enumerate(ids) if token == backbone.tokenizer.mask]
+        assert len(masks) == 3
+        for encoder, vectors, place in zip(encoders, together, [masks[0], *masks], strict=True):
+            np.testing.assert_allclose(vectors[row], states[place].numpy(), atol=2e-5)
+            np.testing.assert_allclose(encoder.encode([SENTENCES[row]])[0], states[place].numpy(), atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"prompt": "no slot here"}, r"0 times \[X\]"),
         ({"prompt": "[X] and [X]"}, r"2 times \[X\]"),
-        ({"prompt": "[X] [MASK] [MASK]"}, r"2 times \[MASK\]"),
         ({"prompt": "nosuchname"}, "unknown template 'nosuchname'; valid: manual"),
         ({"pooling": "last/mask"}, r"has no \[MASK\]"),
+        ({"pooling": "last/mask:3", "prompt": "[MASK] [X] [MASK]"}, "has only 2; give mask:1 to mask:2"),
+        ({"pooling": "last/mask:0", "prompt": "[X] [MASK]"}, "give mask, or mask:K"),
         ({"pooling": "last"}, "not STATES/WEIGHTS"),
         (
             {"pooling": "first/avg"},

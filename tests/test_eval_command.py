@@ -256,7 +256,7 @@ def test_compare_with_an_entry_and_in_the_table_of_all_recipes(run, fake, data, 
 def test_compare_does_not_take_the_changes_that_make_the_difference(run, fake, data):
     ran = run("eval", "--data-dir", data, "--task", "STS14", "--recipe", "prompt", "--no-period", "--compare", "prompt")
     assert ran.code == 0
-    assert [recipe.period for recipe in fake["opened"]] == [False, True]
+    assert [recipe.explicit().period for recipe in fake["opened"]] == [False, True]
 
 
 def test_compare_with_itself_is_refused(run, fake, data):

@@ -111,7 +111,6 @@ def test_command(run, tiny_folder):
     ("arguments", "message"),
     [
         (["--prompt", "[X] means"], "has no [MASK]"),
-        (["--prompt", "[X] [MASK] [MASK]"], "has 2 times [MASK]"),
         (["--prompt", "the [MASK]"], "has 0 times [X]"),
         (["--prompt", "nosuch"], "unknown template 'nosuch'"),
         (["--denoise", "nosuch"], "unknown denoise 'nosuch'"),

@@ -40,4 +40,4 @@ def test_the_published_layout(roberta):
     assert template.length == 10
     words = roberta.convert_ids_to_tokens([*template.left, *template.right])
     assert words == ["<s>", "This", "Ġsentence", "Ġ:", "Ġ'", "Ġ'", "Ġmeans", "<mask>", ".", "</s>"]
-    assert template.mask_slot(5) == 12
+    assert template.mask_slots(template.length + 5) == [12]

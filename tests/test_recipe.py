@@ -40,7 +40,7 @@ def test_toml_and_json_say_the_same():
     """
     recipe = Recipe.from_text(toml)
     assert recipe == Recipe.from_text(recipe.to_json())
-    assert recipe.transforms == ("topk-tokens:200",) and recipe.period is True
+    assert recipe.transforms == ("topk-tokens:200",) and recipe.explicit().period is True
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,13 @@ def test_what_is_not_a_recipe_is_refused_in_one_line(text, message):
 
 
 def test_the_period_rule_follows_the_prompt():
-    assert Recipe().period is False
-    assert Recipe(prompt="[X] means [MASK] .").period is True
-    assert Recipe(prompt="[X] means [MASK] .", period=False).period is False
-    assert Recipe().replace(prompt="[X] [MASK]").period is True
-    assert Recipe().replace(pooling="last/avg").period is False
+    assert Recipe().period is None and Recipe().explicit().period is False
+    assert Recipe(prompt="deep-prefix:4").explicit().period is False
+    assert Recipe(prompt="[X] means [MASK] .").explicit().period is True
+    assert Recipe(prompt="manual").explicit().period is True
+    assert Recipe(prompt="[X] means [MASK] .", period=False).explicit().period is False
+    assert Recipe().replace(prompt="[X] [MASK]").explicit().period is True
+    assert Recipe().replace(pooling="last/avg").explicit().period is False
 
 
 def test_every_field_is_an_option_with_the_field_s_help():

@@ -16,8 +16,9 @@ import torch
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.data.examples import TrainingExamples, read_examples
+from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.encoder.prompts import deep_prefix, soft_template
+from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.registry.registry import Registry, home
@@ -79,7 +80,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
 
     folder = tiny_folder(family)
     backbone = load_backbone(str(folder), offline=True)
-    shape = deep_prefix.prefix_shape("4", backbone)
+    shape = deep_prefix.prefix_shape(BuildContext("4", backbone, {}))
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(2))
     encoder = Encoder(
         Recipe(str(folder), prompt="deep-prefix:4", pooling="last/avg"), backbone, {deep_prefix.TENSOR: numbers}
@@ -109,7 +110,9 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
 @pytest.mark.parametrize("family", SEAMED)
 def test_a_deep_prefix_moves_every_family_alike_in_any_batch(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)), offline=True)
-    numbers = torch.randn(deep_prefix.prefix_shape("5", backbone), generator=torch.Generator().manual_seed(0))
+    numbers = torch.randn(
+        deep_prefix.prefix_shape(BuildContext("5", backbone, {})), generator=torch.Generator().manual_seed(0)
+    )
     recipe = Recipe(str(tiny_folder(family)), prompt="deep-prefix:5", pooling="last/cls")
     encoder = Encoder(recipe, backbone, {deep_prefix.TENSOR: numbers})
     whole = encoder.encode(SENTENCES)
@@ -130,7 +133,7 @@ def test_a_prefix_has_as_many_numbers_as_the_paper_says(layers, width, length, c
     backbone.require_seam("the test")  # looked at once, before the shape is another's
     for name, value in {"n_layers": layers, "width": width, "n_heads": width // 64, "max_tokens": 512}.items():
         monkeypatch.setattr(backbone, name, value)
-    assert math.prod(deep_prefix.prefix_shape(str(length), backbone)) == count
+    assert math.prod(deep_prefix.prefix_shape(BuildContext(str(length), backbone, {}))) == count
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
@@ -138,7 +141,7 @@ def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)), offline=True)
     text = 'This sentence : "[X]" means [MASK] .'
     hard = Encoder(Recipe(backbone.name, prompt=text, pooling="last/mask"), backbone, {})
-    start = soft_template.start_vectors(hard.template, backbone)
+    start = start_numbers(f"soft-template:{text}", backbone, torch.Generator())[soft_template.TENSOR]
     recipe = Recipe(backbone.name, prompt=f"soft-template:{text}", pooling="last/mask")
     soft = Encoder(recipe, backbone, {soft_template.TENSOR: start})
     assert soft.recipe.period

@@ -245,7 +245,7 @@ def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")), offline=True)
     text = 'This sentence : "[X]" means [MASK] .'
     hard = Encoder(Recipe(backbone.name, prompt=text, pooling="last/mask", period=False), backbone, {})
-    words = soft_template.soft_words(hard.template, backbone)
+    words = soft_template.word_ids(hard.template, backbone)
     numbers = torch.randn(len(words), backbone.width, generator=torch.Generator().manual_seed(0))
     recipe = Recipe(backbone.name, prompt=f"soft-template-lookup:{text}", pooling="last/mask", period=False)
     soft = Encoder(recipe, backbone, {soft_template.TENSOR: numbers})

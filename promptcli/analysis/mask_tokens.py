@@ -73,7 +73,7 @@ def predict_mask_tokens(
     head = backbone.head
     plain = Encoder(recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {})
     option = ":code" if denoising.raw_positions else ""
-    denoised = Encoder(plain.recipe.replace(denoise=f"hidden{option}", period=plain.recipe.period), backbone, {})
+    denoised = Encoder(plain.recipe.replace(denoise=f"hidden{option}"), backbone, {})
     both = encode_together([plain, denoised], sentences)  # one pass serves both
     state, difference = (torch.from_numpy(encoded.vectors).to(backbone.device) for encoded in both)
     with torch.inference_mode():

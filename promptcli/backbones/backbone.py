@@ -15,7 +15,7 @@ from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_head
 from promptcli.backbones.last_layer import compute_last_layer_at_slots
 from promptcli.backbones.seam import SeamCall
-from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.states import Batch, HiddenStates, Needs, slot_positions
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 
@@ -128,7 +128,7 @@ class Backbone:
         slot = needs.slot if last_only and self.family.bert_plan else None
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
         if slot is not None:
-            options["slots"] = batch.mask_slots if slot == "mask" else torch.full_like(batch.lengths, batch.cls_slot)
+            options["slots"] = slot_positions(batch, slot)
         output = self.model(
             **self._tokens_of(batch),
             attention_mask=batch.real().long() if batch.padded else None,

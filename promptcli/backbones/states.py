@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 
@@ -25,10 +26,9 @@ class Batch:
     Attributes:
         ids: (n, t) token ids.
         lengths: (n,) tokens of each input, specials and template included.
-        cls_slot: Position of the first special token; 0.
         prefix: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start behind them.
         soft: Learned vectors in place of some tokens' own.
-        mask_slots: (n,) position of the template's mask, or None where the template has none.
+        mask_slots: (n, k) positions of the template's masks, or None where it has none.
         positions: (n, t) or (1, t) positions counted from 0, or None for 0..t-1.
         raw_positions: The family's own offset is not added to ``positions``.
     """
@@ -38,7 +38,6 @@ class Batch:
     mask_slots: Tensor | None = None
     positions: Tensor | None = None
     raw_positions: bool = False
-    cls_slot: int = 0
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
     soft: SoftTokens | None = None
 
@@ -53,6 +52,14 @@ class Batch:
         return steps.unsqueeze(0) < self.lengths.unsqueeze(1)
 
 
+def slot_positions(batch: Batch, slot: int) -> Tensor:
+    """Return the positions (n,) of [CLS] (0) or of the k-th mask (k)."""
+    if slot == 0:
+        return torch.zeros_like(batch.lengths)
+    assert batch.mask_slots is not None
+    return batch.mask_slots[:, slot - 1]
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a pooling reads, so that nothing else is computed or kept.
@@ -63,7 +70,7 @@ class Needs:
         matrices: Layers (0-based) whose whole attention matrices are wanted.
         static: The raw word-embedding rows are wanted.
         decoder: The masked-LM head's output rows are wanted.
-        slot: ``cls`` or ``mask`` where the last layer is read at that one position only; else None.
+        slot: Where the last layer is read at one position only: 0 for [CLS], k for the k-th mask; else None.
     """
 
     layers: frozenset[int] = frozenset()
@@ -71,7 +78,7 @@ class Needs:
     matrices: frozenset[int] = frozenset()
     static: bool = False
     decoder: bool = False
-    slot: str | None = None
+    slot: int | None = None
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
@@ -102,4 +109,4 @@ class HiddenStates:
     decoder: Tensor | None = None
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     matrices: dict[int, Tensor] = field(default_factory=dict)
-    slot: str | None = None
+    slot: int | None = None

@@ -47,9 +47,12 @@ def padded_length(longest: int) -> int:
 
 
 def make_batch(
-    rows: Sequence[Sequence[int]], mask_slots: Sequence[int] | None, pad: int, device: torch.device, limit: int
+    rows: Sequence[Sequence[int]], mask_slots: Sequence[list[int]] | None, pad: int, device: torch.device, limit: int
 ) -> Batch:
-    """Return the padded batch of some rows of ids, at most ``limit`` tokens long."""
+    """Return the padded batch of some rows of ids, at most ``limit`` tokens long.
+
+    Where the rows' templates differ in their number of masks, a row's last one stands for those it lacks.
+    """
     lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
     longest = min(padded_length(int(lengths.max())), limit)
     if (lengths == longest).all():
@@ -58,5 +61,7 @@ def make_batch(
         ids = np.full((len(rows), longest), pad, dtype=np.int64)
         for line, row in zip(ids, rows, strict=True):
             line[: len(row)] = row
-    slots = None if mask_slots is None else torch.tensor(mask_slots, device=device)
-    return Batch(torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device), slots)
+    masks = None
+    if mask_slots and (most := max(map(len, mask_slots))):
+        masks = torch.tensor([row + row[-1:] * (most - len(row)) for row in mask_slots], device=device)
+    return Batch(torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device), masks)

@@ -56,11 +56,11 @@ def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *
     ids = torch.tensor([*template.left, *template.right], device=backbone.device).expand(len(lengths), -1)
     behind = torch.arange(template.length, device=backbone.device) >= len(template.left)
     shift = torch.tensor(lengths, device=backbone.device).unsqueeze(1) * behind
-    slots = torch.full((len(lengths),), template.mask_slot(0), device=backbone.device) if template.has_mask else None
+    masks = torch.tensor(template.mask_slots(template.length), device=backbone.device)
     return Batch(
         ids=ids,
         lengths=torch.full((len(lengths),), template.length, device=backbone.device),
-        mask_slots=slots,
+        mask_slots=masks.expand(len(lengths), -1) if template.masks else None,
         positions=torch.arange(template.length, device=backbone.device) + shift,
         raw_positions=raw_positions,
     )

@@ -20,7 +20,8 @@ from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
-from promptcli.encoder.prompts.prompt import Prompt, build_prompt
+from promptcli.encoder.prompts import build_prompt
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.recipe import MASK, Recipe
 from promptcli.encoder.transforms import build_transforms
@@ -74,20 +75,19 @@ class Encoder:
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
             prompt=self.prompt.spec,
-            period=recipe.period,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
-        )
+        ).explicit()
         self._stages = [stage for transform in self.transforms for stage in transform.stages]
         self._biases: dict[int, Tensor] = {}
         self._check()
 
     def _check(self) -> None:
         """Refuse parts that do not fit together."""
-        if self.pooling.needs.slot == "mask" and not self.template.has_mask:
-            raise UsageError(
-                f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} has no {MASK}"
-            )
+        masks = len(self.template.masks)
+        if (self.pooling.needs.slot or 0) > masks:
+            has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
+            raise UsageError(f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} {has}")
         place = self.denoising.place
         if place not in ("none", "hidden") and place not in (name for name, _ in self._stages):
             raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. --transform topk-tokens:200")
@@ -121,9 +121,7 @@ class Encoder:
     def fingerprint(self) -> str:
         """Hash of all that decides the vectors: equal for the same encoder, whatever folder its backbone came from."""
         provenance = self.backbone.provenance
-        digest = hashlib.sha256(
-            self.recipe.replace(backbone="", prompt=self.recipe.prompt, period=self.recipe.period).to_json().encode()
-        )
+        digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
         digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
         for name, tensor in sorted(self.tensors().items()):
             digest.update(name.encode() + tensor.cpu().numpy().tobytes())
@@ -133,7 +131,7 @@ class Encoder:
     def input_key(self) -> tuple[Any, ...]:
         """Equal for encoders whose model input is the same, so that one forward pass serves both."""
         rewriting = self.pooling.weights.rewriting
-        learned = id(self.prompt.learned) if self.prompt.learned else None
+        learned = id(self.prompt) if self.prompt.tensors() else None
         return (id(self.backbone), self.template.text, learned, self.recipe.period, self.max_length, rewriting)
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
@@ -221,8 +219,9 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _check_word_vectors(recipe: Recipe) -> None:
     """Refuse what word vectors cannot do, before they are read."""
     only = Recipe(backbone=recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
-    if recipe != only:
-        asked = {key: value for key, value in recipe.to_dict().items() if value != only.to_dict()[key]}
+    given, allowed = recipe.explicit().to_dict(), only.explicit().to_dict()
+    if given != allowed:
+        asked = {key: value for key, value in given.items() if value != allowed[key]}
         shown = ", ".join(f"{key} {value!r}" for key, value in asked.items())
         raise UsageError(
             f"backbone {recipe.backbone!r} holds word vectors, which only --recipe static-avg averages, not {shown}"
@@ -277,7 +276,7 @@ def _encode_group(encoders: Sequence["Encoder"], sentences: list[str], progress:
     with torch.inference_mode():
         for chosen in plan_batches(lengths):
             rows = [inputs.rows[row] for row in chosen]
-            slots = template.mask_slots(rows)
+            slots = [template.mask_slots(len(row)) for row in rows]
             batch = make_batch(rows, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
             hidden = first.run(batch, needs)
             for number, encoder in enumerate(encoders):

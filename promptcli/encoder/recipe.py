@@ -66,8 +66,6 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transforms", tuple(self.transforms))
-        if self.period is None:
-            object.__setattr__(self, "period", self.prompt != SLOT and not self.prompt.startswith("deep-prefix:"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values."""
@@ -109,10 +107,16 @@ class Recipe:
         return cls.from_dict(values)
 
     def replace(self, **changes: Any) -> "Recipe":
-        """Return a copy with ``changes``; a new prompt brings its own default for ``period`` unless it is given too."""
-        if "prompt" in changes:
-            changes.setdefault("period", None)
+        """Return a copy with ``changes``."""
         return dataclasses.replace(self, **changes)
+
+    def explicit(self) -> "Recipe":
+        """Return the recipe with the default of ``period`` written out: on where the prompt has words of its own.
+
+        ``[X]`` alone has none, nor has ``name:argument`` without an [X] (a deep prefix).
+        """
+        words = self.prompt != SLOT and (SLOT in self.prompt or ":" not in self.prompt)
+        return self.replace(period=words) if self.period is None else self
 
 
 _OTHER_TYPES: dict[str, Any] = {

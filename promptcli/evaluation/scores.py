@@ -127,10 +127,11 @@ class Comparison:
 
 def recipe_name(recipe: Recipe) -> str:
     """Return the name of a recipe whatever its backbone, or where it has none the fields that are not the defaults."""
+    recipe = recipe.explicit()
     for name, named in RECIPES.items():
-        if named.replace(backbone=recipe.backbone) == recipe:
+        if named.replace(backbone=recipe.backbone).explicit() == recipe:
             return name
-    default = Recipe(backbone=recipe.backbone, prompt=recipe.prompt).to_dict()
+    default = Recipe(backbone=recipe.backbone, prompt=recipe.prompt).explicit().to_dict()
     changed = {key: value for key, value in recipe.to_dict().items() if value != default[key]}
     if recipe.prompt != SLOT:
         changed = {"prompt": recipe.prompt, **changed}

@@ -89,7 +89,7 @@ def plan_fits(recipe: Recipe) -> list[tuple[Fitter, Recipe]]:
     for place, transform in enumerate(recipe.transforms):
         name = split_spec(transform)[0]
         if name in FITS:
-            before = recipe.replace(transforms=recipe.transforms[:place], prompt=recipe.prompt, period=recipe.period)
+            before = recipe.replace(transforms=recipe.transforms[:place])
             planned.append((FITS[name], before))
     if not planned:
         raise UsageError(

@@ -61,8 +61,9 @@ def resolve(
 
 
 def _changed(entry: Entry, changes: dict[str, Any]) -> Entry:
-    recipe = entry.recipe.replace(**changes)
-    if recipe == entry.recipe:
+    made = {"period": None, **changes} if "prompt" in changes else changes  # a new prompt brings its own default
+    recipe = entry.recipe.replace(**made)
+    if recipe.explicit() == entry.recipe.explicit():
         return entry
     fixed = [name for name in _FITTED if getattr(recipe, name) != getattr(entry.recipe, name)]
     if entry.tensors and fixed:
@@ -72,7 +73,7 @@ def _changed(entry: Entry, changes: dict[str, Any]) -> Entry:
         )
     changed = [name for name in changes if getattr(recipe, name) != getattr(entry.recipe, name)]
     given = " ".join(f"{name}={getattr(recipe, name)}" for name in changed)
-    transfer = None if entry.transfer is None else entry.transfer.replace(**changes)
+    transfer = None if entry.transfer is None else entry.transfer.replace(**made)
     return Entry(f"{entry.name} {given}", recipe, entry.tensors, entry.provenance, transfer=transfer)
 
 

@@ -157,7 +157,7 @@ def _lacks_recipe(row: PublishedRow, context: MeasurementContext) -> str | None:
 
 
 def _on(recipe: Recipe, context: MeasurementContext) -> Recipe:
-    return recipe.replace(backbone=context.backbone.name)
+    return recipe.replace(backbone=context.backbone.name).explicit()
 
 
 _MINUTES, _HOURS = "minutes", "hours, GPU"

@@ -27,7 +27,7 @@ from promptcli.storage.cache import Cache
 _TOGETHER = 32
 
 #: What is searched: a template read at its mask (PromptBERT eq. 2), period rule on as in its evaluation.
-PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", pooling="last/mask")
+PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", period=True, pooling="last/mask")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class TemplateScorer:
         Raises:
             UsageError: The template has no mask, or does not fit the backbone.
         """
-        recipe = self.recipe.replace(prompt=template, period=self.recipe.period)
+        recipe = self.recipe.replace(prompt=template)
         return _SharedTokens(recipe, self)
 
     def identity(self, template: str) -> Hashable:

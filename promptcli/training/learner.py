@@ -16,11 +16,8 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.denoising import bias_batch
 from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.encoder.pooling import build_pooling
-from promptcli.encoder.prompts import deep_prefix, soft_template
-from promptcli.encoder.prompts.named import template_text
-from promptcli.encoder.prompts.prompt import Prompt, build_prompt
-from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import split_spec
+from promptcli.encoder.prompts import build_prompt, start_numbers
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.transforms.projection import KINDS, start_projection
 from promptcli.training.methods.method import Method, TrainingSettings
 from promptcli.training.mlm_term import MLMTerm
@@ -76,7 +73,7 @@ class Learner(nn.Module):
         self.chunking = Chunking(tokens, settings.gradient_caching)
         generator = torch.Generator().manual_seed(settings.seed)
         self.learned = nn.ParameterDict()
-        for name, start in self._starts(generator).items():
+        for name, start in start_numbers(self._variant.prompts(settings)[0], backbone, generator).items():
             self.learned[name.replace(".", "/")] = nn.Parameter(start.float())
         context = BuildContext(self._variant.head, backbone, {})
         self.head = KINDS[self._variant.head](context)
@@ -89,15 +86,6 @@ class Learner(nn.Module):
         self.pooling = build_pooling(method.pooling, backbone, {})
         backbone.set_dropout(settings.dropout)
 
-    def _starts(self, generator: torch.Generator) -> dict[str, Tensor]:
-        name, argument = split_spec(self._variant.prompts(self.settings)[0])
-        if name == "deep-prefix" and argument is not None:
-            return {deep_prefix.TENSOR: deep_prefix.start_prefix(argument, self.backbone, generator)}
-        if name.startswith("soft-template") and argument is not None:
-            template = Template(template_text(argument), self.backbone.tokenizer)
-            return {soft_template.TENSOR: soft_template.start_vectors(template, self.backbone)}
-        return {}
-
     def _numbers(self) -> dict[str, nn.Parameter]:
         """Return the prompt's numbers by name; a ParameterDict takes no dots in its names."""
         return {name.replace("/", "."): parameter for name, parameter in self.learned.items()}
@@ -107,8 +95,8 @@ class Learner(nn.Module):
         numbers = self._numbers()
         first, second = self._variant.prompts(self.settings)
         made = build_prompt(first, self.backbone, numbers)
-        if isinstance(made.learned, deep_prefix.DeepPrefix) and self.training:
-            made.learned.dropout = self.settings.dropout
+        if self.training:
+            made.set_dropout(self.settings.dropout)
         return made, made if first == second else build_prompt(second, self.backbone, numbers)
 
     def forward(self, columns: Sequence[Sequence[str]]) -> Views:
@@ -122,8 +110,10 @@ class Learner(nn.Module):
         if len(columns) > 2:
             sides.append((second, columns[2]))
         rows = [self._rows(prompt, texts) for prompt, texts in sides]
-        slots = [prompt.template.mask_slots(part) for (prompt, _), part in zip(sides, rows, strict=True)]
-        hidden, mlm = self._hidden(first, [row for part in rows for row in part], _flat(slots))
+        slots = [
+            prompt.template.mask_slots(len(row)) for (prompt, _), part in zip(sides, rows, strict=True) for row in part
+        ]
+        hidden, mlm = self._hidden(first, [row for part in rows for row in part], slots)
         vectors = self._project(hidden)
         if self.method.denoised and self.settings.denoising:
             bias = self._bias([prompt for prompt, _ in sides], rows)
@@ -138,7 +128,7 @@ class Learner(nn.Module):
         pieces = self.backbone.tokenizer.encode(prompt.template.pieces(texts, period=False))
         return prompt.template.splice(pieces, min(limit, self.backbone.max_tokens - prompt.length)).rows
 
-    def _hidden(self, prompt: Prompt, rows: Sequence[list[int]], slots: Sequence[int] | None) -> tuple[Tensor, Tensor]:
+    def _hidden(self, prompt: Prompt, rows: Sequence[list[int]], slots: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """Return h of all rows, (n, d), from passes over rows of like length, and the masked-LM sums.
 
         What is learned of the prompt is the same for all views, so rows of several templates share passes.
@@ -146,9 +136,9 @@ class Learner(nn.Module):
         states, places, mlm = [], [], torch.zeros(2, device=self.backbone.device)
         for chosen in _groups(rows, self.chunking.tokens):
             part = [rows[row] for row in chosen]
-            places_of_mask = None if slots is None else [slots[row] for row in chosen]
+            places_of_masks = [slots[row] for row in chosen]
             tokens, device = self.backbone.tokenizer, self.backbone.device
-            batch = make_batch(part, places_of_mask, tokens.pad, device, self.backbone.max_tokens)
+            batch = make_batch(part, places_of_masks, tokens.pad, device, self.backbone.max_tokens)
             hidden, sums = self._pass(prompt, batch)
             states.append(hidden)
             places.append(chosen)
@@ -230,11 +220,6 @@ class Learner(nn.Module):
         if selecting:
             recipe = self.method.selecting(recipe, self.settings)
         return Encoder(recipe, self.backbone, self._outside())
-
-
-def _flat(parts: Sequence[list[int] | None]) -> list[int] | None:
-    found = [slot for part in parts if part is not None for slot in part]
-    return found or None
 
 
 def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:

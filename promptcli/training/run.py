@@ -14,7 +14,6 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.examples import TrainingExamples
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.encoder.prompts.soft_template import SoftTemplate, nearest_words, soft_words
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label, SpearmanScore
@@ -130,7 +129,7 @@ def execute(
     untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
     encoder, trained = train_encoder(run, backbone, folder=folder, processes=processes, callbacks=callbacks)
     scores = evaluate([encoder], tasks, labels=[Label(name, run.method.name)])
-    words = _nearest_words(encoder)
+    words = [{"word": word, "nearest": near} for word, near in encoder.prompt.nearest_words(5)]
     provenance = {
         **backbone.provenance.to_dict(),
         "width": encoder.width,
@@ -170,13 +169,3 @@ def train_encoder(
     learner.load(trained.tensors)
     learner.eval()
     return learner.encoder(), trained
-
-
-def _nearest_words(encoder: Encoder) -> list[dict[str, Any]]:
-    """Return, for each learned vector of a soft template, its word and the five nearest ones; else nothing."""
-    if not isinstance(encoder.prompt.learned, SoftTemplate):
-        return []
-    backbone = encoder.backbone
-    starts = (backbone.tokenizer.text(token) for token in soft_words(encoder.template, backbone))
-    nearest = nearest_words(encoder.prompt.learned.numbers, backbone, 5)
-    return [{"word": word, "nearest": found} for word, found in zip(starts, nearest, strict=True)]

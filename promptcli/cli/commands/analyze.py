@@ -41,7 +41,9 @@ def mask_tokens(
     from promptcli.encoder.prompts.named import template_text
 
     backbone = backbone or default_backbone(paper=False)
-    recipe = RECIPES["prompt-denoised"].replace(backbone=backbone, prompt=template_text(prompt), denoise=denoise)
+    recipe = (
+        RECIPES["prompt-denoised"].replace(backbone=backbone, prompt=template_text(prompt), denoise=denoise).explicit()
+    )
     check_masked(recipe.prompt)  # before anything is loaded
     loaded = open_backbone(backbone, runtime)
     found = predict_mask_tokens(loaded, recipe, sentence, count=top)

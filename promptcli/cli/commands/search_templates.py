@@ -174,7 +174,7 @@ def _scorer(scoring: Scoring, task: "STSTask", backbone: str, runtime: Runtime) 
     from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
     from promptcli.storage.cache import Cache
 
-    recipe = PROTOCOL.replace(backbone=backbone, denoise=scoring.denoise).replace(period=scoring.period)
+    recipe = PROTOCOL.replace(backbone=backbone, denoise=scoring.denoise, period=scoring.period)
     loaded = open_entries([Entry("template", recipe)], runtime)[0].backbone
     if loaded.provenance.family == "electra":
         note(f"backbone {backbone!r}: an ELECTRA discriminator never saw a mask in training", quiet=runtime.quiet)

@@ -1,39 +1,44 @@
-"""``cls`` and ``mask``: the state at one position (SimCSE's cls_before_pooler; PromptBERT eq. 2)."""
+"""``cls``, ``mask`` and ``mask:k``: the state at one position (SimCSE's cls_before_pooler; PromptBERT eq. 2)."""
 
 import torch
 from torch import Tensor
 
-from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.states import Batch, HiddenStates, Needs, slot_positions
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import PlainWeights
+from promptcli.errors import UsageError
 
 
-class Cls(PlainWeights):
+class AtSlot(PlainWeights):
+    """The state at one position of the input."""
+
+    slot: int  #: 0 for [CLS], k for the k-th mask
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return (n, d)."""
+        if hidden.slot is not None:
+            return states[:, 0]
+        return states[torch.arange(states.size(0), device=states.device), slot_positions(batch, self.slot)]
+
+
+class Cls(AtSlot):
     """The raw state of the first special token."""
 
     spec = "cls"
-    needs = Needs(slot="cls")
+    slot = 0
+    needs = Needs(slot=0)
 
     def __init__(self, context: BuildContext) -> None:
-        context.no_argument(f"weights {self.spec!r} take")
-
-    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return (n, d)."""
-        return states[:, 0 if hidden.slot else batch.cls_slot]
+        context.no_argument("weights 'cls' take")
 
 
-class Mask(PlainWeights):
-    """h_[MASK], eq. 2 of PromptBERT."""
-
-    spec = "mask"
-    needs = Needs(slot="mask")
+class Mask(AtSlot):
+    """h_[MASK], eq. 2 of PromptBERT; ``mask:k`` reads the k-th mask of a template that has several."""
 
     def __init__(self, context: BuildContext) -> None:
-        context.no_argument(f"weights {self.spec!r} take")
-
-    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return (n, d)."""
-        if hidden.slot:
-            return states[:, 0]
-        assert batch.mask_slots is not None
-        return states[torch.arange(states.size(0), device=states.device), batch.mask_slots]
+        argument = context.argument or "1"
+        if not argument.isdecimal() or int(argument) < 1:
+            raise UsageError(f"weights 'mask:{argument}' are not known; give mask, or mask:K for the K-th mask, from 1")
+        self.slot = int(argument)
+        self.spec = "mask" if self.slot == 1 else f"mask:{self.slot}"
+        self.needs = Needs(slot=self.slot)

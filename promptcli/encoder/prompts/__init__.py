@@ -1,1 +1,45 @@
-"""Prompts: sentences to model input. One file per kind."""
+"""Prompts: words, learned vectors, or learned keys and values around a sentence. A new one: one file, one line here."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts.deep_prefix import DeepPrefix
+from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
+from promptcli.encoder.recipe import split_spec
+
+#: Prompts that are learned, by the name before the colon; anything else is a template of words.
+PROMPTS: dict[str, type[Prompt]] = {
+    "deep-prefix": DeepPrefix,
+    "soft-template": SoftTemplate,
+    "soft-template-lookup": LookedUpSoftTemplate,
+}
+
+
+def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
+    """Make the prompt that a recipe names.
+
+    Raises:
+        UsageError: No template, an argument that is not allowed, or learned numbers that are not there.
+    """
+    kind, argument = _read_spec(spec)
+    return kind(BuildContext(argument, backbone, tensors))
+
+
+def start_numbers(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return the numbers that the prompt of a recipe starts learning from, by name; none for words.
+
+    Raises:
+        UsageError: No template, or an argument that is not allowed.
+    """
+    kind, argument = _read_spec(spec)
+    return kind.start(BuildContext(argument, backbone, {}), generator)
+
+
+def _read_spec(spec: str) -> tuple[type[Prompt], str]:
+    name, argument = split_spec(spec)
+    return (PROMPTS[name], argument) if name in PROMPTS and argument is not None else (Prompt, spec)

@@ -59,7 +59,7 @@ class Checked:
         room: Tokens left for the sentence.
         sentence: As it is read: with the period that the papers' evaluation adds.
         tokens: The whole input.
-        mask_position: Where the mask is in it.
+        mask_position: Where the (first) mask is in it.
         truncated: Whether this sentence already is cut.
         truncation: The same for the sentence repeated until it is too long.
     """
@@ -79,7 +79,7 @@ def check_masked(text: str) -> None:
     """Check the slots of a template that is to be read at its mask.
 
     Raises:
-        UsageError: Not exactly one [X] and one [MASK].
+        UsageError: Not exactly one [X], or no [MASK].
     """
     check_template(text)
     if MASK not in text:
@@ -90,13 +90,13 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
     """Return what a template becomes, with one sentence in it.
 
     Args:
-        text: With one [X] and one [MASK].
+        text: With one [X], and a [MASK] or several.
         tokens: The backbone's tokenizer.
         max_tokens: The longest input.
         sentence: Stands at [X]; not blank.
 
     Raises:
-        UsageError: No or two masks, no or two [X], no mask token, no room for a sentence, or a blank sentence.
+        UsageError: No mask, no or two [X], no mask token, no room for a sentence, or a blank sentence.
     """
     check_masked(text)
     template = Template(text, tokens)
@@ -115,7 +115,7 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
         max_tokens=max_tokens,
         room=max_tokens - template.length,
         sentence=template.pieces([sentence], True)[0].strip(),
-        tokens=_named(template, tokens, ids, position),
+        tokens=_named(template, tokens, ids),
         mask_position=position,
         truncated=truncated,
         truncation=Truncation(
@@ -137,14 +137,14 @@ def _input(template: Template, tokens: PieceTokenizer, max_tokens: int, sentence
     """Return the ids of a filled template, its mask's position, and whether the sentence was cut."""
     inputs = template.splice(tokens.encode(template.pieces([sentence], True)), max_tokens)
     row = inputs.rows[0]
-    return row, template.mask_slot(len(row) - template.length), inputs.truncated[0]
+    return row, template.mask_slots(len(row))[0], inputs.truncated[0]
 
 
-def _named(template: Template, tokens: PieceTokenizer, ids: list[int], mask: int) -> list[Token]:
-    behind = len(ids) - len(template.suffix)
+def _named(template: Template, tokens: PieceTokenizer, ids: list[int]) -> list[Token]:
+    behind, masks = len(ids) - len(template.suffix), template.mask_slots(len(ids))
 
     def part(position: int) -> str:
-        if position == mask:
+        if position in masks:
             return "mask"
         return "sentence" if len(template.prefix) <= position < behind else "template"
 

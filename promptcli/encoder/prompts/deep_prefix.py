@@ -1,14 +1,17 @@
 """``deep-prefix:p``: p learned keys and values in front of every layer's own (DCPCSE, section 3, and its code)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.dropout import dropout
 from promptcli.backbones.states import Batch
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.recipe import SLOT
 from promptcli.errors import UsageError
 
 #: Name of its one tensor.
@@ -16,66 +19,71 @@ TENSOR = "deep-prefix.keys_values"
 _SPREAD = 0.02  # standard deviation of the start, BERT's initializer_range
 
 
-class DeepPrefix:
+class DeepPrefix(Prompt):
     """Keys and values of every layer, one tensor (L, 2, h, p, d/h); keys and values are independent.
 
-    The prefix has no outputs. As in the published code the tokens' positions start behind it.
+    The prefix has no outputs. As in the published code the positions of the tokens start after it.
 
-    Attributes:
-        numbers: The tensor.
-        dropout: Probability of dropping a number, drawn for every example; 0 unless training.
+    Raises:
+        UsageError: No whole number, a backbone whose attention is closed, or a prefix that was not learned or does not
+            fit the backbone.
     """
 
-    def __init__(self, numbers: Tensor) -> None:
-        self.numbers = numbers
-        self.dropout = 0.0
-
-    @classmethod
-    def of(cls, argument: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> "DeepPrefix":
-        """Return the learned prefix of that length.
-
-        Raises:
-            UsageError: No whole number, a backbone whose attention is closed, or a prefix that was not learned or does
-                not fit the backbone.
-        """
-        shape = prefix_shape(argument, backbone)
-        if TENSOR not in tensors:
+    def __init__(self, context: BuildContext) -> None:
+        shape = prefix_shape(context)
+        if TENSOR not in context.tensors:
             raise UsageError(
-                f"prompt 'deep-prefix:{argument}' is learned and no numbers for it are there; train it first:"
+                f"prompt 'deep-prefix:{context.argument}' is learned and no numbers for it are there; train it first:"
                 " `promptcli train --method dcpcse`"
             )
-        numbers = tensors[TENSOR]
+        numbers = context.tensors[TENSOR]
         if tuple(numbers.shape) != shape:
             raise UsageError(
-                f"the prefix has shape {tuple(numbers.shape)}, backbone {backbone.name!r} with p = {argument} takes"
-                f" {shape}"
+                f"the prefix has shape {tuple(numbers.shape)}, backbone {context.backbone.name!r} with p ="
+                f" {context.argument} takes {shape}"
             )
-        return cls(numbers.to(backbone.device))
+        super().__init__(context)
+        self.numbers = numbers.to(context.backbone.device)
+        self.length = shape[3]
+        self.spec = f"deep-prefix:{self.length}"
+        self._dropout = 0.0
 
-    @property
-    def length(self) -> int:
-        """P."""
-        return int(self.numbers.size(3))
+    @classmethod
+    def read_template(cls, context: BuildContext) -> Template:
+        """Return the empty template."""
+        return Template(SLOT, context.backbone.tokenizer)
+
+    @classmethod
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return N(0, 0.02)."""
+        numbers = torch.empty(prefix_shape(context)).normal_(0, _SPREAD, generator=generator)
+        return {TENSOR: numbers.to(context.backbone.device)}
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the prefix; while training each example gets dropout of its own."""
-        if not self.dropout:
+        if not self._dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.numbers))
         rows = self.numbers.unsqueeze(1).expand(-1, batch.ids.size(0), -1, -1, -1, -1)  # (L, n, 2, h, p, d/h)
-        dropped = dropout(rows, self.dropout)
+        dropped = dropout(rows, self._dropout)
         return replace(batch, prefix=tuple((layer[:, 0], layer[:, 1]) for layer in dropped))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the one tensor."""
         return {TENSOR: self.numbers.detach()}
 
+    def set_dropout(self, probability: float) -> Self:
+        """Drop numbers with that probability, drawn for every example."""
+        self._dropout = probability
+        return self
 
-def prefix_shape(argument: str, backbone: Backbone) -> tuple[int, int, int, int, int]:
-    """Return (L, 2, h, p, d/h) for the length p that a spec names.
+
+def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
+    """Return (L, 2, h, p, d/h) for the length p that the spec names.
 
     Raises:
-        UsageError: No whole number above 0, no room for a sentence behind it, or a backbone whose attention is closed.
+        UsageError: No whole number above 0, no room for a sentence, or a backbone whose attention is closed.
     """
+    argument, backbone = context.argument or "", context.backbone
     backbone.require_seam("a deep prefix")
     if not argument.isdecimal() or not 1 <= int(argument) <= backbone.max_tokens - 3:
         raise UsageError(
@@ -83,9 +91,3 @@ def prefix_shape(argument: str, backbone: Backbone) -> tuple[int, int, int, int,
             f" {backbone.max_tokens - 3}, its positions less a shortest input"
         )
     return (backbone.n_layers, 2, backbone.n_heads, int(argument), backbone.width // backbone.n_heads)
-
-
-def start_prefix(argument: str, backbone: Backbone, generator: torch.Generator) -> Tensor:
-    """Return where a prefix starts learning: N(0, 0.02)."""
-    shape = prefix_shape(argument, backbone)
-    return torch.empty(shape).normal_(0, _SPREAD, generator=generator).to(backbone.device)

@@ -3,7 +3,6 @@
 ``soft-template-lookup:TEXT`` puts them where OptiPrompt's published code does.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -12,6 +11,8 @@ from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, SoftTokens
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
 
@@ -19,74 +20,86 @@ from promptcli.errors import UsageError
 TENSOR = "soft-template.vectors"
 
 
-class SoftTemplate:
-    """One vector (m, d) for every word of the template; specials and the mask keep their own.
+class SoftTemplate(Prompt):
+    """One vector (m, d) for every word of the template, found by position; specials and masks keep their own.
 
-    Slots are found by position, the intention of the papers. OptiPrompt's published code looks each word's id up in
-    the whole input and takes the last occurrence: a sentence's own words may be hit, and of two equal words (the
-    quotes) the first vector is dead. The printed figures come from it.
-
-    Attributes:
-        numbers: The vectors, in the template's order.
-        left: Positions of the words before the sentence.
-        right: Positions of those behind it, counted from the input's last token, which is -1.
-        words: (m,) ids to look up, or None where slots are found by position.
+    Raises:
+        UsageError: No words, or vectors that were not learned or do not fit.
     """
 
-    def __init__(self, numbers: Tensor, left: list[int], right: list[int], words: Tensor | None = None) -> None:
-        self.numbers = numbers
-        self.left, self.right = left, right
-        self.words = words
+    name = "soft-template"
+
+    def __init__(self, context: BuildContext) -> None:
+        super().__init__(context)
+        self.spec = f"{self.name}:{self.template.text}"
+        self._backbone = context.backbone
+        self._left, self._right = _word_positions(self.template, context.backbone)
+        if TENSOR not in context.tensors:
+            raise UsageError(
+                f"prompt 'soft-template:{self.template.text}' is learned and no numbers for it are there; train it"
+                " first: `promptcli optiprompt`"
+            )
+        self.numbers = context.tensors[TENSOR].to(context.backbone.device)
+        shape = (len(self._left) + len(self._right), context.backbone.token_rows.size(1))
+        if tuple(self.numbers.shape) != shape:
+            raise UsageError(f"the soft template has shape {tuple(self.numbers.shape)}, this template takes {shape}")
 
     @classmethod
-    def of(
-        cls, template: Template, backbone: Backbone, tensors: Mapping[str, Tensor], *, lookup: bool = False
-    ) -> "SoftTemplate":
-        """Return the learned vectors of a template.
-
-        Raises:
-            UsageError: They were not learned, or do not fit.
-        """
-        left, right = soft_places(template, backbone)
-        if TENSOR not in tensors:
-            raise UsageError(
-                f"prompt 'soft-template:{template.text}' is learned and no numbers for it are there; train it first:"
-                " `promptcli optiprompt`"
-            )
-        numbers, shape = tensors[TENSOR], (len(left) + len(right), backbone.token_rows.size(1))
-        if tuple(numbers.shape) != shape:
-            raise UsageError(f"the soft template has shape {tuple(numbers.shape)}, this template takes {shape}")
-        words = torch.tensor(soft_words(template, backbone), device=backbone.device) if lookup else None
-        return cls(numbers.to(backbone.device), left, right, words)
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return the word embeddings of the template's own words, (m, d)."""
+        backbone = context.backbone
+        ids = torch.tensor(word_ids(cls.read_template(context), backbone), device=backbone.device)
+        return {TENSOR: backbone.token_rows.detach()[ids].float().clone()}
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors and where they stand."""
-        if self.words is not None:
-            return replace(batch, soft=self._looked_up(batch))
-        before = torch.tensor(self.left, dtype=torch.int64, device=batch.ids.device)
-        behind = torch.tensor(self.right, dtype=torch.int64, device=batch.ids.device)
-        slots = torch.cat(
-            [before.expand(batch.ids.size(0), -1), batch.lengths.unsqueeze(1) + behind.unsqueeze(0)], dim=1
+        before, after = (
+            torch.tensor(places, dtype=torch.int64, device=batch.ids.device) for places in (self._left, self._right)
         )
-        return replace(batch, soft=SoftTokens(self.numbers, slots))
-
-    def _looked_up(self, batch: Batch) -> SoftTokens:
-        """Return the vectors at the last occurrence of each word; of several in one place the last one stands."""
-        assert self.words is not None
-        steps = torch.arange(batch.ids.size(1), device=batch.ids.device)
-        hits = (batch.ids.unsqueeze(1) == self.words.unsqueeze(1)) & batch.real().unsqueeze(1)  # (n, m, t)
-        slots = torch.where(hits, steps, -1).amax(-1)
-        together = slots.unsqueeze(2) == slots.unsqueeze(1)  # (n, m, m)
-        winner = torch.where(together, torch.arange(len(self.words), device=slots.device), -1).amax(-1)
-        return SoftTokens(self.numbers[winner], slots)
+        slots = [before.expand(batch.ids.size(0), -1), batch.lengths.unsqueeze(1) + after.unsqueeze(0)]
+        return replace(batch, soft=SoftTokens(self.numbers, torch.cat(slots, dim=1)))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the one tensor."""
         return {TENSOR: self.numbers.detach()}
 
+    def nearest_words(self, count: int) -> list[tuple[str, list[str]]]:
+        """Return each word of the template with the tokens whose embeddings have the highest cosine to its vector."""
+        rows = functional.normalize(self._backbone.token_rows.detach().float(), dim=1)
+        best = (functional.normalize(self.numbers.detach().float(), dim=1) @ rows.T).topk(count).indices.tolist()
+        text = self._backbone.tokenizer.text
+        words = word_ids(self.template, self._backbone)
+        return [(text(word), [text(token) for token in near]) for word, near in zip(words, best, strict=True)]
 
-def soft_places(template: Template, backbone: Backbone) -> tuple[list[int], list[int]]:
-    """Return where a template's words stand: before the sentence, and behind it counted from the end.
+
+class LookedUpSoftTemplate(SoftTemplate):
+    """The same vectors where OptiPrompt's published code puts them; the printed figures come from it.
+
+    It looks each word's id up in the whole input and takes the last occurrence: a sentence's own words may be hit, and
+    of two equal words (the quotes) the first vector is dead. Positions are the intention of the papers.
+    """
+
+    name = "soft-template-lookup"
+
+    def attach(self, batch: Batch) -> Batch:
+        """Return the batch with the vectors at the last occurrence of each word; of several in one place the last."""
+        words = torch.tensor(word_ids(self.template, self._backbone), device=batch.ids.device)
+        steps = torch.arange(batch.ids.size(1), device=batch.ids.device)
+        hits = (batch.ids.unsqueeze(1) == words.unsqueeze(1)) & batch.real().unsqueeze(1)  # (n, m, t)
+        slots = torch.where(hits, steps, -1).amax(-1)
+        together = slots.unsqueeze(2) == slots.unsqueeze(1)  # (n, m, m)
+        winner = torch.where(together, torch.arange(len(words), device=slots.device), -1).amax(-1)
+        return replace(batch, soft=SoftTokens(self.numbers[winner], slots))
+
+
+def word_ids(template: Template, backbone: Backbone) -> list[int]:
+    """Return the ids of a template's words, in its order, (m,)."""
+    left, right = _word_positions(template, backbone)
+    return [template.left[place] for place in left] + [template.right[place] for place in right]
+
+
+def _word_positions(template: Template, backbone: Backbone) -> tuple[list[int], list[int]]:
+    """Return where a template's words stand: before the sentence, and after it, counted from the end (-1 the last).
 
     Raises:
         UsageError: It has no words.
@@ -97,22 +110,3 @@ def soft_places(template: Template, backbone: Backbone) -> tuple[list[int], list
     if not left and not right:
         raise UsageError(f"template {template.text!r} has no words to learn vectors for")
     return left, right
-
-
-def soft_words(template: Template, backbone: Backbone) -> list[int]:
-    """Return the ids of a template's words, in its order, (m,)."""
-    left, right = soft_places(template, backbone)
-    return [template.left[place] for place in left] + [template.right[place] for place in right]
-
-
-def nearest_words(vectors: Tensor, backbone: Backbone, count: int) -> list[list[str]]:
-    """Return, for each learned vector (m, d), the tokens whose word embeddings have the highest cosine to it."""
-    rows = functional.normalize(backbone.token_rows.detach().float(), dim=1)
-    cosines = functional.normalize(vectors.float(), dim=1) @ rows.T
-    return [[backbone.tokenizer.text(token) for token in best] for best in cosines.topk(count).indices.tolist()]
-
-
-def start_vectors(template: Template, backbone: Backbone) -> Tensor:
-    """Return where the vectors start learning: the word embeddings of the template's own words, (m, d)."""
-    ids = torch.tensor(soft_words(template, backbone), device=backbone.device)
-    return backbone.token_rows.detach()[ids].float().clone()

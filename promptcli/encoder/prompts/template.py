@@ -1,4 +1,4 @@
-"""Template: a text with one [X] for the sentence and at most one [MASK], spliced as ids around the sentence's ids.
+"""Template: a text with one [X] for the sentence and any number of [MASK]s, spliced as ids around the sentence's ids.
 
 The template is tokenised once, each sentence once; the ids equal those of the filled string. Knows nothing of models.
 """
@@ -60,6 +60,11 @@ class Template:
         self._behind_ids = tokenizer.encode([self._behind])[0] if self._behind else []
         self.left = [*self.prefix, *before_ids]
         self.right = [*self._behind_ids, *self.suffix]
+        #: Positions of the masks, in order: those before [X] from the start, those after it from the end (-1 the last).
+        self.masks = [place for place, token in enumerate(self.prefix) if MASK in before and token == tokenizer.mask]
+        if MASK in behind:
+            places = range(-len(self.suffix), 0)
+            self.masks += [place for place in places if self.suffix[place] == tokenizer.mask]
 
     def _blank_after(self, before: str) -> bool:
         """Whether a blank belongs before what follows the text ``before``."""
@@ -68,28 +73,16 @@ class Template:
         return before[-1:].isspace() or (not before and self._tokenizer.start_blank)
 
     @property
-    def has_mask(self) -> bool:
-        """Whether the template has a mask slot."""
-        return MASK in self.text
-
-    @property
     def length(self) -> int:
         """Tokens of the template and the specials, without any sentence."""
         return len(self.left) + len(self.right)
 
-    def mask_slot(self, sentence_length: int) -> int:
-        """Return the position of the mask for a sentence of that many tokens, by computing and not by searching.
+    def mask_slots(self, input_length: int) -> list[int]:
+        """Return the positions of the masks in an input of that many tokens, by computing and not by searching.
 
         A sentence may hold the mask token as a word of its own.
         """
-        if self._tokenizer.mask in self.prefix:
-            return self.prefix.index(self._tokenizer.mask)
-        assert self._tokenizer.mask is not None
-        return self.length + sentence_length - len(self.suffix) + self.suffix.index(self._tokenizer.mask)
-
-    def mask_slots(self, rows: Sequence[Sequence[int]]) -> list[int] | None:
-        """Return the mask's position in each spliced row, or None where the template has no mask."""
-        return [self.mask_slot(len(row) - self.length) for row in rows] if self.has_mask else None
+        return [place if place >= 0 else input_length + place for place in self.masks]
 
     def pieces(self, sentences: Sequence[str], period: bool) -> list[str]:
         """Return the sentences as the pieces to tokenise.
@@ -145,11 +138,9 @@ def check_template(text: str) -> None:
     """Check the slots of a template's text.
 
     Raises:
-        UsageError: Not exactly one [X], or more than one [MASK].
+        UsageError: Not exactly one [X].
     """
     if text.count(SLOT) != 1:
         raise UsageError(
             f"template {text!r} has {text.count(SLOT)} times {SLOT}; it needs exactly one, for the sentence"
         )
-    if text.count(MASK) > 1:
-        raise UsageError(f"template {text!r} has {text.count(MASK)} times {MASK}; at most one is allowed")

@@ -178,7 +178,7 @@ class Method:
             pooling=self.pooling,
             transforms=(f"projection:{variant.head}",) if self.keeps_head else (),
             denoise=denoise,
-        )
+        ).explicit()
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks, where it is another one than ``recipe``, the trained encoder's."""
