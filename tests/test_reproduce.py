@@ -28,13 +28,12 @@ from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.evaluation.scores import Label
 from promptcli.fitting.fits import fit
 from promptcli.reproducing import task_columns, trained
-from promptcli.reproducing.context import MeasurementContext
+from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.measuring import measure_table
-from promptcli.reproducing.page import results_page, table_page
 from promptcli.reproducing.planning import grouped, overview, plan_table
 from promptcli.reproducing.published import find_tables, published_tables
-from promptcli.reproducing.report import caption, heads, row_lines, table_lines
+from promptcli.reproducing.report import caption, heads, results_page, row_lines, table_lines, table_page
 from promptcli.reproducing.results import compare_results, read_results, write_result
 from promptcli.reproducing.systems import SYSTEMS
 from promptcli.reproducing.trained import FORMS

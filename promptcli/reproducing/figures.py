@@ -1,34 +1,32 @@
-"""A measured figure of a table, and figures over several runs of one row: mean, standard deviation, extremes."""
+"""Measured figures as plain, JSON-ready data: one figure, and the mean over several runs of a row."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from promptcli.reproducing.published import Value
 
+#: Column -> its figure.
 Figures = dict[str, dict[str, Any]]
 
 #: Columns that show another column's extreme, not its mean.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One measured figure."""
+def figure(value: Value, ci95: tuple[float, float] | None = None, on: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a figure as it is kept.
 
-    value: Value  # in the unit of its column
-    ci95: tuple[float, float] | None = None
-    on: tuple[str, ...] = ()  # names of the data it was measured on
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the figure as JSON-ready values."""
-        return {"value": self.value, "ci95": None if self.ci95 is None else list(self.ci95), "on": list(self.on)}
+    Args:
+        value: In the unit of its column.
+        ci95: 95% interval, where there is one.
+        on: Names of the data it was measured on.
+    """
+    return {"value": value, "ci95": None if ci95 is None else list(ci95), "on": list(on)}
 
 
-def rounded(value: float, ci95: tuple[float, float] | None, on: tuple[str, ...]) -> Figure:
-    """Return a measured figure with the four decimals that results keep."""
-    return Figure(round(value, 4), None if ci95 is None else (round(ci95[0], 4), round(ci95[1], 4)), on)
+def rounded(value: float, ci95: tuple[float, float] | None = None, on: Sequence[str] = ()) -> dict[str, Any]:
+    """Return ``figure`` with the four decimals that results keep."""
+    return figure(round(value, 4), None if ci95 is None else (round(ci95[0], 4), round(ci95[1], 4)), on)
 
 
 def over_runs(runs: Sequence[Figures]) -> Figures:
@@ -41,9 +39,9 @@ def over_runs(runs: Sequence[Figures]) -> Figures:
     found: Figures = {}
     for column in runs[0]:
         values = [run[column]["value"] for run in runs]
-        mean, spread = statistics.fmean(values), statistics.stdev(values)
         common = {"ci95": None, "on": runs[0][column]["on"], "runs": len(runs)}
-        found[column] = {"value": round(mean, 4), "std": round(spread, 4), **common}
+        mean, std = round(statistics.fmean(values), 4), round(statistics.stdev(values), 4)
+        found[column] = {"value": mean, "std": std, **common}
         if column == "Avg":
             found |= {name: {"value": round(of(values), 4), **common} for name, of in EXTREMES.items()}
     return found

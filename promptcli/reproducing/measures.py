@@ -1,59 +1,37 @@
-"""How a column is measured. A new kind of column is one entry of ``MEASURES``; what runs is in a module of its own."""
+"""How columns are measured. A new kind of column is one entry of ``MEASURES`` and the function that it names."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from promptcli.analysis.anisotropy import Preparation
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
-from promptcli.reproducing.analysis_columns import impact_sources, measure_impact
-from promptcli.reproducing.context import MeasureData, MeasurementContext
-from promptcli.reproducing.cosine_columns import measure_sentences, measure_vocabulary, sentence_sources
-from promptcli.reproducing.diagonal_columns import diagonal_sources, measure_diagonals
-from promptcli.reproducing.figures import EXTREMES, Figure
+from promptcli.reproducing import analysis_columns, task_columns
+from promptcli.reproducing.figures import EXTREMES, Figures
 from promptcli.reproducing.measured_system import MeasuredSystem
-from promptcli.reproducing.picture_columns import measure_pictures
-from promptcli.reproducing.settings_columns import measure_settings
-from promptcli.reproducing.task_columns import measure_sts
-from promptcli.reproducing.token_columns import measure_tokens
-from promptcli.reproducing.transfer_columns import measure_transfer, transfer_sources
-
-Measured = Iterator[tuple[MeasuredSystem, Mapping[str, Figure]]]
+from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext
 
 
 @dataclass(frozen=True)
 class Column:
-    """How a column is printed.
-
-    Attributes:
-        head: Above it.
-        decimals: Of a number; None prints it as it is.
-        mean_of: The columns that it is the mean of, as far as their data are there.
-    """
+    """How a column is printed."""
 
     head: str
-    decimals: int | None = 2
-    mean_of: tuple[str, ...] = ()
+    decimals: int | None = 2  #: of a number; None prints it as it is
+    mean_of: tuple[str, ...] = ()  #: the columns that it is the mean of, as far as their data are there
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One way of measuring some columns.
+    """One way of measuring some columns."""
 
-    Attributes:
-        columns: By the name that tables use.
-        data: What it takes, for the list of tables.
-        run: Systems with the same figures missing, the data, the context -> each system's figures as soon as they are
-            known; None while it is not built.
-        load: Gets the data.
-        absent: Why ``run`` is None, as ``REASON: what``.
-        kept: Figures are cached; not what is only looked up.
-    """
-
-    columns: Mapping[str, Column]
-    data: str = ""
-    run: Callable[[Sequence[MeasuredSystem], MeasureData, MeasurementContext], Measured] | None = None
+    columns: Mapping[str, Column]  #: by the name that tables use
+    takes: str = ""  #: its data, for the list of tables
+    #: Systems that share a model input, the data, the context -> each one's figures, in order, as soon as they are
+    #: known; None for what is only looked at.
+    run: Callable[[Sequence[MeasuredSystem], MeasureData, MeasurementContext], Iterator[Figures]] | None = None
     load: Callable[[MeasurementContext], MeasureData] = lambda context: MeasureData()
-    absent: str = ""
-    kept: bool = True
+    cached: bool = True  #: not what is only looked up
 
 
 _TESTS = tuple(str(name) for name in TEST_TASKS)
@@ -70,54 +48,69 @@ _SETTINGS = {
     "view-2": "view 2",
     "head": "head",
 }
+_FROM_THE_START = "from the start, lower-cased, cut to 32 words; the paper's: 100,000"
+_AT_RANDOM = "at random, seed 0, as they are; the paper's: 1,000"
 
 #: By name; every column of the published tables is in one of them.
 MEASURES: dict[str, Measure] = {
     "sts": Measure(
         {
             **{name: Column(name) for name in _TESTS},
-            "Avg": Column("Avg", mean_of=_TESTS),
-            **{name: Column(name, mean_of=_TESTS) for name in EXTREMES},
+            **{name: Column(name, mean_of=_TESTS) for name in ("Avg", *EXTREMES)},
         },
         "STS12-16, STS-B, SICK-R",
-        measure_sts,
+        task_columns.measure_sts_average,
         lambda context: context.tasks(_TESTS),
     ),
     "development": Measure(
-        {"STS-B:dev": Column("STS-B dev")}, "STS-B", measure_sts, lambda context: context.tasks(["STS-B:dev"])
-    ),
-    "diagonals": Measure(
-        {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
+        {"STS-B:dev": Column("STS-B dev")},
         "STS-B",
-        measure_diagonals,
-        diagonal_sources,
-    ),
-    "tokens": Measure(
-        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", measure_tokens
-    ),
-    "settings": Measure(
-        {name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings, kept=False
+        task_columns.measure_sts,
+        lambda context: context.tasks(["STS-B:dev"]),
     ),
     "transfer": Measure(
         {**{name: Column(name) for name in TRANSFER_TASKS}, "transfer": Column("Avg", mean_of=TRANSFER_TASKS)},
         "transfer tasks",
-        measure_transfer,
-        transfer_sources,
+        task_columns.measure_transfer,
+        task_columns.transfer_data,
     ),
     "anisotropy": Measure(
-        {"anisotropy": Column("anisotropy", 4)}, "corpus", measure_sentences, sentence_sources("anisotropy")
+        {"anisotropy": Column("anisotropy", 4)},
+        "corpus",
+        functools.partial(analysis_columns.measure_cosines, column="anisotropy"),
+        analysis_columns.corpus_sentences(Preparation(), _FROM_THE_START),
     ),
     "mean-cosine": Measure(
-        {"mean-cosine": Column("cosine", 3)}, "corpus", measure_sentences, sentence_sources("mean-cosine")
+        {"mean-cosine": Column("cosine", 3)},
+        "corpus",
+        functools.partial(analysis_columns.measure_cosines, column="mean-cosine"),
+        analysis_columns.corpus_sentences(Preparation(sample=1000, lower=False, words=None), _AT_RANDOM),
     ),
-    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", measure_vocabulary),
+    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", analysis_columns.measure_vocabulary),
+    "diagonals": Measure(
+        {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
+        "STS-B",
+        analysis_columns.measure_diagonals,
+        analysis_columns.diagonal_data,
+    ),
     "impact": Measure(
         {"impact-pearson": Column("Pearson"), "impact-spearman": Column("Spearman")},
         "corpus",
-        measure_impact,
-        impact_sources,
+        analysis_columns.measure_impact,
+        analysis_columns.impact_data,
     ),
-    "picture": Measure({"picture": Column("picture", None)}, "", measure_pictures, kept=False),
+    "tokens": Measure(
+        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)},
+        "",
+        analysis_columns.measure_tokens,
+    ),
+    "settings": Measure(
+        {name: Column(head, None) for name, head in _SETTINGS.items()},
+        "",
+        analysis_columns.measure_settings,
+        cached=False,
+    ),
+    "picture": Measure({"picture": Column("picture", None)}, "", analysis_columns.measure_pictures, cached=False),
     "list": Measure({"list": Column("list", None)}),
 }
 
@@ -128,3 +121,8 @@ MEASURE_OF: dict[str, str] = {column: name for name, measure in MEASURES.items()
 def column_named(name: str) -> Column:
     """Return how a column is printed."""
     return MEASURES[MEASURE_OF[name]].columns[name]
+
+
+def data_of(measure: str, context: MeasurementContext) -> MeasureData:
+    """Return the data of a measure, loaded the first time."""
+    return context.once(measure, lambda: MEASURES[measure].load(context))

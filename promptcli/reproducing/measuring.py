@@ -1,6 +1,8 @@
-"""Measuring a table in a context: a result document, published figures beside the measured ones. Prints nothing."""
+"""Measuring tables in a context: result documents, published figures next to the measured ones. Prints nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,25 +10,91 @@ import numpy as np
 import promptcli
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import statistics
-from promptcli.reproducing.context import PROTOCOL, MeasureData, MeasurementContext, hash_of
 from promptcli.reproducing.figures import Figures, over_runs
-from promptcli.reproducing.measured_system import MeasuredSystem, recipe_id
-from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named
+from promptcli.reproducing.measured_system import MeasuredSystem, grouped_by_input, recipe_id
+from promptcli.reproducing.measurement_context import PROTOCOL, MeasurementContext, hash_of
+from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named, data_of
 from promptcli.reproducing.planning import PlannedRow, needs_backbone, plan_table
-from promptcli.reproducing.published import PublishedRow, PublishedTable, Value, same_backbone
-from promptcli.reproducing.results import SCHEMA
-from promptcli.reproducing.systems import SYSTEMS
+from promptcli.reproducing.published import PublishedRow, PublishedTable, find_tables, same_backbone
+from promptcli.reproducing.results import SCHEMA, Repetition, compare_results, write_result
 
 #: Parts of a system's identity that say what text its numbers come from.
 _TEXTS = {"corpus", "triplets", "examples"}
 
 
-def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
-    """Measure every row of a table that can be measured.
+@dataclass(frozen=True)
+class Reproduction:
+    """One table on one backbone, or why there is none."""
+
+    label: str
+    document: dict[str, Any] | None = None
+    file: Path | None = None  #: None where no figure can be measured
+    error: PromptcliError | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)  #: why data are not there, by name
+
+    @property
+    def message(self) -> str:
+        """What became of it, in one line."""
+        if self.error is not None:
+            return f"{self.label} is left out: {self.error}"
+        if self.file is None:
+            return f"{self.label}: no figure can be measured here, so no file is kept"
+        return f"{self.label}: kept in {self.file}"
+
+
+def reproduce_tables(
+    wanted: Iterable[tuple[PublishedTable, str]], open_on: Callable[[str], MeasurementContext], output: Path
+) -> Iterator[Reproduction]:
+    """Measure tables, each on a backbone, and write the results; one that fails does not end the others.
 
     Args:
-        table: The published table.
-        context: Backbone, data and what is known already.
+        wanted: Tables and names of backbones.
+        open_on: Opens a backbone's context; called once for each.
+        output: Folder of the result files.
+    """
+    contexts: dict[str, MeasurementContext] = {}
+    for table, backbone in wanted:
+        context = contexts[backbone] = contexts.get(backbone) or open_on(backbone)
+        try:
+            document = measure_table(table, context)
+        except PromptcliError as error:
+            yield Reproduction(f"{table.name} on {backbone}", error=error, missing=context.missing)
+        else:
+            measured = any(row["figures"] for row in document["rows"])
+            file = write_result(output, document) if measured else None
+            yield Reproduction(table.name, document, file, missing=context.missing)
+
+
+def repeat_result(
+    before: Mapping[str, Any], open_on: Callable[..., MeasurementContext], default: str, **given: str | None
+) -> tuple[dict[str, Any], Repetition]:
+    """Measure the table of a result document again, with the document's seeds.
+
+    Args:
+        before: Of ``read_result``.
+        open_on: Opens the context of a backbone, given ``corpus``, ``triplets`` and ``seeds``, too.
+        default: Backbone of a table that needs none.
+        given: ``backbone``, ``corpus``, ``triplets``: where they are, if not under their names in the document.
+
+    Returns:
+        The new document, and what comparing it showed.
+    """
+
+    def source(name: str) -> str | None:
+        return given.get(name) or (before.get(name) or {}).get("name")
+
+    context = open_on(
+        source("backbone") or default,
+        corpus=source("corpus") or "demo",
+        triplets=source("triplets"),
+        seeds=before["seeds"].get("training", ()),
+    )
+    after = measure_table(find_tables([before["table"]])[0], context)
+    return after, compare_results(before, after)
+
+
+def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
+    """Measure every row of a table that can be measured.
 
     Returns:
         The result document, JSON-ready: what was measured on what, every row with its published and measured figures,
@@ -37,40 +105,23 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         UsageError: The backbone cannot be used.
     """
     facts = context.backbone_facts if needs_backbone(table, train=bool(context.seeds)) else None
-    steps = plan_table(table, context)
-    systems = [_subject(step, table, context) for step in steps]
-    figures: list[Figures] = [{} for _ in steps]
+    rows = plan_table(table, context)
+    for row in rows:
+        _make_system(row, table, context)
     data: dict[str, Any] = {}
     missing: dict[str, str] = {}
-    for name in dict.fromkeys(MEASURE_OF[column] for column in table.columns):
-        columns = [column for column in table.columns if MEASURE_OF[column] == name]
-        rows = [
-            (number, system)
-            for number, (step, system) in enumerate(zip(steps, systems, strict=True))
-            if system is not None and any(column not in step.lacks for column in columns)
-        ]
-        if rows:
-            sources = MEASURES[name].load(context)
-            data |= sources.data
-            missing |= sources.missing
-            runs = [run for _, system in rows for run in system.runs]
-            found = iter(_measure(name, runs, context))
-            for number, system in rows:
-                figures[number] |= over_runs([next(found) for _ in system.runs])
-    there = {
-        column: [name for name in column_named(column).mean_of if name in data]
-        for column in table.columns
-        if column_named(column).mean_of
-    }
-    texts = {text for system in systems if system is not None for text in _TEXTS & system.identity.keys()}
-    trained = {
-        step.row.setting for step, row in zip(steps, figures, strict=True) if SYSTEMS[step.row.kind].trains and row
-    }
-    uses_corpus = (
-        "corpus" in texts
-        or bool(trained - {"sup"})
-        or any("corpus" in figure["on"] for row in figures for figure in row.values())
-    )
+    for measure in dict.fromkeys(MEASURE_OF[column] for column in table.columns):
+        columns = [column for column in table.columns if MEASURE_OF[column] == measure]
+        able = [(row, row.system) for row in rows if row.system and any(name not in row.lacks for name in columns)]
+        if able:
+            data |= data_of(measure, context).facts
+            missing |= data_of(measure, context).missing
+            found = iter(_measure(measure, [run for _, system in able for run in system.runs], context))
+            for row, system in able:
+                row.figures |= over_runs([next(found) for _ in system.runs])
+    means = {column: column_named(column).mean_of for column in table.columns if column_named(column).mean_of}
+    there = {column: [name for name in of if name in data] for column, of in means.items()}
+    trained = {row.row.setting for row in rows if row.kind.trains and row.figures}
     return {
         "schema_version": SCHEMA,
         "promptcli": promptcli.__version__,
@@ -83,87 +134,75 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         "resamples": statistics.RESAMPLES,
         "data": data,
         "missing": list(missing),
-        "corpus": context.corpus_facts if uses_corpus else None,
-        "triplets": context.triplet_facts if "sup" in trained or "triplets" in texts else None,
-        "rows": [
-            _row(step, system, measured, context, there)
-            for step, system, measured in zip(steps, systems, figures, strict=True)
-        ],
+        **_texts(rows, trained, context),
+        "rows": [_row(row, context, there) for row in rows],
     }
 
 
-def measured_rows(document: Mapping[str, Any]) -> int:
-    """Return how many rows of a result document have a measured figure."""
-    return sum(bool(row["figures"]) for row in document["rows"])
-
-
-def _subject(step: PlannedRow, table: PublishedTable, context: MeasurementContext) -> MeasuredSystem | None:
+def _make_system(planned: PlannedRow, table: PublishedTable, context: MeasurementContext) -> None:
     """Make what a row is measured on; where that fails, all its columns lack it."""
-    make = SYSTEMS[step.row.kind].make
-    if make is None or len(step.lacks) == len(table.columns):
-        return None
-    try:
-        return make(step.row, context)
-    except PromptcliError as error:
-        step.lacks.update(dict.fromkeys(table.columns, str(error)))
-        return None
+    if planned.kind.make is not None and len(planned.lacks) < len(table.columns):
+        try:
+            planned.system = planned.kind.make(planned.row, context)
+        except PromptcliError as error:
+            planned.lacks.update(dict.fromkeys(table.columns, str(error)))
 
 
 def _measure(name: str, systems: Sequence[MeasuredSystem], context: MeasurementContext) -> list[Figures]:
     """Return each system's figures: those of equal systems once, known ones from the cache."""
-    measure = MEASURES[name]
-    sources = measure.load(context)
+    measure, data = MEASURES[name], data_of(name, context)
     assert measure.run is not None
+    keys = [{"measure": name, **system.identity, "data": data.facts} for system in systems]
+    hashes = [hash_of(key) for key in keys]
     known: dict[str, Figures] = {}
-    todo: dict[str, MeasuredSystem] = {}
-    for system in systems:
-        key = _key(name, system, sources)
-        kept = context.cache.get(key) if measure.kept else None
+    todo: dict[str, int] = {}
+    for number, (key, digest) in enumerate(zip(keys, hashes, strict=True)):
+        kept = context.cache.get(key) if measure.cached else None
         if kept is None:
-            todo.setdefault(hash_of(key), system)
+            todo.setdefault(digest, number)
         else:
-            known[hash_of(key)] = kept
-    if todo:
-        for system, found in measure.run(list(todo.values()), sources, context):
-            key = _key(name, system, sources)
-            known[hash_of(key)] = {column: figure.to_dict() for column, figure in found.items()}
-            if measure.kept:
-                context.cache.put(key, known[hash_of(key)])
-    return [known[hash_of(_key(name, system, sources))] for system in systems]
+            known[digest] = kept
+    for members in grouped_by_input([systems[number] for number in todo.values()]):
+        for system, found in zip(members, measure.run(members, data, context), strict=True):
+            number = systems.index(system)
+            known[hashes[number]] = found
+            if measure.cached:
+                context.cache.put(keys[number], found)
+    return [known[digest] for digest in hashes]
 
 
-def _key(measure: str, system: MeasuredSystem, sources: MeasureData) -> dict[str, Any]:
-    """Return all that decides a system's figures."""
-    return {"measure": measure, **system.identity, "data": sources.data}
+def _texts(rows: Sequence[PlannedRow], trained: set[str], context: MeasurementContext) -> dict[str, Any]:
+    """Return the facts of the corpus and of the triplets, where something was fitted, trained or counted on them."""
+    fitted = {text for row in rows if row.system is not None for text in _TEXTS & row.system.identity.keys()}
+    counted = any("corpus" in figure["on"] for row in rows for figure in row.figures.values())
+    return {
+        "corpus": context.corpus_facts if "corpus" in fitted or trained - {"sup"} or counted else None,
+        "triplets": context.triplet_facts if "triplets" in fitted or "sup" in trained else None,
+    }
 
 
-def _row(
-    step: PlannedRow,
-    system: MeasuredSystem | None,
-    figures: Figures,
-    context: MeasurementContext,
-    there: Mapping[str, Sequence[str]],
-) -> dict[str, Any]:
-    row = step.row
-    needless = SYSTEMS[row.kind].make is not None and SYSTEMS[row.kind].backbone == "none"
-    own = needless or same_backbone(row.backbone, context.backbone_name)
-    recipe = None if system is None or system.recipe is None else {**system.recipe.to_dict(), "backbone": None}
+def _row(planned: PlannedRow, context: MeasurementContext, there: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return one row of the document; ``there``: averages, and the tasks of each that have data."""
+    row, system = planned.row, planned.system
+    on_none = planned.kind.make is not None and planned.kind.backbone == "none"
+    own = on_none or same_backbone(row.backbone, context.backbone_name)
     published = {"backbone": row.backbone, "own": own, "figures": dict(row.published), "std": dict(row.std)}
     same = {column: _same_tasks(row, column, names) for column, names in there.items()}
     for mean in (mean for mean in same.values() if mean is not None):
         published["average_of_same_tasks"] = mean
+    recipe = None if system is None or system.recipe is None else system
     return {
         "method": row.method,
         "setting": row.setting,
         "run": row.run,
         "note": row.note,
-        "recipe_id": None if recipe is None or system is None else recipe_id(system),
-        "recipe": recipe,
+        "recipe_id": None if recipe is None else recipe_id(recipe),
+        "recipe": None if recipe is None or recipe.recipe is None else {**recipe.recipe.to_dict(), "backbone": None},
         "fitted": system is not None and bool(_TEXTS & system.identity.keys()),
         "published": published,
-        "figures": figures,
-        "difference": _differences(row, figures, same) if own else {},
-        "not_measured": step.lacks,
+        "figures": planned.figures,
+        "difference": _differences(row, planned.figures, same) if own else {},
+        "not_measured": planned.lacks,
     }
 
 
@@ -179,14 +218,11 @@ def _differences(row: PublishedRow, figures: Figures, same_tasks: Mapping[str, f
     """Return measured minus published; an average over fewer tasks is compared with the same tasks' or not at all."""
     result: dict[str, float] = {}
     for column, published in row.published.items():
-        if column not in figures:
-            continue
-        against: Value | None = published
-        if len(figures[column]["on"]) < len(column_named(column).mean_of):
-            against = same_tasks[column]
-        value = figures[column]["value"]
-        if _is_number(against) and _is_number(value):
-            result[column] = round(float(value) - float(against), 6)  # type: ignore[arg-type]
+        if column in figures:
+            fewer = len(figures[column]["on"]) < len(column_named(column).mean_of)
+            value, against = figures[column]["value"], same_tasks[column] if fewer else published
+            if _is_number(value) and _is_number(against):
+                result[column] = round(float(value) - float(against), 6)  # type: ignore[arg-type]
     return result
 
 

@@ -7,37 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.families import WORD_VECTORS
 from promptcli.encoder.recipe import split_spec
 from promptcli.errors import UsageError
 
 #: The backbone of rows whose models were never published.
 NO_MODEL = "own pre-training"
+#: What the papers call word vectors -> how they are given, before the name of their file.
+GIVEN_AS = {"GloVe": "glove:"}
 #: Anything but a number is printed as it is: a list of tokens, a template, a head.
 Value = float | str | list[str]
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One published row.
+    """One published row."""
 
-    Attributes:
-        method: What the paper calls it.
-        backbone: What it was measured on.
-        run: ``KIND:ARGUMENT``; the kind is an entry of ``SYSTEMS``.
-        published: Figures by column.
-        std: Printed standard deviations by column.
-        setting: ``learning-free`` (fitted transforms, too), ``unsup`` or ``sup``.
-        note: What has to be known to read the figures.
-    """
-
-    method: str
-    backbone: str
-    run: str
-    published: Mapping[str, Value]
-    std: Mapping[str, float]
-    setting: str = "learning-free"
-    note: str = ""
+    method: str  #: what the paper calls it
+    backbone: str  #: what it was measured on
+    run: str  #: ``KIND:ARGUMENT``; the kind is an entry of ``SYSTEMS``
+    published: Mapping[str, Value]  #: figures by column
+    std: Mapping[str, float]  #: printed standard deviations by column
+    setting: str = "learning-free"  #: that (fitted transforms, too), ``unsup`` or ``sup``
+    note: str = ""  #: what has to be known to read the figures
 
     @property
     def kind(self) -> str:
@@ -57,19 +48,12 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """One published table or figure.
+    """One published table or figure."""
 
-    Attributes:
-        name: ``PAPER/NUMBER``.
-        title: In our own words.
-        columns: Names of ``COLUMNS``.
-        rows: In the paper's order.
-    """
-
-    name: str
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[PublishedRow, ...]
+    name: str  #: ``PAPER/NUMBER``
+    title: str  #: in our own words
+    columns: tuple[str, ...]  #: names of columns in ``MEASURES``
+    rows: tuple[PublishedRow, ...]  #: in the paper's order
 
     @property
     def backbones(self) -> list[str]:
@@ -107,8 +91,9 @@ def same_backbone(one: str, other: str) -> bool:
 
 def short_name(backbone: str) -> str:
     """Return a backbone's name without owner, folder and revision; of word vectors what the papers call them."""
-    if backbone.startswith(WORD_VECTORS):
-        return "GloVe"
+    for name, prefix in GIVEN_AS.items():
+        if backbone.startswith(prefix):
+            return name
     return backbone.rstrip("/").split("/")[-1].split("@")[0]
 
 

@@ -1,4 +1,4 @@
-"""A result document as lines of cells, for the terminal and for Markdown alike. Knows no model and no console."""
+"""A result document as lines of cells, for the terminal and for Markdown alike; the page of all results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,24 +6,21 @@ from typing import Any
 
 from promptcli.reproducing.measures import column_named
 from promptcli.reproducing.planning import grouped
+from promptcli.reproducing.published import PublishedTable, published_tables
+from promptcli.reproducing.systems import SYSTEMS
 
 NONE = "-"
 
 
 @dataclass(frozen=True)
 class TableLine:
-    """One line of a table.
+    """One line of a table."""
 
-    Attributes:
-        kind: ``measured``, ``interval``, ``published`` (on this backbone), ``other`` (published on another one: grey),
-            ``difference``, ``reason``.
-        label: What it is.
-        cells: One per column; empty where nothing belongs; for ``reason`` a single text.
-    """
-
+    #: ``measured``, ``interval``, ``published`` (on this backbone), ``other`` (published on another one: grey),
+    #: ``difference``, ``reason``
     kind: str
     label: str
-    cells: list[str]
+    cells: list[str]  #: one per column; empty where nothing belongs; for ``reason`` a single text
 
 
 def heads(document: Mapping[str, Any]) -> list[str]:
@@ -47,32 +44,51 @@ def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]
     """Yield the lines of one row: measured, its intervals, published, the difference, what is missing and why."""
     figures = row["figures"]
     label = row["method"] if row["setting"] == "learning-free" else f"{row['method']} ({row['setting']})"
-    shown = [column for column in columns if column in figures]
+    shown = {column: figures[column] for column in columns if column in figures}
     if shown:
-        yield TableLine("measured", label, [_text(column, figures.get(column, {}).get("value")) for column in columns])
-        if any(figures[column]["ci95"] for column in shown):
-            name = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
-            yield TableLine("interval", name, [_half(column, figures.get(column)) for column in columns])
-        if any("std" in figures[column] for column in shown):
-            cells = [_std(column, figures.get(column)) for column in columns]
-            yield TableLine("interval", f"recipe {row['recipe_id']}, std", cells)
+        values = {column: figure["value"] for column, figure in shown.items()}
+        halves = {name: (figure["ci95"][1] - figure["ci95"][0]) / 2 for name, figure in shown.items() if figure["ci95"]}
+        stds = {column: figure["std"] for column, figure in shown.items() if "std" in figure}
+        yield TableLine("measured", label, [_text(column, values.get(column)) or NONE for column in columns])
+        if halves:
+            yield _spread(f"recipe {row['recipe_id']}" if row["recipe_id"] else "±", halves, columns)
+        if stds:
+            yield _spread(f"recipe {row['recipe_id']}, std", stds, columns)
     else:
-        yield TableLine("reason", label, [_reason(row, columns)])
+        lacks = grouped(row["not_measured"].get(column, "not measured") for column in columns)
+        yield TableLine("reason", label, ["; ".join(lacks)])
     yield from _published(row["published"], columns)
     if row["difference"]:
-        yield TableLine(
-            "difference", "difference", [_difference(name, row["difference"].get(name)) for name in columns]
-        )
+        cells = [_text(column, row["difference"].get(column), "+") for column in columns]
+        yield TableLine("difference", "difference", cells)
+
+
+def _spread(label: str, values: Mapping[str, float], columns: list[str]) -> TableLine:
+    return TableLine("interval", label, [f"±{_text(name, values[name])}" if name in values else "" for name in columns])
 
 
 def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
     if published["figures"]:
-        cells = [_text(column, published["figures"].get(column), absent="") for column in columns]
+        cells = [_text(column, published["figures"].get(column)) for column in columns]
         if "average_of_same_tasks" in published:
             mean = next(column for column in columns if column_named(column).mean_of)
             cells[columns.index(mean)] = _text(mean, published["average_of_same_tasks"])
         kind = "published" if published["own"] else "other"
         yield TableLine(kind, published["backbone"].split("/")[-1], cells)
+
+
+def _text(column: str, value: Any, sign: str = "") -> str:
+    """Return a value as its column prints it, None as nothing; a ``sign`` of ``+`` is shown, too."""
+    decimals = column_named(column).decimals
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(value)
+    if isinstance(value, str):
+        return value
+    if decimals is None:
+        return f"{value:{sign}g}" if isinstance(value, float) else str(value)
+    return f"{value:{sign}.{decimals}f}"
 
 
 def reasons(document: Mapping[str, Any]) -> list[str]:
@@ -111,39 +127,43 @@ def caption(document: Mapping[str, Any]) -> list[str]:
         lines.append("data " + ", ".join(f"{name} {facts['sha256'][:8]}" for name, facts in data.items()))
     if document["missing"]:
         lines.append(f"no data: {', '.join(document['missing'])}")
-    short = [name for name, facts in data.items() if facts.get("pairs") != facts.get("expected_pairs")]
-    lines += [
-        f"not comparable: {name} has {data[name]['pairs']} pairs, not {data[name]['expected_pairs']}" for name in short
-    ]
-    lines += [
-        f"not comparable: {name} has {count} examples in {split}, not {printed}"
-        for name, facts in data.items()
-        for split, (count, printed) in facts.get("unexpected", {}).items()
-    ]
-    corpus = document["corpus"]
-    if corpus is not None:
-        rows = [row for row in document["rows"] if row["setting"] != "sup" and row["figures"]]
-        trained = "trained, " if any(row["run"].startswith("trained:") for row in rows) else ""
-        done = "measured on" if "corpus" in data else f"{trained}fitted and counted on"
-        lines.append(f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}")
-    if "training" in document["seeds"]:
-        seeds = document["seeds"]["training"]
-        many = (
-            f"one run each, seed {seeds[0]}"
-            if len(seeds) == 1
-            else f"{len(seeds)} runs each, seeds {_list(seeds)}, mean ± std"
-        )
-        lines.append(f"trained rows: {many}; the notes say what the papers' are")
-    triplets = document.get("triplets")
-    if triplets is not None:
-        about = f"{triplets['name']}, {triplets['examples']:,} examples, {triplets['sha256'][:8]}"
-        lines.append(f"trained (sup), or fitted (flow and whitening), on {about}")
+    lines += [f"not comparable: {what}" for what in _other_sizes(data)] + list(_fitted_on(document))
     if any("(" in head for head in heads(document)):
         lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
     published = [row["published"] for row in document["rows"] if row["figures"]]
     if any(printed["figures"] and not printed["own"] for printed in published):
         lines.append("published figures are of other models than this one, so no difference is taken")
     return lines
+
+
+def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which data sets have other numbers of pairs or examples than the papers'."""
+    for name, facts in data.items():
+        if facts.get("pairs") != facts.get("expected_pairs"):
+            yield f"{name} has {facts['pairs']} pairs, not {facts['expected_pairs']}"
+    for name, facts in data.items():
+        for split, (count, printed) in facts.get("unexpected", {}).items():
+            yield f"{name} has {count} examples in {split}, not {printed}"
+
+
+def _fitted_on(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what rows were fitted, trained and counted on, and with which seeds."""
+    corpus, triplets = document["corpus"], document.get("triplets")
+    if corpus is not None:
+        rows = [row for row in document["rows"] if row["setting"] != "sup" and row["figures"]]
+        trained = "trained, " if any(row["run"].startswith("trained:") for row in rows) else ""
+        done = "measured on" if "corpus" in document["data"] else f"{trained}fitted and counted on"
+        yield f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
+    if "training" in document["seeds"]:
+        seeds = document["seeds"]["training"]
+        listed = ", ".join(map(str, seeds))
+        runs = (
+            f"one run each, seed {listed}" if len(seeds) == 1 else f"{len(seeds)} runs each, seeds {listed}, mean ± std"
+        )
+        yield f"trained rows: {runs}; the notes say what the papers' are"
+    if triplets is not None:
+        about = f"{triplets['name']}, {triplets['examples']:,} examples, {triplets['sha256'][:8]}"
+        yield f"trained (sup), or fitted (flow and whitening), on {about}"
 
 
 def _head(column: str, document: Mapping[str, Any]) -> str:
@@ -155,40 +175,76 @@ def _head(column: str, document: Mapping[str, Any]) -> str:
     return head
 
 
-def _reason(row: Mapping[str, Any], columns: list[str]) -> str:
-    return "; ".join(grouped(row["not_measured"].get(column, "not measured") for column in columns))
+#: Kind of line -> what stands in the first two columns; the braces are its label.
+_NAMES = {
+    "measured": ("{}", "measured"),
+    "interval": ("", "{}"),
+    "published": ("", "published, {}"),
+    "other": ("", "*published, {}*"),
+    "difference": ("", "difference"),
+}
 
 
-def _text(column: str, value: Any, absent: str = NONE) -> str:
-    decimals = column_named(column).decimals
-    if value is None:
-        return absent
-    if isinstance(value, list):
-        return ", ".join(value)
-    if decimals is None or isinstance(value, str):
-        return f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{value:.{decimals}f}"
+def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "") -> str:
+    """Return one result document as Markdown.
+
+    Args:
+        document: Of ``measure_table``.
+        level: Of its heading.
+        folder: Where its pictures are, seen from the page, with a slash at the end.
+    """
+    columns = heads(document)
+    backbone = "" if document["backbone"] is None else f", {document['backbone']['name']}"
+    parts = [f"{'#' * level} {document['table']}{backbone}: {document['title']}", ""]
+    parts += [f"- {line}" for line in caption(document)] + [""] * bool(caption(document))
+    parts += [_row(["method", "", *columns]), "|" + "---|" * 2 + "---:|" * len(columns)]
+    parts += [_line(line, len(columns)) for line in table_lines(document)]
+    pictures = [row["figures"]["picture"]["value"] for row in document["rows"] if "picture" in row["figures"]]
+    parts += [f"\n![{document['title']}]({folder}{picture})" for picture in pictures]
+    remarks = [*reasons(document), *notes(document)]
+    parts += [""] * bool(remarks) + [f"- {remark}" for remark in remarks]
+    return "\n".join(parts) + "\n"
 
 
-def _difference(column: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    decimals = column_named(column).decimals
-    return f"{value:+g}" if decimals is None else f"{value:+.{decimals}f}"
+def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
+    """Return the page of all results, and of the tables that have none yet, with the reason.
+
+    Args:
+        documents: Of ``measure_table``.
+        folder: Where their files are, seen from the page, with a slash at the end.
+    """
+    done = {document["table"] for document in documents}
+    backbones = dict.fromkeys(document["backbone"]["name"] for document in documents if document["backbone"])
+    parts = [
+        "# Results",
+        "",
+        "Made by `promptcli reproduce page` from the files in `results/`; not written by hand. Figures are",
+        "Spearman x 100 unless the column says otherwise; below each stands the published one, *slanted* where it is",
+        "another model's.",
+        f"Backbones: {', '.join(f'`{name}`' for name in backbones)}.",
+        "",
+    ]
+    for document in documents:
+        parts += [table_page(document, level=2, folder=folder)]
+    parts += ["## Tables without a measured figure", "", _row(["table", "what", "why"]), "|---|---|---|"]
+    for table in published_tables().values():
+        if table.name not in done:
+            parts.append(_row([table.name, table.title, _why(table)]))
+    return "\n".join(parts) + "\n"
 
 
-def _list(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))
+def _why(table: PublishedTable) -> str:
+    """Return what its rows lack wherever they are measured."""
+    reasons = (SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows)
+    return "; ".join(grouped(filter(None, reasons))) or "not run yet"
 
 
-def _std(column: str, figure: Mapping[str, Any] | None) -> str:
-    if figure is None or "std" not in figure:
-        return ""
-    return f"±{figure['std']:.{column_named(column).decimals}f}"
+def _line(line: TableLine, columns: int) -> str:
+    if line.kind == "reason":
+        return _row([line.label, line.cells[0], *[""] * columns])
+    cells = [f"*{cell}*" if line.kind == "other" and cell else cell for cell in line.cells]
+    return _row([*(name.format(line.label) for name in _NAMES[line.kind]), *cells])
 
 
-def _half(column: str, figure: Mapping[str, Any] | None) -> str:
-    if figure is None or figure["ci95"] is None:
-        return ""
-    low, high = figure["ci95"]
-    return f"±{(high - low) / 2:.{column_named(column).decimals}f}"
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,14 +1,15 @@
 """Result files: one table on one backbone, JSON and Markdown; and what repeating one shows."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from promptcli.errors import CheckFailedError, NotFoundError
-from promptcli.reproducing.page import table_page
 from promptcli.reproducing.published import published_tables
+from promptcli.reproducing.report import results_page, table_page
 from promptcli.storage.files import write_text
 
 #: Shape of a result file.
@@ -66,18 +67,23 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda document: (order.index(document["table"]), file_stem(document)))
 
 
+def write_page(folder: Path, page: Path) -> int:
+    """Write the page of all results of a folder; return how many there are.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    documents = read_results(folder)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))
+    return len(documents)
+
+
 @dataclass(frozen=True)
 class Change:
-    """A figure that is not what it was.
+    """A figure that is not what it was; None where it was not measured."""
 
-    Attributes:
-        row: Number, method.
-        column: Its name.
-        before: In the file; None where it was not measured.
-        after: Now.
-    """
-
-    row: str
+    row: str  #: number, method
     column: str
     before: Any
     after: Any
@@ -85,19 +91,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Repetition:
-    """What repeating a result showed.
+    """What repeating a result showed."""
 
-    Attributes:
-        figures: How many were compared.
-        largest: Largest difference of two numbers.
-        changed: Those that differ by more than ``SAME``, or are missing on one side.
-        inputs: Weights and data that are others than the file's, by name.
-    """
-
-    figures: int
-    largest: float
-    changed: list[Change]
-    inputs: list[str]
+    figures: int  #: how many were compared
+    largest: float  #: largest difference of two numbers
+    changed: list[Change]  #: those that differ by more than ``SAME``, or are missing on one side
+    inputs: list[str]  #: weights and data that are others than the file's, by name
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""

@@ -1,50 +1,101 @@
-"""STS columns: the figures of `promptcli eval` and their average. Rows with the same model input share a pass."""
+"""Columns of tasks: the figures of `promptcli eval` and, in SentEval's full setting, of `promptcli transfer`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import STSTask
-from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import average, distinct_sentences, evaluate
-from promptcli.evaluation.scores import SpearmanScore
-from promptcli.reproducing.context import MeasureData, MeasurementContext
-from promptcli.reproducing.figures import Figure, rounded
+from promptcli.data.task_table import TRANSFER_TASKS
+from promptcli.data.tasks import STSTask, TransferTask, load_transfer
+from promptcli.errors import UsageError
+from promptcli.evaluation import accuracy, evaluator, statistics
+from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.evaluator import evaluate
+from promptcli.evaluation.protocols import DECAYS, HELD_OUT
+from promptcli.evaluation.scores import Label, SpearmanScore
+from promptcli.reproducing.figures import Figures, rounded
 from promptcli.reproducing.measured_system import MeasuredSystem
+from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
 
-_TESTS = frozenset(map(str, TEST_TASKS))
+#: SentEval's, of folds, first weights and order of examples.
+_SEED = 1111
+_SETTING = f"SentEval's linear classifier, {FULL.folds} folds, {FULL.optimizer}, seed {_SEED}; accuracy x 100"
 
 
-def measure_sts(
-    systems: Sequence[MeasuredSystem], sources: MeasureData, context: MeasurementContext
-) -> Iterator[tuple[MeasuredSystem, Mapping[str, Figure]]]:
-    """Yield each system's figure on every task that is there, and the average of the test tasks.
+def measure_sts(systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield each system's figure on every task that is there."""
+    for scores in _score(systems, data, context):
+        yield _figures(scores)
 
-    What takes long to make comes last, each when its turn comes, so that a killed run loses one at most.
+
+def measure_sts_average(
+    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
+    """Yield each system's figure on every task that is there, and their average."""
+    rows = _score(systems, data, context)
+    by_task = list(zip(*rows, strict=True))
+    intervals = statistics.average_intervals(
+        [np.stack([score.cosines for score in scores]) for scores in by_task], [scores[0].gold for scores in by_task]
+    )
+    for scores, (low, high) in zip(rows, intervals, strict=True):
+        found = _figures(scores)
+        yield {**found, "Avg": rounded(evaluator.average(scores), (100 * low, 100 * high), list(found))}
+
+
+def _score(
+    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
+) -> list[list[SpearmanScore]]:
+    """Return each system's scores, tasks in the same order in all."""
+    tasks: list[STSTask] = data.content
+    with context.working("eval", len(evaluator.distinct_sentences(tasks))) as advance:
+        scores = evaluate([system.encoder for system in systems], tasks, progress=advance)
+    return [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
+
+
+def _figures(scores: Sequence[SpearmanScore]) -> Figures:
+    return {score.column: rounded(score.value, score.ci95, [score.column]) for score in scores}
+
+
+def transfer_data(context: MeasurementContext) -> MeasureData:
+    """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
+    if context.data_dir is None:
+        why = "it is read from a folder; give --data-dir FOLDER, SentEval's `downstream`"
+        return MeasureData(missing=dict.fromkeys(TRANSFER_TASKS, why))
+    loaded = load_transfer(context.data_dir, TRANSFER_TASKS)
+    missing, tasks = dict(loaded.missing), []
+    for task in loaded.tasks:
+        try:
+            accuracy.check_tasks([task], FULL)
+            tasks.append(task)
+        except UsageError as error:
+            missing[task.name] = str(error)
+    return MeasureData({task.name: _transfer_facts(task) for task in tasks}, missing, tasks)
+
+
+def _transfer_facts(task: TransferTask) -> dict[str, Any]:
+    text = {split: [part.first, part.second or [], part.labels.tolist()] for split, part in sorted(task.splits.items())}
+    return {
+        "examples": {split: len(part) for split, part in task.splits.items()},
+        "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
+        "sha256": hash_of(text),
+        "setting": _SETTING,
+        "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": _SEED},
+    }
+
+
+def measure_transfer(
+    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
+    """Yield each system's accuracy on every task that is there, and the average; they have no interval.
+
+    One system after the other: their classifiers take longer than their vectors.
     """
-    tasks: list[STSTask] = sources.content
-    groups: dict[object, list[MeasuredSystem]] = {}
+    tasks: list[TransferTask] = data.content
     for system in systems:
-        groups.setdefault(system if system.slow else system.encoder.input_key, []).append(system)
-    for members in sorted(groups.values(), key=lambda members: members[0].slow):
-        encoders = [system.encoder for system in members]
-        with context.working("eval", len(distinct_sentences(tasks))) as advance:
-            scores = evaluate(encoders, tasks, progress=advance)
-        per_row = [scores[row * len(tasks) : (row + 1) * len(tasks)] for row in range(len(members))]
-        yield from zip(members, _figures(per_row), strict=True)
-
-
-def _figures(rows: Sequence[Sequence[SpearmanScore]]) -> list[dict[str, Figure]]:
-    """Return the figures of each row's scores, tasks in the same order in all rows."""
-    found = [{score.column: rounded(score.value, score.ci95, (score.column,)) for score in row} for row in rows]
-    tests = [[score for score in row if score.column in _TESTS] for row in rows]
-    if tests and tests[0]:
-        by_task = list(zip(*tests, strict=True))
-        intervals = statistics.average_intervals(
-            [np.stack([score.cosines for score in scores]) for scores in by_task],
-            [scores[0].gold for scores in by_task],
-        )
-        for figures, row, (low, high) in zip(found, tests, intervals, strict=True):
-            figures["Avg"] = rounded(average(row), (100 * low, 100 * high), tuple(score.column for score in row))
-    return found
+        encoders, labels = [system.transfer_encoder], [Label(context.backbone_name, system.row.label)]
+        with context.working("transfer", len(accuracy.distinct_transfer_sentences(tasks))) as advance:
+            vectors = accuracy.encode_tasks(encoders, tasks, progress=advance)
+            scores = accuracy.score_tasks(encoders, labels, tasks, vectors, FULL, seed=_SEED)
+        found = {score.task: rounded(score.outcome.test, None, [score.task]) for score in scores}
+        yield {**found, "transfer": rounded(accuracy.average(scores), None, list(found))}

@@ -1,8 +1,7 @@
-"""TrainedWeights rows: a method of the papers trained now, a run for each seed; its numbers are kept in the cache."""
+"""Trained rows: a method of the papers trained now, a run for each seed; its numbers are kept in the cache."""
 
 import dataclasses
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,19 +10,15 @@ from promptcli.backbones.devices import choose_dtype
 from promptcli.data.examples import TrainingExamples
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, tuned_weights
-from promptcli.encoder.recipe import Recipe
-from promptcli.errors import NotFoundError, PromptcliError
-from promptcli.reproducing.context import MeasurementContext
+from promptcli.errors import PromptcliError
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of
+from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method, TrainingSettings
 
 if TYPE_CHECKING:
     from promptcli.training.training_loop import TrainedWeights
-
-#: What the best numbers of a run are chosen by, as in the papers.
-_CHOSEN_BY = "STS-B:dev"
 
 
 @dataclass(frozen=True)
@@ -57,14 +52,14 @@ def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None
 
     try:
         steps_of(_method(row, context)[1], len(context.examples(supervised=row.setting == "sup")))
-        _development(context)
+        context.development()
         _ = context.corpus_facts
     except PromptcliError as error:
         return f"training: {error}"
     return None
 
 
-def trained_subject(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def trained_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return a row's system; it is trained when its encoder is first asked for."""
     runs = [_run(row, context, seed) for seed in context.seeds]
     if len(runs) == 1:
@@ -76,8 +71,8 @@ def trained_subject(row: PublishedRow, context: MeasurementContext) -> MeasuredS
 def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
     method, settings = _method(row, context)
     settings = settings.replace(seed=seed)
-    examples = context.examples(supervised=row.setting == "sup")
-    backbone, development = context.backbone, _development(context)
+    examples, development = context.examples(supervised=row.setting == "sup"), context.development()
+    backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     halves = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
     transfer = method.transfer_recipe(recipe)
@@ -89,38 +84,20 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
         "examples": examples.sha256,
         "development": development.sha256(),
     }
-    return MeasuredSystem(
-        row,
-        identity,
-        recipe,
-        lambda: _kept_or_trained(
-            identity,
-            recipe,
-            context,
-            lambda: _train(method, settings, examples, development, context, halves=halves),
-        ),
-        slow=True,
-        transfer=transfer,
-    )
 
+    def make() -> Encoder:
+        """Return the encoder of the weights kept from a training of the same identity, else train and keep them."""
+        kept = context.cache.get_tensors(identity)
+        if kept is None:
+            encoder, trained = _train(method, settings, examples, development, context, halves=halves)
+            context.cache.put_tensors(identity, trained.tensors)
+            return encoder
+        loaded, tuned = context.open_backbone(), tuned_weights(kept)
+        if tuned:
+            loaded.tune(tuned)
+        return Encoder(recipe, loaded, kept)
 
-def _kept_or_trained(
-    identity: dict[str, Any],
-    recipe: Recipe,
-    context: MeasurementContext,
-    train: "Callable[[], tuple[Encoder, TrainedWeights]]",
-) -> Encoder:
-    """Return the encoder of the numbers kept from a training of the same identity, else train and keep them."""
-    kept = context.cache.get_tensors(identity)
-    if kept is None:
-        encoder, trained = train()
-        context.cache.put_tensors(identity, trained.tensors)
-        return encoder
-    backbone = context.new_backbone()
-    tuned = tuned_weights(kept)
-    if tuned:
-        backbone.tune(tuned)
-    return Encoder(recipe, backbone, kept)
+    return MeasuredSystem(row, identity, recipe, make, slow=True, transfer=transfer)
 
 
 def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, TrainingSettings]:
@@ -128,14 +105,6 @@ def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, Tra
     method = find_method(form.method, supervised=row.setting == "sup")
     settings = method.settings(short_name(context.backbone_name), context.backbone.width)
     return method, settings.replace(**form.changes)
-
-
-def _development(context: MeasurementContext) -> STSTask:
-    found = context.tasks([_CHOSEN_BY])
-    if found.missing:
-        raise NotFoundError(f"no data: {_CHOSEN_BY}")
-    task: STSTask = found.content[0]
-    return task
 
 
 def _train(
@@ -152,7 +121,7 @@ def _train(
     from promptcli.training.run import TrainingRun, train_encoder
     from promptcli.training.training_loop import TrainingCallbacks, steps_of
 
-    backbone = context.new_backbone()
+    backbone = context.open_backbone()
     run = TrainingRun(method, settings, examples, "corpus", development, ())
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -1,5 +1,6 @@
 """What `reproduce` and `rerun` share: options, and the context that tables are measured at. Part of the entrance."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from promptcli.cli.options import Runtime
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
-    from promptcli.reproducing.context import MeasurementContext
+    from promptcli.reproducing.measurement_context import MeasurementContext
 
 OnBackbone = Annotated[
     str | None,
@@ -40,39 +41,38 @@ Triplets = Annotated[
         help="Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and whitening fitted.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def open_context(
     name: str,
+    *,
+    runtime: Runtime,
     data_dir: Path | None,
     corpus: str,
-    runtime: Runtime,
-    *,
-    look: bool = False,
-    fresh: bool = False,
     seeds: Sequence[int] = (),
     triplets: str | None = None,
-    output: Path | None = None,
+    look: bool = False,
+    fresh: bool = False,
+    output: Path = Path("results"),
 ) -> "MeasurementContext":
     """Return a context; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
     from promptcli.registry.registry import home
-    from promptcli.reproducing.context import MeasurementContext
+    from promptcli.reproducing.measurement_context import MeasurementContext
     from promptcli.storage.cache import Cache
 
-    options = Runtime(**{**vars(runtime), "offline": runtime.offline or look})
+    options = dataclasses.replace(runtime, offline=runtime.offline or look)
     return MeasurementContext(
         name,
         lambda: _open_backbone(name, options),
+        Cache(home(os.environ) / "cache" / "figures", fresh=fresh),
         data_dir=data_dir,
         corpus=corpus,
         offline=options.offline,
-        cache=Cache(home(os.environ) / "cache" / "figures", fresh=fresh),
         working=lambda label, total: progress(label, total, quiet=runtime.quiet),
-        seeds=seeds,
+        seeds=tuple(seeds),
         triplets=triplets,
         announce=announcer(runtime),
-        draw=painter(output or Path("results")),
+        draw=painter(output),
     )
 
 

@@ -13,7 +13,7 @@ from promptcli.cli.pictures.token_map import SENTENCE
 from promptcli.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.context import MeasurementContext
+    from promptcli.reproducing.measurement_context import MeasurementContext
 
 #: Recipes of Ditto's figure 4, those that need no training.
 _COMPARED = ("last-avg", "first-last-avg", "static-avg", "last-ditto", "first-last-ditto", "static-ditto")

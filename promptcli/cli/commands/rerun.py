@@ -1,14 +1,15 @@
 """``promptcli rerun``: a kept result measured again and compared. Options, calls, notes; no arithmetic."""
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from promptcli.cli.commands.reproduce_options import Corpus, DataDir, Json, Triplets, open_context
+from promptcli.cli.commands.reproduce_options import Corpus, DataDir, Triplets, open_context
 from promptcli.cli.console import result, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
-from promptcli.cli.options import Runtime
+from promptcli.cli.options import Json, Runtime
 from promptcli.errors import CheckFailedError
 
 
@@ -26,24 +27,14 @@ def rerun(
 ) -> None:
     """Repeat a result of `reproduce` and compare every figure with the file's."""
     configure_libraries(runtime)
-    from promptcli.reproducing.measuring import measure_table
-    from promptcli.reproducing.published import find_tables
-    from promptcli.reproducing.results import compare_results, read_result
+    from promptcli.reproducing.measuring import repeat_result
+    from promptcli.reproducing.results import read_result
 
     before = read_result(file)
-    name = backbone or (before["backbone"] or {}).get("name") or default_backbone(paper=False)
-    fitted_on = corpus or (before["corpus"] or {}).get("name") or "demo"
-    context = open_context(
-        name,
-        data_folder(data_dir),
-        fitted_on,
-        runtime,
-        fresh=True,
-        seeds=before["seeds"].get("training", ()),
-        triplets=triplets or (before.get("triplets") or {}).get("name"),
+    open_on = functools.partial(open_context, runtime=runtime, data_dir=data_folder(data_dir), fresh=True)
+    after, found = repeat_result(
+        before, open_on, default_backbone(paper=False), backbone=backbone, corpus=corpus, triplets=triplets
     )
-    after = measure_table(find_tables([before["table"]])[0], context)
-    found = compare_results(before, after)
     if json:
         result_json({"file": file.name, **found.to_dict(), "result": after})
     else:

@@ -14,7 +14,7 @@ from promptcli.data.examples import TrainingExamples
 from promptcli.data.sources import fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.encoder.encoder import Progress, silent
-from promptcli.errors import UsageError
+from promptcli.errors import NotFoundError, UsageError
 from promptcli.reproducing.published import short_name
 from promptcli.storage.cache import Cache
 
@@ -26,56 +26,31 @@ Working = Callable[[str, int], AbstractContextManager[Progress]]
 
 @dataclass(frozen=True)
 class MeasureData:
-    """The data that one measure takes.
+    """The data that one measure takes."""
 
-    Attributes:
-        data: What is there, by name: its hash and size, JSON-ready.
-        missing: Why the rest is not.
-        content: For the measure alone.
-    """
-
-    data: dict[str, dict[str, Any]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-    content: Any = None
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  #: what is there, by name: hash, size; JSON-ready
+    missing: dict[str, str] = field(default_factory=dict)  #: why the rest is not there, by name
+    content: Any = None  #: for the measure alone
 
 
+@dataclass(eq=False)
 class MeasurementContext:
-    """One backbone and the data that are at hand.
+    """One backbone and the data that are at hand."""
 
-    Attributes:
-        backbone_name: As given: a shipped name, a folder or a hub id.
-        data_dir: SentEval folder, or None for the hub.
-        corpus: ``demo``, a task or a file that transforms and weights are fitted on.
-        offline: Never use the network.
-        cache: Figures that are known already.
-        working: Makes a progress bar: label and number of steps.
-        seeds: One run of every row that takes training for each; none: such rows are not asked for.
-        triplets: File or name of what supervised rows are trained on, or None.
-        draw: Draws a figure of the papers into a file and returns the file's name; None where nothing can.
-    """
-
-    def __init__(
-        self,
-        backbone_name: str,
-        open_backbone: Callable[[], Backbone],
-        *,
-        data_dir: Path | None,
-        corpus: str = "demo",
-        offline: bool = False,
-        cache: Cache,
-        working: Working = lambda label, total: nullcontext(silent),
-        seeds: Sequence[int] = (),
-        triplets: str | None = None,
-        draw: "Callable[[str, MeasurementContext], str] | None" = None,
-        announce: Callable[[str], None] = lambda message: None,
-    ) -> None:
-        self.backbone_name = backbone_name
-        self.data_dir, self.corpus, self.offline = data_dir, corpus, offline
-        self.cache, self.working, self.draw = cache, working, draw
-        self.seeds, self.triplets = tuple(seeds), triplets
-        self._open_backbone, self._announce = open_backbone, announce
-        self._sources: dict[str, MeasureData] = {}
-        self._examples: dict[str, TrainingExamples] = {}
+    backbone_name: str  #: as given: a shipped name, a folder, a hub id, or a file of word vectors
+    open_backbone: Callable[[], Backbone]  #: loads it anew; training changes what it loads
+    cache: Cache  #: figures and trained weights that are known already
+    data_dir: Path | None = None  #: SentEval folder, or None for the hub
+    corpus: str = "demo"  #: ``demo``, a task or a file that transforms and weights are fitted on
+    offline: bool = False
+    working: Working = lambda label, total: nullcontext(silent)  #: makes a progress bar: label, number of steps
+    seeds: Sequence[int] = ()  #: a run of every trained row for each; none: such rows are not asked for
+    triplets: str | None = None  #: file or name of what supervised rows are trained on
+    #: Draws a figure of the papers into a file and returns the file's name; None where nothing can.
+    draw: "Callable[[str, MeasurementContext], str] | None" = None
+    announce: Callable[[str], None] = lambda message: None
+    _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
+    _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -85,11 +60,7 @@ class MeasurementContext:
             NotFoundError: It is not there.
             UsageError: It cannot be used.
         """
-        return self._open_backbone()
-
-    def new_backbone(self) -> Backbone:
-        """Return the language model loaded anew, for training, which changes it."""
-        return self._open_backbone()
+        return self.open_backbone()
 
     @functools.cached_property
     def backbone_facts(self) -> dict[str, Any]:
@@ -106,7 +77,7 @@ class MeasurementContext:
     @functools.cached_property
     def sentences(self) -> list[str]:
         """The sentences to fit on."""
-        return fitting_sentences(self.corpus, self.data_dir, offline=self.offline, announce=self._announce)
+        return fitting_sentences(self.corpus, self.data_dir, offline=self.offline, announce=self.announce)
 
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:
@@ -124,7 +95,7 @@ class MeasurementContext:
         if source is None:
             raise UsageError("supervised rows need --triplets FILE: columns sent0, sent1 and perhaps hard_neg")
         if source not in self._examples:
-            self._examples[source] = training_examples(source, offline=self.offline, announce=self._announce)
+            self._examples[source] = training_examples(source, offline=self.offline, announce=self.announce)
         found = self._examples[source]
         if found.supervised is not supervised:
             wanted = "--triplets of pairs or triplets" if supervised else "a --corpus of sentences"
@@ -140,7 +111,7 @@ class MeasurementContext:
     @property
     def missing(self) -> dict[str, str]:
         """Why data that were asked for are not there, by name."""
-        return {name: reason for sources in self._sources.values() for name, reason in sources.missing.items()}
+        return {name: reason for loaded in self._loaded.values() for name, reason in loaded.missing.items()}
 
     def tasks(self, names: Sequence[str]) -> MeasureData:
         """Return STS tasks; ``content`` is the list of those that are there."""
@@ -151,11 +122,23 @@ class MeasurementContext:
 
         return self.once(" ".join(names), load)
 
+    def development(self) -> STSTask:
+        """Return the pairs that trained weights and heads are chosen by, as in the papers.
+
+        Raises:
+            NotFoundError: They are not there.
+        """
+        found = self.tasks(["STS-B:dev"])
+        if found.missing:
+            raise NotFoundError("no data: STS-B:dev")
+        task: STSTask = found.content[0]
+        return task
+
     def once(self, name: str, load: Callable[[], MeasureData]) -> MeasureData:
         """Return what ``load`` returned the first time it was called for a name."""
-        if name not in self._sources:
-            self._sources[name] = load()
-        return self._sources[name]
+        if name not in self._loaded:
+            self._loaded[name] = load()
+        return self._loaded[name]
 
 
 def hash_of(value: Any) -> str:
