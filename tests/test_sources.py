@@ -2,12 +2,13 @@
 
 import gzip
 import json
+import os
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.pairs import read_sides
 from promptcli.data.sources import fitting_sentences
 from promptcli.errors import NotFoundError, UsageError
 
@@ -54,7 +55,6 @@ def parquet_of(path):
 )
 def test_both_sides_of_a_file_of_pairs(name, write, tmp_path):
     write(tmp_path / name)
-    assert read_sides(tmp_path / name) == SIDES
     assert fitting_sentences(str(tmp_path / name), None) == [*SIDES[0], *SIDES[1]]
 
 
@@ -73,7 +73,6 @@ def test_a_named_field_is_one_side(tmp_path):
 )
 def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_path):
     (tmp_path / name).write_text(text)
-    assert read_sides(tmp_path / name) is None
     assert fitting_sentences(str(tmp_path / name), None) == sentences
 
 
@@ -109,3 +108,48 @@ def test_all_splits_of_a_task(run, tmp_path):
     ran = run("fit", "--recipe", "first-last-tfidf", "--on", "STS-B:all", "--data-dir", tmp_path, "--name", "t")
     assert ran.code == 0 and "fitted on 6 sentences of STS-B:all" in ran.err
     assert run("eval", "--task", "STS-B:all", "--data-dir", tmp_path).code == 2
+
+
+# --- pipes are read once, and whole
+
+
+@pytest.fixture
+def piped(tmp_path):
+    """Return the path of a real pipe into which a thread writes a text, once."""
+    threads = []
+
+    def make(text, name="pipe"):
+        path = tmp_path / name
+        os.mkfifo(path)
+        threads.append(threading.Thread(target=path.write_text, args=(text,), daemon=True))
+        threads[-1].start()
+        return path
+
+    yield make
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+
+
+LINES = [f"sentence number {number} of many" for number in range(20_000)]
+
+
+def test_a_pipe_of_sentences_loses_no_line(piped):
+    assert fitting_sentences(str(piped("\n".join(LINES))), None) == LINES
+
+
+def test_a_pipe_of_labelled_pairs_loses_no_line(piped):
+    text = "".join(f"neutral\t{line}\tother {line}\n" for line in LINES)
+    assert fitting_sentences(str(piped(text)), None) == [*LINES, *(f"other {line}" for line in LINES)]
+
+
+def test_a_pipe_of_rows_loses_no_row(piped):
+    text = "".join(json.dumps({"sentence1": line, "sentence2": "b", "score": 1}) + "\n" for line in LINES)
+    assert fitting_sentences(str(piped(text, "rows.jsonl")), None) == [*LINES, *["b"] * len(LINES)]
+
+
+def test_a_pipe_of_parquet_or_vectors_is_refused_in_one_line(tmp_path):
+    for name in ("rows.parquet", "rows.npy"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(UsageError, match=r"is a pipe, and .parquet is not read from front to end; give a file"):
+        fitting_sentences(str(tmp_path / "rows.parquet"), None)

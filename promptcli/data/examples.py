@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.data.pairs import is_labelled, read_labelled
 from promptcli.data.tables import SENTENCES, FirstLayout
 from promptcli.data.text import open_source
 from promptcli.errors import UsageError
-from promptcli.storage.files import sha256
 
 #: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
 PAIRS = ("sent0", "sent1")
@@ -69,10 +67,8 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
         NotFoundError: No such file.
         UsageError: Empty or malformed, or no layout that is asked for.
     """
-    if LABELLED_PAIRS in layouts and is_labelled(path):
-        labelled = ((premise, hypothesis, label) for label, premise, hypothesis in read_labelled(path))
-        return _examples(labelled, LABELLED_PAIRS, str(path), lambda: sha256(path))
-    chooser = FirstLayout(*layouts, *(other for other, layout in _ALSO.items() if layout in layouts))
+    others = [other for other, layout in _ALSO.items() if layout in layouts]
+    chooser = FirstLayout(*layouts, *others, labelled=LABELLED_PAIRS in layouts)
     with open_source(path, chooser) as source:
         assert chooser.chosen is not None
         rows = ((record.text, *record.more) for record in source)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.data.demo import SENTENCES
+from promptcli.data import demo
 from promptcli.data.task_table import DEMO
 from promptcli.data.tasks import STSTask, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
@@ -12,6 +12,9 @@ from promptcli.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from promptcli.data.examples import TrainingExamples
 
+
+#: Names of the columns of both sides of a pair: SimCSE's, SNLI's, MultiNLI's.
+SIDES = (("sent0", "sent1"), ("premise", "hypothesis"), ("sentence1", "sentence2"))
 
 Announce = Callable[[str], None]
 
@@ -45,7 +48,8 @@ def read_sentences(
     Args:
         on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or of all splits by
             ``STS-B:all``, ``SICK-R:all``), a name of the papers' training files (see ``training_examples``), or a file:
-            sentences, or pairs as natural language inference has them (both sides, see ``read_sides``).
+            sentences, or pairs as natural language inference has them, by the columns of ``SIDES`` or as lines of
+            label, premise and hypothesis (all first sentences, then all second ones; other columns are left alone).
         data_dir: SentEval folder for a task.
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
         offline: Never use the network.
@@ -55,20 +59,20 @@ def read_sentences(
         NotFoundError: The task or the file is not there.
         UsageError: The file is not readable as sentences.
     """
-    from promptcli.data.pairs import read_sides
-    from promptcli.data.tables import Fields
+    from promptcli.data.tables import SENTENCES, Chooser, Fields, FirstLayout
     from promptcli.data.text import open_source
 
     path = _training_file(on, offline=offline, announce=announce)
     if not path.exists():
         yield from _task_sentences(on, data_dir, offline=offline)
         return
-    sides = None if text_field else read_sides(path)
-    if sides is not None:
-        yield from (*sides[0], *sides[1])
-        return
-    with open_source(path, Fields(text=text_field) if text_field else Fields()) as source:
-        yield from (record.text for record in source)
+    chooser: Chooser = Fields(text=text_field) if text_field else FirstLayout(*SIDES, SENTENCES, labelled=True)
+    with open_source(path, chooser) as source:  # once: it may be a pipe
+        others: list[str] = []
+        for record in source:
+            yield record.text
+            others += record.more
+        yield from others
 
 
 def training_examples(
@@ -103,7 +107,7 @@ def training_examples(
 def _training_file(name: str, *, offline: bool, announce: Announce) -> Path:
     """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
     if name == DEMO:
-        return SENTENCES
+        return demo.SENTENCES
     from promptcli.data.hub import FILES, hub_file
 
     if name in FILES and not Path(name).exists():
@@ -129,7 +133,7 @@ def development_task(name: str, data_dir: Path | None, *, offline: bool = False)
     """Return the graded pairs that a search or a training run chooses by.
 
     Args:
-        name: A task (``demo:dev``, ``STS-B:dev``, ...).
+        name: A task (``demo:dev``, ``STS-B:dev``, ...), or a file of graded pairs, ``FILE:first,second,score``.
         data_dir: SentEval folder for a task other than ``demo``.
         offline: Never use the network.
 

@@ -69,6 +69,18 @@ def check_file(path: Path) -> None:
         raise UsageError(f"{str(path)!r} may not be read; change its permissions (chmod +r) or copy it")
 
 
+def check_regular(path: Path) -> None:
+    """Refuse what ``check_file`` refuses, and a pipe: for formats that are not read from front to end.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: it is a folder or a pipe, or may not be read.
+    """
+    check_file(path)
+    if not path.is_file():
+        raise UsageError(f"{str(path)!r} is a pipe, and {path.suffix} is not read from front to end; give a file")
+
+
 @contextlib.contextmanager
 def open_hashed(path: Path, stdin: BinaryIO | None = None) -> Iterator[HashedBytes]:
     """Open a file for reading once from the start; ``stdin`` is read in its place where given.

@@ -50,6 +50,11 @@ class Choice(NamedTuple):
 class Chooser(Protocol):
     """Chooses among the columns of a source."""
 
+    @property
+    def labelled(self) -> bool:
+        """Whether lines of label, premise and hypothesis without a header are a table, too."""
+        ...
+
     def choose(self, columns: Sequence[str], name: str) -> Choice:
         """Return the columns to read; raise ``UsageError`` where none fit."""
         ...
@@ -64,6 +69,11 @@ class Fields(NamedTuple):
 
     text: str | None = None
     id: str | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """A sentence's field is asked for, which such lines have not."""
+        return False
 
     def check_plain(self, name: str) -> None:
         """Refuse plain text where a field is asked for."""
@@ -100,10 +110,12 @@ class FirstLayout:
 
     Args:
         layouts: Best first; ``SENTENCES`` stands for sentences alone, plain text included.
+        labelled: Lines of label, premise and hypothesis without a header have columns of these names.
+        like: How a user may name other columns, for messages.
     """
 
-    def __init__(self, *layouts: tuple[str, ...]) -> None:
-        self._layouts = layouts
+    def __init__(self, *layouts: tuple[str, ...], labelled: bool = False, like: str | None = None) -> None:
+        self._layouts, self.labelled, self._like = layouts, labelled, like
         self.chosen: tuple[str, ...] | None = None
 
     def check_plain(self, name: str) -> None:
@@ -125,7 +137,11 @@ class FirstLayout:
         if SENTENCES in self._layouts:
             self.chosen = SENTENCES
             return Fields().choose(columns, name)
-        raise NoFieldError(f"{name}: {self._wanted()}; its columns: {', '.join(columns)}")
+        missing = next(column for column in self._layouts[0] if list(columns).count(column) != 1)
+        listed = f"its columns: {', '.join(columns)}"
+        if self._like is not None:
+            raise NoFieldError(f"{name}: no column {missing!r}; {listed}; name them as {self._like}")
+        raise NoFieldError(f"{name}: {self._wanted()}; {listed}")
 
     def _wanted(self) -> str:
         layouts = " or ".join(", ".join(layout) for layout in self._layouts)
@@ -185,6 +201,37 @@ def read_tsv(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
     """
     rows = ((number, strip_ending(line).split("\t")) for number, line in lines)
     return _read_rows(rows, fields, name, "a text holds no tabs")
+
+
+#: What a file without a header begins each line with: label, premise, hypothesis, with tabs between them.
+_LABELS = ("entailment", "neutral", "contradiction", "-")
+
+
+def is_labelled(line: str) -> bool:
+    """Return whether a line is a label of natural language inference, a premise and a hypothesis."""
+    fields = line.split("\t")
+    return len(fields) > 2 and fields[0] in _LABELS
+
+
+def read_labelled(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
+    """Yield the rows of lines that begin with label, premise and hypothesis, tabs between them, without a header.
+
+    Raises:
+        UsageError: a line with fewer columns; with the line number.
+    """
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        yield 0, ["label", "premise", "hypothesis"]
+        for number, line in lines:
+            values = strip_ending(line).split("\t")
+            if len(values) < 3:
+                raise UsageError(
+                    f"{name}: line {number}: {len(values)} columns; each line is label, premise and hypothesis with"
+                    " tabs between them"
+                )
+            yield number, values[:3]
+
+    return _read_rows(rows(), fields, name, "")
 
 
 def read_parquet(path: Path, fields: Chooser) -> Generator[Record, None, None]:
@@ -274,6 +321,8 @@ def _cell(value: Any, field: str, where: str) -> str:
     """Return a cell beside the sentence as text; a label or a score may be a number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
+    if value is None:
+        raise UsageError(f"{where}: {field!r} is empty; give text or a number")
     return _sentence(value, field, where)
 
 

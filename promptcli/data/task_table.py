@@ -11,6 +11,7 @@ from pathlib import Path
 
 from promptcli.data import senteval
 from promptcli.data.demo import TEXT, read_demo
+from promptcli.data.graded_pairs import read_graded_pairs, split_columns
 from promptcli.data.hub import HubSet
 from promptcli.data.senteval import GoldRow, Parts
 from promptcli.errors import unknown
@@ -164,5 +165,9 @@ def protocol_named(name: str) -> Protocol:
 
 
 def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
-    """Return the row of a task under a protocol."""
-    return {**TASKS, **protocol_named(protocol).rows}[str(name)]
+    """Return the row of a task under a protocol; a task that is none of the table's is a file of graded pairs."""
+    found = protocol_named(protocol).rows.get(str(name)) or TASKS.get(str(name))
+    if found is not None:
+        return found
+    path, columns = split_columns(str(name))
+    return TaskRow("spearman", lambda _: {"all": read_graded_pairs(path, columns)}, text="own pairs, as they are")

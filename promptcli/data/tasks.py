@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.graded_pairs import check_pair_file, is_pair_file
 from promptcli.data.hub import UnreachableError, read_hub_set
 from promptcli.data.senteval import GoldRow, Parts, senteval_root
 from promptcli.data.senteval_text import moses
@@ -68,7 +69,8 @@ class STSTask:
     @property
     def expected_pairs(self) -> int:
         """How many pairs the protocol says there are."""
-        return task_row(TaskName(self.name, self.split), self.protocol).sizes["all"]
+        row = task_row(TaskName(self.name, self.split), self.protocol)
+        return row.sizes.get("all", len(self.pairs()))
 
     def pairs(self) -> Pairs:
         """Return the pairs of all subsets, one subset after the other ("all" aggregation)."""
@@ -127,15 +129,22 @@ class Loaded(Generic[Task]):
 def task_names(given: Sequence[str], *, metric: str = "spearman") -> list[TaskName]:
     """Return the tasks named ``STS12``, ``STS-B:dev``, ``demo``, ... in the papers' order; none: the papers' seven.
 
+    Files of graded pairs (``FILE`` or ``FILE:first,second,score``) come last, in the order given.
+
     Raises:
         UsageError: a name that is no task to score by this metric.
+        NotFoundError: a file of pairs that is not there.
     """
     known = [label for label, row in TASKS.items() if row.metric == metric and not row.fit_only]
+    own = [name for name in given if name not in known and metric == "spearman" and is_pair_file(name)]
     for name in given:
-        if name not in known:
+        if name in own:
+            check_pair_file(name)
+        elif name not in known:
             raise unknown("task", name, known)
     usual = TEST_TASKS if metric == "spearman" else [TaskName(name) for name in TRANSFER_TASKS]
-    return [_name_of(label) for label in known if label in given] or list(usual)
+    named = [_name_of(label) for label in known if label in given] + [TaskName(name) for name in dict.fromkeys(own)]
+    return named or list(usual)
 
 
 def fitting_task(given: str) -> TaskName:
@@ -157,7 +166,7 @@ def _name_of(label: str) -> TaskName:
 def load_tasks(
     data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval", *, offline: bool = False
 ) -> Loaded[STSTask]:
-    """Load STS tasks from a SentEval folder, or without one from the hub; ``demo`` from the package.
+    """Load STS tasks from a SentEval folder or else from the hub, ``demo`` from the package, and own files of pairs.
 
     Args:
         data_dir: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`, `downstream` or

@@ -4,12 +4,23 @@ import contextlib
 import itertools
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from promptcli.data.streams import check_file, count_lines, open_hashed, read_lines, strip_ending
-from promptcli.data.tables import Chooser, Fields, Lines, Record, read_csv, read_jsonl, read_parquet, read_tsv
+from promptcli.data.streams import check_regular, count_lines, open_hashed, read_lines, strip_ending
+from promptcli.data.tables import (
+    Chooser,
+    Fields,
+    Lines,
+    Record,
+    is_labelled,
+    read_csv,
+    read_jsonl,
+    read_labelled,
+    read_parquet,
+    read_tsv,
+)
 from promptcli.errors import UsageError
 from promptcli.storage import files
 
@@ -52,6 +63,7 @@ class Source:
     records: Iterator[Record]
     _hash: Callable[[], str]
     _total: Callable[[], int | None] = field(repr=False)
+    _place: Callable[[Record], str] = field(repr=False)
 
     def __iter__(self) -> Iterator[Record]:
         return self.records
@@ -59,6 +71,10 @@ class Source:
     def sha256(self) -> str:
         """Return the hex SHA-256 of the source's bytes as they came; right once the last record is out."""
         return self._hash()
+
+    def place(self, record: Record) -> str:
+        """Return where the record stands that was read last: its line, or in Parquet its row from 1."""
+        return self._place(record)
 
     def total(self) -> int | None:
         """Return about how many records there are, where that is cheap to know (a plain file), else None."""
@@ -79,7 +95,7 @@ def open_source(path: Path, fields: Chooser = Fields(), *, stdin: BinaryIO | Non
         UsageError: a folder, an empty file, no such field, or malformed content (here or while walking).
     """
     if _suffixes(path)[0] == ".parquet":
-        check_file(path)
+        check_regular(path)
         opened = _open_parquet(path, fields)
     else:
         opened = _open_lines(path, fields, stdin if path == STANDARD else None)
@@ -87,7 +103,7 @@ def open_source(path: Path, fields: Chooser = Fields(), *, stdin: BinaryIO | Non
         first = next(source.records, None)
         if first is None:
             raise UsageError(f"{_name(path)} is empty: there is nothing to encode")
-        yield Source(source.name, itertools.chain([first], source.records), source._hash, source._total)
+        yield replace(source, records=itertools.chain([first], source.records))
 
 
 @contextlib.contextmanager
@@ -97,13 +113,23 @@ def _open_lines(path: Path, fields: Chooser, stdin: BinaryIO | None) -> Iterator
     if stdin is not None and fields != Fields():
         reader = read_jsonl
     with open_hashed(path, stdin) as raw:
-        lines = read_lines(raw, _name(path), gzipped=gzipped)
+        lines, number = read_lines(raw, _name(path), gzipped=gzipped), 0
+        if fields.labelled and (first := next(lines, None)) is not None:
+            lines = itertools.chain([first], lines)
+            if is_labelled(first[1]):
+                reader = read_labelled
+
+        def counted() -> Lines:
+            nonlocal number
+            for number, line in lines:  # noqa: UP028 - the number is kept
+                yield number, line
 
         def total() -> int | None:
             plain = stdin is None and not gzipped and stat.S_ISREG(path.stat().st_mode)  # counting would empty a pipe
             return max(count_lines(path) - (reader in _HEADED), 0) if plain else None
 
-        yield Source(str(path), reader(lines, fields, _name(path)), raw.sha256, total)
+        records = reader(counted(), fields, _name(path))
+        yield Source(str(path), records, raw.sha256, total, lambda record: f"line {number}")
 
 
 @contextlib.contextmanager
@@ -114,7 +140,7 @@ def _open_parquet(path: Path, fields: Chooser) -> Iterator[Source]:
         return int(pq.read_metadata(path).num_rows)
 
     with contextlib.closing(read_parquet(path, fields)) as records:
-        yield Source(str(path), records, lambda: files.sha256(path), total)
+        yield Source(str(path), records, lambda: files.sha256(path), total, lambda record: f"row {record.row + 1}")
 
 
 def _suffixes(path: Path) -> tuple[str, bool]:

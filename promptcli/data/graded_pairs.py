@@ -1,0 +1,81 @@
+"""A user's own file of graded pairs as a task: CSV, TSV, JSONL or Parquet with two sentences and a score a row."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from promptcli.data.senteval import GoldRow
+from promptcli.data.tables import FirstLayout
+from promptcli.data.text import open_source
+from promptcli.errors import NotFoundError, UsageError
+
+#: The columns where none are named.
+COLUMNS = ("sentence1", "sentence2", "score")
+#: How such a file is written where a task is expected.
+SPELLING = "FILE or FILE:sentence1,sentence2,score"
+
+
+def split_columns(given: str) -> tuple[Path, tuple[str, ...]]:
+    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
+
+    Example:
+        >>> split_columns("pairs.csv:question,answer,gold")[1]
+        ('question', 'answer', 'gold')
+    """
+    name, colon, listed = given.rpartition(":")
+    columns = tuple(column.strip() for column in listed.split(","))
+    if colon and len(columns) == len(COLUMNS) and not Path(given).exists():
+        return Path(name), columns
+    return Path(given), COLUMNS
+
+
+def is_pair_file(given: str) -> bool:
+    """Return whether text names a file of pairs rather than a task: there is one, or it is written like one."""
+    path, _ = split_columns(given)
+    there = path.exists() and not path.is_dir()
+    return there or len(path.parts) > 1 or path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
+
+
+def read_graded_pairs(path: Path, columns: Sequence[str] = COLUMNS) -> list[GoldRow]:
+    """Return the pairs of a file and their scores, on whatever scale; rows that are blank are left out.
+
+    Args:
+        path: CSV, TSV or JSONL, each also gzipped, or Parquet.
+        columns: Names of the two sentences' columns and of the score's.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It lacks a column, holds a score that is no number (with the line), no pair, or equal scores only.
+    """
+    layout, rows = FirstLayout(tuple(columns), like=f"{path}:first,second,score"), []
+    with open_source(path, layout) as source:
+        for record in source:
+            second, score = record.more
+            if not (record.text or second or score):
+                continue
+            try:
+                value = float(score)
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                raise UsageError(f"{path}: {source.place(record)}: the score {score!r} in {columns[2]!r} is no number")
+            rows.append((record.text, second, value))
+    if not rows:
+        raise UsageError(f"{path} holds no pairs; give rows of {', '.join(columns)}")
+    scores = {score for _, _, score in rows}
+    if len(scores) < 2:
+        raise UsageError(
+            f"{path}: all {len(rows):,} scores are {scores.pop():g}; a rank correlation takes two different ones"
+        )
+    return list(rows)
+
+
+def check_pair_file(given: str) -> None:
+    """Refuse a file that is not there, with what may be written.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    path, _ = split_columns(given)
+    if not path.exists():
+        raise NotFoundError(f"no task and no file {str(path)!r}; give a task's name, or graded pairs as {SPELLING}")
