@@ -3,32 +3,25 @@
 The environment and the file are handed in; the entrance reads the real ones.
 """
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from promptcli.errors import UsageError, unknown
+from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.files import write_text
+from promptcli.storage.locks import hold_folder
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A whole set of assumptions.
+    """A whole set of assumptions."""
 
-    Attributes:
-        backbone: A pre-trained model.
-        recipe: A named recipe, or None for the default entry's own.
-        tasks: What is scored; none means the papers' seven test splits.
-        development: What searches and training choose by.
-        corpus: Sentences to train or fit on.
-    """
-
-    backbone: str
-    recipe: str | None
-    tasks: tuple[str, ...]
-    development: str
-    corpus: str
+    backbone: str  #: A pre-trained model.
+    recipe: str | None  #: A named recipe, or None for the default entry's own.
+    tasks: tuple[str, ...]  #: What is scored; none means the papers' seven test splits.
+    development: str  #: What searches and training choose by.
+    corpus: str  #: Sentences to train or fit on.
 
 
 #: Works on a fresh machine without network: everything is inside the package. Figures on ``demo`` are no benchmark.
@@ -41,16 +34,10 @@ PAPER = Preset(
 
 @dataclass(frozen=True)
 class SettingKey:
-    """A default that a user may set.
+    """A default that a user may set."""
 
-    Attributes:
-        variable: Environment variable.
-        default: Where nothing is set.
-        help: What it is.
-    """
-
-    variable: str
-    default: str | None
+    variable: str  #: Environment variable.
+    default: str | None  #: Where nothing is set.
     help: str
 
 
@@ -61,18 +48,20 @@ KEYS: dict[str, SettingKey] = {
 
 
 @dataclass(frozen=True)
+class SettingsFile:
+    """The content of the file of defaults: a field for each of ``KEYS``."""
+
+    backbone: str | None = None
+    data_dir: str | None = None
+
+
+@dataclass(frozen=True)
 class EffectiveSetting:
-    """A default that holds.
+    """A default that holds."""
 
-    Attributes:
-        name: A key of ``KEYS``.
-        value: What holds.
-        source: Why: a variable, a file, or ``built in``.
-    """
-
-    name: str
+    name: str  #: A key of ``KEYS``.
     value: str | None
-    source: str
+    source: str  #: Why it holds: a variable, a file, or ``built in``.
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -92,11 +81,11 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
         UsageError: The file is no TOML, or holds an unknown key or a value that is no text.
     """
     path = config_file(environ)
-    stored = _read_file(path)
+    stored = asdict(_read_file(path))
     found: dict[str, EffectiveSetting] = {}
     for name, key in KEYS.items():
         value, source = key.default, "built in"
-        if name in stored:
+        if stored[name] is not None:
             value, source = stored[name], str(path)
         if environ.get(key.variable):
             value, source = environ[key.variable], f"${key.variable}"
@@ -104,16 +93,30 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
     return found
 
 
-def _read_file(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    try:
-        stored: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, PermissionError) as error:
-        raise UsageError(f"{path} cannot be read as TOML: {error}") from None
-    for name, value in stored.items():
-        if name not in KEYS:
-            raise unknown(f"setting in {path}", name, KEYS)
-        if not isinstance(value, str):
-            raise UsageError(f'{path}: {name} = {value!r} is no text; write {name} = "..."')
-    return stored
+def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> Path:
+    """Set a default in the user's file, or remove it with None; return the file. Comment lines are kept.
+
+    Raises:
+        UsageError: an unknown key, a value that is empty or holds control characters, or the file is broken.
+    """
+    if name not in KEYS:
+        raise unknown("setting", name, KEYS)
+    if value is not None and not (value.strip() and value.isprintable()):
+        raise UsageError(f"{value!r} is no value for {name}; give one line of text, or `promptcli config unset {name}`")
+    path = config_file(environ)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with hold_folder(path.parent):
+        values = {**asdict(_read_file(path)), name: value}
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        comments = [line for line in lines if line.lstrip().startswith("#")]
+        # a JSON text is a TOML text
+        pairs = [f"{key} = {to_json(kept, indent=None).rstrip()}" for key, kept in values.items() if kept is not None]
+        write_text(path, "".join(f"{line}\n" for line in [*comments, *pairs]))
+    return path
+
+
+def _read_file(path: Path) -> SettingsFile:
+    if not path.exists():
+        return SettingsFile()
+    mend = 'write lines such as backbone = "mini", or `promptcli config set KEY VALUE`'
+    return read_document(path, SettingsFile, mend=mend, error=UsageError, closed=True)

@@ -23,7 +23,15 @@ def test_the_environment_comes_before_the_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("backbone = ", "cannot be read as TOML"), ("back = 'x'", "unknown setting"), ("backbone = 3", "is no text")],
+    [
+        ("backbone = ", r"config\.toml: no TOML"),
+        ("backbon = 'x'", "unknown key 'backbon'.*did you mean backbone"),
+        ("backbone = 3", "'backbone' holds 3, and it must be text"),
+        ("backbone = nan", "not finite"),
+        ("backbone = " + 2000 * "[" + 2000 * "]", "nested deeper"),
+        ("backbone = " + 5000 * "1", "no TOML"),
+        ("backbone = 'x'\nbackbone = 'y'", "no TOML"),
+    ],
 )
 def test_a_bad_file_is_said_in_one_line(tmp_path, run, text, message):
     (tmp_path / "home").mkdir()
@@ -42,6 +50,39 @@ def test_config_show_says_what_holds_and_why(run, monkeypatch):
     shown = json.loads(run("config", "show", "--json").out)
     assert shown["settings"].keys() == KEYS.keys()
     assert shown["settings"]["backbone"] == {"value": "mini", "source": "built in"}
+
+
+def test_config_set_and_unset_keep_the_rest_of_the_file(run, home):
+    file = home / "config.toml"
+    home.mkdir()
+    file.write_text("# my own\nbackbone = 'one'\n")
+    ran = run("config", "set", "data_dir", 'a "folder" \\ ü')
+    assert (ran.code, ran.out) == (0, "") and "config.toml" in ran.err
+    held = read_settings({"PROMPTCLI_HOME": str(home)})
+    assert (held["backbone"].value, held["data_dir"].value) == ("one", 'a "folder" \\ ü')
+    assert run("config", "unset", "backbone").code == 0
+    assert read_settings({"PROMPTCLI_HOME": str(home)})["backbone"].source == "built in"
+    assert file.read_text().startswith("# my own\n") and sorted(path.name for path in home.iterdir()) == ["config.toml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("set", "backbon", "x"), "did you mean backbone"),
+        (("unset", "data-dir"), "did you mean data_dir"),
+        (("set", "backbone", " "), "no value"),
+        (("set", "backbone", "a\nb"), "no value"),
+    ],
+)
+def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, arguments, said):
+    ran = run("config", *arguments)
+    assert (ran.code, ran.out) == (2, "") and said in ran.err and ran.err.count("\n") == 1
+    assert not (home / "config.toml").exists()
+
+
+def test_the_environment_that_overrules_a_set_default_is_said(run, monkeypatch):
+    monkeypatch.setenv("PROMPTCLI_BACKBONE", "other")
+    assert "$PROMPTCLI_BACKBONE = other comes before the file" in run("config", "set", "backbone", "x").err
 
 
 def test_another_default_backbone_holds_where_none_is_named(run, monkeypatch, tiny_folder, tmp_path):

@@ -68,6 +68,8 @@ _templates.command("check")(expand(templates.check_template))
 app.add_typer(_templates, name="templates")
 _config = typer.Typer(help="Your own defaults.", no_args_is_help=True)
 _config.command("show")(config.show)
+_config.command("set")(config.set_default)
+_config.command("unset")(config.unset)
 app.add_typer(_config, name="config")
 app.add_typer(analyze.app, name="analyze")
 for _group in (app, *(_added.typer_instance for _added in app.registered_groups)):

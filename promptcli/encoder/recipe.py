@@ -5,11 +5,11 @@ Knows the names of the four parts' fields, not their members: each room checks i
 
 import dataclasses
 import json
-import tomllib
 from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.errors import UsageError, unknown
+from promptcli.storage.documents import parse_json, parse_toml
 
 #: The sentence slot of a template; alone it is the empty template.
 SLOT = "[X]"
@@ -101,8 +101,8 @@ class Recipe:
             UsageError: the text is neither, or holds an unknown key.
         """
         try:
-            values = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-        except ValueError as error:  # both decoders' errors are ValueErrors
+            values = parse_json(text) if text.lstrip().startswith("{") else parse_toml(text)
+        except ValueError as error:
             raise UsageError(f"the recipe is neither JSON nor TOML: {error}") from None
         return cls.from_dict(values)
 

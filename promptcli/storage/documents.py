@@ -71,7 +71,7 @@ def parse_document(
 ) -> Document:
     """Read a document from its content; ``name`` stands for it in messages. See ``read_document``."""
     try:
-        values = _parse_toml(content) if toml else parse_json(content)
+        values = parse_toml(content) if toml else parse_json(content)
         check_version(values, kind)
         return convert(values, kind, closed=closed)
     except ValueError as problem:
@@ -94,6 +94,24 @@ def parse_json(content: bytes | str) -> Any:
         raise ValueError(f"no JSON: {problem.msg[:1].lower()}{problem.msg[1:]} ({at})") from None
     except RecursionError:
         raise ValueError(f"it is nested deeper than {DEEPEST} levels") from None
+    _check_values(value)
+    return value
+
+
+def parse_toml(content: bytes | str) -> Any:
+    """Return the value of TOML text; see ``parse_json``.
+
+    Raises:
+        ValueError: it is none; the message is the reason, one short line.
+    """
+    try:
+        value = tomllib.loads(content if isinstance(content, str) else content.decode("utf-8"))
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"no UTF-8 at byte {problem.start}") from None
+    except RecursionError:
+        raise ValueError(f"it is nested deeper than {DEEPEST} levels") from None
+    except ValueError as problem:  # also an integer of more digits than Python reads
+        raise ValueError(f"no TOML: {str(problem)[:_SHOWN]}") from None
     _check_values(value)
     return value
 
@@ -149,19 +167,6 @@ def shown(value: Any) -> str:
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
-
-
-def _parse_toml(content: bytes | str) -> Any:
-    try:
-        value = tomllib.loads(content if isinstance(content, str) else content.decode("utf-8"))
-    except UnicodeDecodeError as problem:
-        raise ValueError(f"no UTF-8 at byte {problem.start}") from None
-    except RecursionError:
-        raise ValueError(f"it is nested deeper than {DEEPEST} levels") from None
-    except ValueError as problem:  # also an integer of more digits than Python reads
-        raise ValueError(f"no TOML: {str(problem)[:_SHOWN]}") from None
-    _check_values(value)
-    return value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

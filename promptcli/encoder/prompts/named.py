@@ -1,13 +1,13 @@
 """The named templates: TOML files that anybody may open, packaged with the program."""
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from promptcli.encoder.recipe import SLOT
 from promptcli.errors import unknown
+from promptcli.storage.documents import read_document
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,7 @@ def templates_folder() -> Path:
 @functools.cache
 def named_templates() -> Mapping[str, NamedTemplate]:
     """Return the templates by name."""
-    with (templates_folder() / "named.toml").open("rb") as file:
-        return {name: NamedTemplate(**row) for name, row in tomllib.load(file).items()}
+    return read_document(templates_folder() / "named.toml", dict[str, NamedTemplate], mend="install promptcli again")
 
 
 def template_text(prompt: str) -> str:
