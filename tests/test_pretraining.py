@@ -247,7 +247,7 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tmp_path, home):
         ),
         (b"text\n", ["--tokens", "10", "--long-from", "1.2"], "give a share from 0 up to 1"),
         (b"text\n", ["--tokens", "10", "--optimizer", "sgd"], "valid: adamw, muon"),
-        (b"text\n", ["--tokens", "10", "--recipe", "100"], "valid: 80/10/10, 90/5/5"),
+        (b"text\n", ["--tokens", "10", "--mask-mix", "100"], "valid: 80/10/10, 90/5/5"),
         (b"text\n", ["--tokens", "10", "--batch-tokens", "100"], "--batch-tokens 100"),
         (b"text\n", ["--tokens", "10", "--resume"], "no unfinished run"),
     ],

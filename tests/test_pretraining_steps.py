@@ -107,10 +107,10 @@ def test_masks_are_berts():
     assert kept / predicted == pytest.approx(0.1, abs=0.02)
 
 
-@pytest.mark.parametrize(("recipe", "shares"), [("80/10/10", (0.8, 0.1)), ("90/5/5", (0.9, 0.05))])
-def test_what_stands_at_a_place_to_predict(recipe, shares):
+@pytest.mark.parametrize(("mix", "shares"), [("80/10/10", (0.8, 0.1)), ("90/5/5", (0.9, 0.05))])
+def test_what_stands_at_a_place_to_predict(mix, shares):
     corpus = random_corpus(lines=3000)
-    plan = Plan(tokens=60_000, batch_tokens=8192, vocab_size=500, width=16, heads=1, masking=0.5, recipe=recipe)
+    plan = Plan(tokens=60_000, batch_tokens=8192, vocab_size=500, width=16, heads=1, masking=0.5, mask_mix=mix)
     step = next(steps(plan, corpus))
     batch = mask(step, plan, corpus)
     there = batch.ids.ravel()[batch.places]

@@ -8,7 +8,7 @@ import numpy as np
 
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS
 from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.plan import RECIPES, Plan
+from promptcli.pretraining.plan import MASK_MIXES, Plan
 
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
 #: What a generator draws, so that no two kinds of draw share random numbers.
@@ -102,7 +102,7 @@ def _cut(pool: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
 def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     """Return a step's inputs: a share of the real tokens is to be predicted, at least one.
 
-    Of these, shares by the plan's recipe stand there as [MASK], as random tokens, and as they are (BERT).
+    Of these, shares by the plan's mix stand there as [MASK], as random tokens, and as they are (BERT).
     """
     rng = np.random.default_rng([plan.seed, _MASKS, step.number])
     lengths = step.spans[:, 1] - step.spans[:, 0]
@@ -121,7 +121,7 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     places = words[chosen]
     gold = flat[places].copy()
     kind = rng.random(len(places))
-    hidden, other, _ = RECIPES[plan.recipe]
+    hidden, other, _ = MASK_MIXES[plan.mask_mix]
     random = (kind >= hidden) & (kind < hidden + other)
     flat[places[kind < hidden]] = MASK
     flat[places[random]] = rng.integers(len(SPECIALS), plan.vocab_size, int(random.sum()))

@@ -11,7 +11,7 @@ from promptcli.errors import UsageError, unknown
 SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
 #: What stands at a token to be predicted: percent of [MASK], of a random token, of the token itself.
-RECIPES = {"80/10/10": (0.8, 0.1, 0.1), "90/5/5": (0.9, 0.05, 0.05)}
+MASK_MIXES = {"80/10/10": (0.8, 0.1, 0.1), "90/5/5": (0.9, 0.05, 0.05)}
 OPTIMIZERS = ("adamw", "muon")
 #: Width of a head where the number of heads is not given.
 _HEAD_WIDTH = 32
@@ -57,7 +57,7 @@ class Plan:
     decay: float = _field(1.0, "Share at the end in which it falls to 0; in between it stays.")
     weight_decay: float = _field(0.01, "Weight decay of matrices.", min=0)
     masking: float = _field(0.2, "Share of tokens to predict.")
-    recipe: str = _field("80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.")
+    mask_mix: str = _field("80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.")
     at_start: float = _field(0.25, "Share of chunks at position 0; the others begin anywhere in the position table.")
     dropout: float = _field(0.1, "Dropout, where there is any.")
     dropout_from: float = _field(0.5, "Share of the budget from which on there is dropout.")
@@ -73,9 +73,9 @@ class Plan:
         if self.width % self.heads:
             raise UsageError(f"--width {self.width} is no multiple of --heads {self.heads}")
         self._check_shares()
-        for name, allowed in (("optimizer", OPTIMIZERS), ("recipe", tuple(RECIPES))):
+        for name, allowed in (("optimizer", OPTIMIZERS), ("mask_mix", tuple(MASK_MIXES))):
             if getattr(self, name) not in allowed:
-                raise unknown(f"--{name}", getattr(self, name), allowed)
+                raise unknown(f"--{name.replace('_', '-')}", getattr(self, name), allowed)
         if self.positions < 16 or self.batch_tokens < self.positions:
             raise UsageError(
                 f"--positions {self.positions} with --batch-tokens {self.batch_tokens} is not allowed; give at least 16"
