@@ -5,7 +5,7 @@ import json
 import pytest
 
 from promptcli.cli.pictures import plots
-from promptcli.cli.pictures.token_map import token_map
+from promptcli.cli.pictures.maps import text_bar, token_map
 from tests.tiny import SENTENCES
 
 
@@ -170,7 +170,7 @@ def test_maps_and_bars_read_without_colour():
     assert lines[0].split() == ["1", "2"]
     assert lines[1].split()[:2] == ["1", "the"] and lines[2].endswith("█99 ░25") and "▒50" in lines[1]
     assert token_map(["a"], [[0.0]])[1].plain.split()[-1] == "0"  # nothing but zeros: no division by zero
-    assert [plots.text_bar(share, 4) for share in (0.0, 0.5, 1.0, 2.0, 0.53125)] == ["", "██", "████", "████", "██▏"]
+    assert [text_bar(share, 4) for share in (0.0, 0.5, 1.0, 2.0, 0.53125)] == ["", "██", "████", "████", "██▏"]
 
 
 @pytest.mark.data

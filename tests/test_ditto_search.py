@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from promptcli.analysis.head_tfidf import correlate, tfidf_weights
-from promptcli.cli.pictures import heat_map
+from promptcli.cli.pictures import maps, plots
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder
@@ -130,6 +130,13 @@ def test_what_cannot_be_searched(task, options, message, tiny_backbone):
         search_heads(tiny_backbone("bert"), task, **{"corpus": SENTENCES, **options})
 
 
+def test_the_search_takes_names_and_gives_an_entry(tiny_folder):
+    found = search_heads(str(tiny_folder("bert")), TASK, states=["last"], top=1, offline=True)
+    entry = found.entry("mine")
+    assert entry.name == "mine" and entry.recipe == found.recipe and found.recipe.pooling == found.heads[0].pooling
+    assert entry.provenance["searched_on"]["pairs"] == len(TASK.pairs()) and json.dumps(found.to_dict())
+
+
 def test_a_closed_family_is_refused_by_name(tiny_backbone):
     with pytest.raises(UsageError, match="family 'mpnet'"):
         search_heads(tiny_backbone("mpnet"), TASK, SENTENCES)
@@ -245,7 +252,7 @@ def test_what_the_command_refuses_before_the_work(options, code, message, run, t
 
 
 def test_a_picture_needs_matplotlib(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(heat_map.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
     ran = run("ditto-search", "--plot", tmp_path / "map.png")
     assert ran.code == 2 and "pip install 'promptcli[plot]'" in ran.err
 
@@ -254,24 +261,24 @@ def test_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     for name, start in (("map.png", b"\x89PNG"), ("map.svg", b"<?xml")):
         path = tmp_path / name
-        heat_map.check_picture(path, force=False)
-        heat_map.save_picture(path, {"static": [[1.0, 2.0]], "last": [[-3.0, 2.0]]}, "title")
+        plots.check_picture(path, force=False)
+        plots.draw_head_maps(path, {"static": [[1.0, 2.0]], "last": [[-3.0, 2.0]]}, "title")
         assert path.read_bytes().startswith(start)
         with pytest.raises(UsageError, match="--force"):
-            heat_map.check_picture(path, force=False)
+            plots.check_picture(path, force=False)
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["map.png", "map.svg"]
 
 
 def test_the_heat_map_reads_without_colour():
     values = [[10.0, 20.0, 31.4], [0.0, -12.3, 47.8]]
-    lines = [line.plain for line in heat_map.heat_map(values)]
+    lines = [line.plain for line in maps.head_map(values)]
     assert lines[0].split() == ["layer", "1", "2", "3"]
     assert lines[1].split()[0] == "1" and lines[2].split()[0] == "2"
     assert lines[2].endswith("█ 48*") and "▓ 31" in lines[1] and "-12" in lines[2]
     assert sum(line.count("*") for line in lines[:-1]) == 1
-    shades = [shade for shade, _, _ in heat_map._STEPS]
+    shades = [shade for shade, _, _ in maps.STEPS]
     assert lines[3].index(shades[1]) < lines[3].index(shades[4])
-    assert "1*" in heat_map.heat_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero
+    assert "1*" in maps.head_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero
 
 
 @pytest.mark.data

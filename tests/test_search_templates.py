@@ -1,6 +1,8 @@
 """``search-templates``: greedy and free search, scoring as ``eval`` scores, the cache after a kill, the command."""
 
+import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from promptcli.evaluation.evaluator import evaluate
 from promptcli.searching import racing, template_scorer, template_space
 from promptcli.searching.greedy import search_greedily
 from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer, score_templates
+from promptcli.searching.template_search import STRATEGIES, SearchOutcome, search_templates
 from promptcli.storage.cache import Cache
 from tests.tiny import SENTENCES
 
@@ -400,12 +403,6 @@ def test_candidate_files_that_are_refused(name, content, message, tmp_path):
 @pytest.fixture(name="search")
 def search_command(monkeypatch, tiny_folder, run):
     """Return a function that runs the command on tiny backbones."""
-    from promptcli.cli import app as cli
-    from promptcli.cli.commands.search_templates import search_templates
-    from promptcli.cli.options import expand
-
-    if "search-templates" not in {command.name for command in cli.app.registered_commands}:
-        cli.app.command("search-templates")(expand(search_templates))
 
     def call(*arguments, families=("bert",)):
         backbones = [part for family in families for part in ("--backbone", tiny_folder(family))]
@@ -440,7 +437,7 @@ def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, 
         lines[0].endswith("bert0 on demo:dev (402 pairs, our own demo pairs, no benchmark)") or "demo:dev" in lines[0]
     )
     assert "period rule on" in lines[1] and "Searching for relationship tokens" in lines
-    assert any(f" *  {best['value']:5.2f} ±" in line or f" * {best['value']:6.2f} ±" in line for line in lines)
+    assert any(re.search(rf" \* +{best['value']:.2f} +±", line) for line in lines)
     assert "published" not in ran.out
 
 
@@ -460,10 +457,10 @@ def test_free_command_with_several_backbones(search, home, tmp_path):
     assert len([path for path in (home / "models").iterdir() if path.name.startswith("free-")]) == 2
 
 
-def test_published_figures_stand_beside_where_they_belong(tmp_path, tiny_folder, search, monkeypatch):
+def test_published_figures_stand_beside_where_they_belong(capsys):
     from types import SimpleNamespace
 
-    from promptcli.cli.commands.search_templates_table import search_table
+    from promptcli.cli.commands.search_templates import print_search
 
     rows = [ScoredTemplate("[X] [MASK] .", 39.0, (36.0, 42.0)), ScoredTemplate("[X] says [MASK] .", 40.0, (36.0, 42.0))]
     scorer = SimpleNamespace(
@@ -472,14 +469,18 @@ def test_published_figures_stand_beside_where_they_belong(tmp_path, tiny_folder,
         recipe=PROTOCOL,
         size=1500,
     )
-    lines = search_table(scorer, [("Relations", rows)], "two", top=5)
-    assert lines[-3:] == [
+    outcome = SimpleNamespace(stages={"Relations": rows}, compared="two")
+    search = SimpleNamespace(scorer=scorer, outcome=outcome, listed=rows, best=rows[1])
+    print_search(search)
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "template              STS-B:dev         published",
         "Relations",
-        "[X] [MASK] .         39.00 ± 3.00       39.34",
-        "[X] says [MASK] . *  40.00 ± 3.00           -",
+        "[X] [MASK] .              39.00  ±3.00      39.34",
+        "[X] says [MASK] .  *      40.00  ±3.00          -",
     ]
     scorer.recipe = PROTOCOL.replace(denoise="hidden")
-    assert "39.34" not in "".join(search_table(scorer, [("Relations", rows)], "two", top=5))
+    print_search(search)
+    assert "39.34" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -492,11 +493,49 @@ def test_published_figures_stand_beside_where_they_belong(tmp_path, tiny_folder,
         (["--on", "STS99"], 2, "unknown task"),
         (["--denoise", "logits"], 2, "denoise 'logits' needs"),
         (["--name", "mini"], 2, "shipped"),
+        (["--generate", "gpt"], 2, "unknown generator 'gpt'; valid: mlm, t5"),
+        (["-o", "/dev/null"], 2, "a device or a pipe, not a file"),
+        (["-o", "nowhere/best.toml"], 3, "no folder 'nowhere'; make it first"),
+        (["-o", __file__], 2, "the file is there; choose another name, or give --force"),
     ],
 )
 def test_what_the_command_refuses(arguments, code, message, search):
     ran = search(*arguments, "-q")
     assert (ran.code, ran.out) == (code, "") and message in ran.err and ran.err.count("\n") == 1
+
+
+def test_the_search_is_a_function(tiny_folder, tiny_backbone, task):
+    """The command calls it, and so may anybody."""
+    backbone, said, steps = tiny_backbone("bert"), [], []
+
+    @contextlib.contextmanager
+    def stage(name, total):
+        done = []
+        yield done.append
+        steps.append((name, total, sum(done)))
+
+    found = search_templates(backbone, task, mode="free", limit=20, top=4, stage=stage, announce=said.append)
+    assert found.strategy == "free" and len(found.listed) == 4 and found.best == found.listed[0]
+    assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.template
+    assert list(found.named_templates("mine")) == ["mine", "mine-2", "mine-3", "mine-4"]
+    assert said == [f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar; more: --limit"]
+    assert [(name, total) for name, total, done in steps if total == done] == [(f"search {backbone.name}", steps[0][1])]
+    by_name = search_templates(str(tiny_folder("bert")), task, offline=True)
+    assert by_name.strategy == "greedy" and len(by_name.listed) == 8
+    with pytest.raises(UsageError, match="unknown mode 'gredy'; valid: greedy, free; did you mean greedy"):
+        search_templates(backbone, task, mode="gredy")
+
+
+def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
+    """A second member of the table: whatever is found is saved and listed alike."""
+
+    def first_only(context):
+        found = context.scorer.score(["[X] [MASK] ."], stage="only")
+        return SearchOutcome({"Only": found}, found, "1 template")
+
+    monkeypatch.setitem(STRATEGIES, "first", first_only)
+    found = search_templates(tiny_backbone("bert"), task, mode="first")
+    assert found.best.template == "[X] [MASK] ." and found.entry("x").provenance["searched"]["mode"] == "first"
 
 
 @pytest.mark.data

@@ -6,6 +6,7 @@ With unit vectors u_i, sum_{i != j} u_i . u_j = |sum u_i|^2 - n: one sum is kept
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +22,18 @@ _WINDOW = 8192
 
 @dataclass(frozen=True)
 class Preparation:
-    """Which lines are taken and what is done to each; the defaults are those of PromptBERT's code.
+    """Which lines are taken and what is done to each; the defaults are those of PromptBERT's code."""
 
-    Attributes:
-        first: Take so many lines from the start.
-        sample: Take so many at random in their place (the papers' text), or None.
-        seed: Of the sample.
-        lower: Lower-case every line, for cased models too.
-        words: Cut a line to so many words (parted by white space), or None.
-    """
+    first: int = 100_000  #: take so many lines from the start
+    sample: int | None = None  #: take so many at random in their place (the papers' text)
+    seed: int = 0  #: of the sample
+    lower: bool = True  #: lower-case every line, for cased models too
+    words: int | None = 32  #: cut a line to so many words, separated by white space
 
-    first: int = 100_000
-    sample: int | None = None
-    seed: int = 0
-    lower: bool = True
-    words: int | None = 32
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was done as JSON-ready values."""
+        taken = {"first": self.first} if self.sample is None else {"sample": self.sample, "seed": self.seed}
+        return {**taken, "lower": self.lower, "words": self.words}
 
     def apply(self, lines: Iterable[str]) -> list[str]:
         """Return the prepared sentences; blank lines are left out before they are counted."""
@@ -98,17 +96,11 @@ def check_enough(count: int) -> None:
 
 @dataclass(frozen=True)
 class Anisotropy:
-    """One figure.
+    """One figure."""
 
-    Attributes:
-        value: Eq. 1.
-        vectors: n.
-        truncated: How many of the sentences lost tokens to the longest input.
-    """
-
-    value: float
-    vectors: int
-    truncated: int = 0
+    value: float  #: eq. 1
+    vectors: int  #: n
+    truncated: int = 0  #: sentences that lost tokens to the longest input
 
 
 def sentence_anisotropy(

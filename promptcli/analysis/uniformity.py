@@ -24,19 +24,17 @@ _BLOCK = 2048
 
 @dataclass(frozen=True)
 class Uniformity:
-    """The two figures of one encoder.
+    """The two figures of one encoder."""
 
-    Attributes:
-        alignment: Mean squared distance of the positive pairs.
-        uniformity: Logarithm of the mean Gaussian potential of all sentences.
-        positives: Pairs behind ``alignment``.
-        sentences: Sentences behind ``uniformity``: both sides of every pair, as often as they occur.
-    """
+    alignment: float  #: mean squared distance of the positive pairs
+    uniformity: float  #: logarithm of the mean Gaussian potential of all sentences
+    positives: int  #: pairs that ``alignment`` is a mean over
+    sentences: int  #: sentences of ``uniformity``: both sides of every pair, as often as they occur
 
-    alignment: float
-    uniformity: float
-    positives: int
-    sentences: int
+    def to_dict(self) -> dict[str, float | int]:
+        """Return the figures as JSON-ready values."""
+        shown = {"alignment": round(self.alignment, 6), "uniformity": round(self.uniformity, 6)}
+        return {**shown, "positives": self.positives, "sentences": self.sentences}
 
 
 def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask], *, progress: Progress = silent) -> list[Uniformity]:

@@ -20,6 +20,7 @@ from promptcli.cli.commands import (
     ditto_search,
     embed,
     evaluate,
+    examples,
     fit,
     index,
     models,
@@ -45,6 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("examples")(examples.examples)
 app.command("embed")(expand(embed.embed))
 app.command("similarity")(expand(embed.similarity))
 app.command("eval")(expand(evaluate.evaluate_command))

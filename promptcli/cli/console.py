@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -66,13 +67,36 @@ def result_json(value: Any) -> None:
     result(json.dumps(value, ensure_ascii=not unicode))
 
 
-def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write rows in columns to stdout, as wide as they are: a table that is cut says the wrong thing."""
-    shown = [heads, *rows] if heads else rows
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        result("  ".join(cells).rstrip())
+def rounded(values: Sequence[float]) -> list[float]:
+    """Return figures as JSON documents hold them."""
+    return [round(value, 6) for value in values]
+
+
+#: What stands in a column of figures, which is aligned on the right.
+_FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?%?|-?")
+
+
+def result_table(heads: Sequence[str], rows: Sequence[Sequence[str] | str]) -> None:
+    """Write rows in columns to stdout, as wide as they are: a table that is cut says the wrong thing.
+
+    Args:
+        heads: Of the columns; empty where there are none.
+        rows: Cells; a row that is a text stands alone, as a heading within the table. Columns of figures are aligned
+            on the right, their heads too.
+    """
+    cells = [row for row in rows if not isinstance(row, str)]
+    columns = list(zip(*([heads, *cells] if heads else cells), strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(map(_FIGURE.fullmatch, column[bool(heads) :])) and any(column) for column in columns]
+    for row in [heads, *rows] if heads else rows:
+        if isinstance(row, str):
+            result(row)
+            continue
+        aligned = [
+            cell.rjust(width) if figures else cell.ljust(width)
+            for cell, width, figures in zip(row, widths, right, strict=True)
+        ]
+        result("  ".join(aligned).rstrip())
 
 
 class _Rate(ProgressColumn):

@@ -70,10 +70,10 @@ def options_of(
     hints = get_type_hints(described)
     fields: list[Any] = []
     for item in dataclasses.fields(described):
-        about = dict(item.metadata)
-        if "help" in about:
+        if "help" in item.metadata:
             names = (flags or {}).get(item.name, "").split()
-            about = {"rich_help_panel": about.pop("panel", panel), "show_default": defaults, **about}
+            about = {name: item.metadata[name] for name in ("help", "min", "max") if name in item.metadata}
+            about |= {"rich_help_panel": item.metadata.get("panel", panel), "show_default": defaults}
             default = item.default if defaults else None
             fields.append(
                 (item.name, Annotated[_option_type(hints[item.name]), typer.Option(*names, **about)], default)

@@ -1,8 +1,12 @@
 """The demo sets: sentences and graded pairs of our own inside the package. No benchmark, and figures say so."""
 
+import csv
+import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from promptcli.data.senteval import Parts
+from promptcli.storage.files import check_output, write_text
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
 #: Varied sentences, one a line.
@@ -18,3 +22,52 @@ def read_demo(split: str) -> Parts:
         score, kind, first, second = line.split("\t")
         kinds.setdefault(kind, []).append((first, second, float(score)))
     return dict(sorted(kinds.items()))
+
+
+#: Sentences, pairs and triplets of the example files.
+_SENTENCES, _MORE, _TRIPLETS = 1000, 50, 100
+
+
+def write_examples(folder: Path, *, force: bool = False) -> dict[str, str]:
+    """Write small files of the demo sets into a folder that is there; return what each holds, by its name.
+
+    Raises:
+        UsageError: One of them is there (unless ``force``).
+        NotFoundError: The folder is not there.
+    """
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
+    pairs = [(one, other or "", score) for part in read_demo("test").values() for one, other, score in part]
+    more = [(f"s{number}", text) for number, text in enumerate(lines[_SENTENCES : _SENTENCES + _MORE], 1)]
+    graded = [(one, other, f"{score:.1f}") for one, other, score in pairs]
+    tables = {
+        "sentences.txt": (f"{_SENTENCES:,} sentences, one a line", "\n".join(lines[:_SENTENCES]) + "\n"),
+        "more.csv": (f"{_MORE} more, with an id", _table(("id", "text"), more, ",")),
+        "pairs.tsv": (
+            f"{len(pairs):,} pairs graded from 0 to 5",
+            _table(("sentence1", "sentence2", "score"), graded, "\t"),
+        ),
+        "triplets.csv": (
+            f"{_TRIPLETS} triplets: a sentence, its paraphrase, one that misleads",
+            _table(("sent0", "sent1", "hard_neg"), _triplets(pairs), ","),
+        ),
+    }
+    for name in tables:
+        check_output(folder / name, force=force, option="examples")
+    for name, (_, text) in tables.items():
+        write_text(folder / name, text)
+    return {name: about for name, (about, _) in tables.items()}
+
+
+def _triplets(pairs: Sequence[tuple[str, str, float]]) -> list[tuple[str, str, str]]:
+    """Return paraphrases, each with that unlike sentence of the pairs which shares most words with it."""
+    unlike = [(other, set(other.lower().split())) for _, other, score in pairs if score <= 2]
+    alike = [(one, other) for one, other, score in pairs if score >= 4][:_TRIPLETS]
+    return [
+        (one, other, max(unlike, key=lambda item: len(item[1] & set(one.lower().split())))[0]) for one, other in alike
+    ]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], separator: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator, lineterminator="\n").writerows([heads, *rows])
+    return text.getvalue()

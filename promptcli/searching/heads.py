@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,17 @@ from numpy.typing import NDArray
 
 from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
 from promptcli.backbones.backbone import Backbone
+from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder, Progress, silent
+from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
+from promptcli.registry.entries import Entry
 from promptcli.searching.head_luck import CrossValidation, correlations, cross_validate
 from promptcli.searching.head_pass import HeadCosines, head_cosines
+from promptcli.settings import BARE
 
 #: The states that a head is tried on (Ditto, table 2).
 SEARCHED = ("static", "last", "first-last")
@@ -26,23 +30,14 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class RankedHead:
-    """One head on one kind of states.
+    """One head on one kind of states."""
 
-    Attributes:
-        head: Layer-head, 1-based.
-        states: One of ``SEARCHED``.
-        value: Spearman x 100 on the development pairs.
-        ci95: 95% bootstrap interval over the pairs.
-        gain: Points above the plain average of the same states.
-        tfidf: How alike its diagonal and TF-IDF are.
-    """
-
-    head: str
-    states: str
-    value: float
-    ci95: Interval
-    gain: float
-    tfidf: Correlation
+    head: str  #: layer-head, 1-based
+    states: str  #: one of ``SEARCHED``
+    value: float  #: Spearman x 100 on the development pairs
+    ci95: Interval  #: 95% bootstrap interval over the pairs
+    gain: float  #: points above the plain average of the same states
+    tfidf: Correlation  #: how alike its diagonal and TF-IDF are
 
     @property
     def pooling(self) -> str:
@@ -57,58 +52,109 @@ class RankedHead:
 
 @dataclass(frozen=True)
 class HeadSearch:
-    """What a search found.
+    """What a search found."""
 
-    Attributes:
-        heads: The best of all heads on all states, best first.
-        values: States -> (L, h) Spearman x 100.
-        baseline: States -> Spearman x 100 of their plain average, and its 95% interval.
-        cross_validation: What the choice is worth on pairs that did not choose.
-    """
+    heads: list[RankedHead]  #: the best of all heads on all states, best first
+    values: dict[str, NDArray[np.float64]]  #: states -> (L, h) Spearman x 100
+    baseline: dict[str, tuple[float, Interval]]  #: states -> Spearman x 100 of their plain average, and its interval
+    cross_validation: CrossValidation  #: what the choice is worth on pairs that did not choose
+    encoder: Encoder  #: of the best head's recipe
+    task: STSTask  #: the development set
+    corpus: int  #: sentences that idf was counted on
 
-    heads: list[RankedHead]
-    values: dict[str, NDArray[np.float64]]
-    baseline: dict[str, tuple[float, Interval]]
-    cross_validation: CrossValidation
+    @property
+    def recipe(self) -> Recipe:
+        """The best head's recipe."""
+        return self.encoder.recipe
+
+    def entry(self, name: str) -> Entry:
+        """Return the best head as a registry entry, with how it was found."""
+        best = self.heads[0]
+        searched = {
+            "task": self.task.label,
+            "data_sha256": self.task.sha256(),
+            "pairs": len(self.task.pairs()),
+            "states": list(self.values),
+            "value": round(best.value, 4),
+            "held_out": round(self.cross_validation.held_out, 4),
+        }
+        provenance = {**self.encoder.provenance, "width": self.encoder.width, "searched_on": searched}
+        return Entry(name, self.recipe, {}, provenance)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON-ready values."""
+        return {
+            "heads": [head.to_dict() for head in self.heads],
+            "baseline": {
+                states: {"value": round(value, 4), "ci95": rounded(interval)}
+                for states, (value, interval) in self.baseline.items()
+            },
+            "maps": {states: [rounded(row) for row in rows.tolist()] for states, rows in self.values.items()},
+            "cross_validation": self.cross_validation.to_dict(),
+        }
 
 
 def search_heads(
-    backbone: Backbone,
-    task: STSTask,
-    corpus: Sequence[str],
+    backbone: Backbone | str,
+    on: STSTask | str = BARE.development,
+    corpus: Sequence[str] | str = BARE.corpus,
     *,
     states: Sequence[str] = SEARCHED,
     top: int = 10,
     progress: Progress = silent,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    offline: bool = False,
 ) -> HeadSearch:
     """Rank all L*h heads on each kind of states by Spearman's correlation on the pairs of a development set.
 
     Args:
-        backbone: Whose heads.
-        task: The development set.
-        corpus: Sentences that the idf of the TF-IDF correlation is counted on; blank ones are left out.
+        backbone: Whose heads: loaded, or its name.
+        on: The development set, or its task's name.
+        corpus: Sentences that the idf of the TF-IDF correlation is counted on, or a file, a task or ``demo``; blank
+            ones are left out.
         states: Out of ``SEARCHED``.
         top: How many heads to describe.
         progress: Called with the number of distinct sentences newly done.
+        data_dir: SentEval folder of a task that is named.
+        device: Of a backbone that is named.
+        dtype: Of a backbone that is named.
+        offline: Never use the network.
 
     Raises:
         UsageError: Unknown states, pairs that cannot rank anything, no corpus, or a backbone that does not open its
             attention.
+        NotFoundError: A backbone, a task or a file that is not there.
+
+    Example:
+        >>> found = search_heads("mini", states=["first-last"])  # doctest: +SKIP
+        >>> found.heads[0].head, found.recipe.pooling  # doctest: +SKIP
     """
     for name in states:
         if name not in SEARCHED:
             raise unknown("states", name, SEARCHED)
     states = [name for name in SEARCHED if name in states]
+    task = development_task(on, data_dir, offline=offline) if isinstance(on, str) else on
     check_rankable(task)
-    encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
+    sentences = fitting_sentences(corpus, data_dir, offline=offline) if isinstance(corpus, str) else corpus
+    if isinstance(backbone, str):
+        encoder = build_encoder(Recipe(backbone=backbone), device=device, dtype=dtype, offline=offline)
+    else:
+        encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
+    return _ranked(encoder, task, sentences, states, top, progress)
+
+
+def _ranked(
+    encoder: Encoder, task: STSTask, corpus: Sequence[str], states: Sequence[str], top: int, progress: Progress
+) -> HeadSearch:
+    backbone, pairs = encoder.backbone, task.pairs()
     idf = _idf(encoder, corpus)
-    pairs = task.pairs()
     found = head_cosines(encoder, pairs.first, pairs.second, states, progress=progress)
     flat = found.heads.reshape(-1, len(pairs))
     once = np.ones((len(pairs), 1))
     values, plain = (100 * correlations(rows, pairs.gold, once)[:, 0] for rows in (flat, found.plain))
-    order = np.argsort(-values, kind="stable")
-    best = order[:top]
+    best = np.argsort(-values, kind="stable")[:top]
     intervals = statistics.bootstrap_intervals(np.concatenate([flat[best], found.plain]), pairs.gold)
     intervals = [(100 * low, 100 * high) for low, high in intervals]
     count = found.heads.shape[1]
@@ -130,6 +176,9 @@ def search_heads(
         values=dict(zip(states, maps, strict=True)),
         baseline=dict(zip(states, zip(plain.tolist(), intervals[len(best) :], strict=True), strict=True)),
         cross_validation=cross_validate(found.heads, found.plain, pairs.gold),
+        encoder=Encoder(encoder.recipe.replace(pooling=heads[0].pooling), backbone, {}),
+        task=task,
+        corpus=len(corpus),
     )
 
 
@@ -146,9 +195,9 @@ def check_rankable(task: STSTask) -> None:
         raise UsageError(f"all gold scores of development set {task.label} are {gold[0]:g}; nothing ranks by them")
 
 
-def rounded(interval: Interval) -> list[float]:
-    """Return an interval as results print it."""
-    return [round(bound, 4) for bound in interval]
+def rounded(figures: Sequence[float]) -> list[float]:
+    """Return figures as results print them."""
+    return [round(figure, 4) for figure in figures]
 
 
 def _idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:

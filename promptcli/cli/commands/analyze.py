@@ -1,23 +1,34 @@
-"""``promptcli analyze``: looks inside what a recipe does. Options, calls, tables; no arithmetic."""
+"""``promptcli analyze``: looks inside what a recipe does, token by token."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli import console
-from promptcli.cli.commands.analyze_anisotropy import anisotropy
-from promptcli.cli.commands.analyze_attention import attention
-from promptcli.cli.commands.analyze_impact import impact
-from promptcli.cli.commands.analyze_token_bias import token_bias
-from promptcli.cli.commands.analyze_uniformity import uniformity
-from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
+from promptcli.cli import options
+from promptcli.cli.commands.analyze_vectors import anisotropy, uniformity
+from promptcli.cli.console import note, out, progress, result_json, result_table, rounded
+from promptcli.cli.opening import announcer, configure_libraries, data_folder, default_backbone, open_backbone
 from promptcli.cli.options import Runtime, expand
+from promptcli.cli.pictures.analyses import (
+    EMBEDDINGS,
+    SENTENCE,
+    draw_attention,
+    draw_impact,
+    draw_impact_study,
+    draw_token_bias,
+)
+from promptcli.cli.pictures.maps import text_bar, token_map
+from promptcli.cli.pictures.plots import PictureOptions
 from promptcli.encoder.recipe import RECIPES
+from promptcli.errors import UsageError
+from promptcli.settings import BARE
 
 if TYPE_CHECKING:
-    from promptcli.analysis.mask_tokens import Guess, MaskTokens
+    from promptcli.analysis.impact import Impact, ImpactStudy
+    from promptcli.analysis.mask_tokens import Guess
 
 
 def mask_tokens(
@@ -26,13 +37,10 @@ def mask_tokens(
     prompt: Annotated[
         str, typer.Option("--prompt", "--template", help="Template with [X] and [MASK], or the name of one.")
     ] = "manual",
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="A local folder or a hub id; with its masked-LM head. Default: mini.", show_default=False),
-    ] = None,
+    backbone: options.BackboneName = None,
     denoise: Annotated[str, typer.Option(help="Where the template's bias is taken: hidden, head, logits.")] = "hidden",
     top: Annotated[int, typer.Option(min=1, help="Tokens of each list.")] = 5,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Print the most probable tokens at the mask, with and without template denoising (PromptBERT, table 7)."""
     configure_libraries(runtime)
@@ -45,56 +53,235 @@ def mask_tokens(
         RECIPES["prompt-denoised"].replace(backbone=backbone, prompt=template_text(prompt), denoise=denoise).explicit()
     )
     check_masked(recipe.prompt)  # before anything is loaded
-    loaded = open_backbone(backbone, runtime)
-    found = predict_mask_tokens(loaded, recipe, sentence, count=top)
+    found = predict_mask_tokens(open_backbone(backbone, runtime), recipe, sentence, count=top)
     for row in found:
         if row.truncated:
-            console.note(f"cut to the longest input: {row.sentence[:60]}...", quiet=runtime.quiet)
+            note(f"cut to the longest input: {row.sentence[:60]}...", quiet=runtime.quiet)
     if json:
-        console.result_json(
+        rows = [
             {
-                "backbone": backbone,
-                "template": recipe.prompt,
-                "period": recipe.period,
-                "denoise": denoise,
-                "sentences": [_document(row) for row in found],
+                "sentence": row.sentence,
+                "truncated": row.truncated,
+                "tokens": [dataclasses.asdict(guess) for guess in row.plain],
+                "tokens_denoised": [dataclasses.asdict(guess) for guess in row.denoised],
             }
-        )
+            for row in found
+        ]
+        about = {"backbone": backbone, "template": recipe.prompt, "period": recipe.period, "denoise": denoise}
+        result_json({**about, "sentences": rows})
         return
-    console.note(
+    note(
         f"{backbone}, {recipe.prompt}; a period is put behind a sentence without an end mark; bias taken: {denoise}",
         quiet=runtime.quiet,
     )
-    console.result_table(
-        ("sentence", "at the mask", "denoised"),
-        [(row.sentence, _line(row.plain), _line(row.denoised)) for row in found],
-    )
+    cells = [(row.sentence, _guesses(row.plain), _guesses(row.denoised)) for row in found]
+    result_table(("sentence", "at the mask", "denoised"), cells)
 
 
-def _document(row: "MaskTokens") -> dict[str, Any]:
-    return {
-        "sentence": row.sentence,
-        "truncated": row.truncated,
-        "tokens": [asdict(guess) for guess in row.plain],
-        "tokens_denoised": [asdict(guess) for guess in row.denoised],
-    }
-
-
-def _line(guesses: "Sequence[Guess]") -> str:
+def _guesses(guesses: "Sequence[Guess]") -> str:
     return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
 
 
+def token_bias(
+    corpus: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CORPUS]",
+            help="Sentences to count tokens in: a file, a task or `demo`. Default: demo.",
+            show_default=False,
+        ),
+    ] = None,
+    backbone: options.BackboneName = None,
+    states: Annotated[
+        str, typer.Option(help="static: word embeddings; mlm-head: output embeddings (figure 2, for untied models).")
+    ] = "static",
+    data_dir: options.DataDir = None,
+    json: options.Json = False,
+    *,
+    picture: PictureOptions,
+    runtime: Runtime,
+) -> None:
+    """Print how token embeddings lie by frequency, subword and case, in the plane of most variance (PromptBERT, fig 1).
+
+    The position of a group is the mean of its tokens; `between` is the share of the plane's variance that lies
+    between a bias's groups. The special tokens are left out.
+    """
+    configure_libraries(runtime)
+    picture.check()
+    from promptcli.analysis.token_bias import token_bias as find_bias
+    from promptcli.data.sources import fitting_sentences
+
+    if corpus is None:
+        note("assumed: frequencies of demo, sentences of our own", quiet=runtime.quiet)
+    source = corpus or BARE.corpus
+    sentences = fitting_sentences(source, data_folder(data_dir), offline=runtime.offline, announce=announcer(runtime))
+    backbone = backbone or default_backbone(paper=False)
+    loaded = open_backbone(backbone, runtime)
+    with progress("token-bias", len(sentences), quiet=runtime.quiet) as advance:
+        found = find_bias(loaded, sentences, states=states, progress=advance)
+    picture.draw(draw_token_bias, found, f"{backbone}, {EMBEDDINGS[states]}", quiet=runtime.quiet)
+    if json:
+        about = {"backbone": backbone, "states": states, "corpus": source, "sentences": len(sentences)}
+        groups = [{**dataclasses.asdict(group), "mean": rounded(group.mean)} for group in found.groups]
+        between = {bias: round(share, 6) for bias, share in found.between.items()}
+        figures = {"tokens": len(found.points), "variance": rounded(found.variance), "between": between}
+        result_json({**about, **figures, "groups": groups})
+        return
+    first, second = (100 * share for share in found.variance)
+    note(
+        f"{backbone}, {EMBEDDINGS[states]}, {len(found.points):,} tokens; share of all variance: first axis"
+        f" {first:.1f}%, second {second:.1f}%; frequencies: {source}",
+        quiet=runtime.quiet,
+    )
+    left = {bias: f"{100 * share:.1f}%" for bias, share in found.between.items()}  # said once, with the first group
+    rows = [
+        (group.bias, group.name, f"{group.tokens:,}", *(f"{at:.3f}" for at in group.mean), left.pop(group.bias, ""))
+        for group in found.groups
+    ]
+    result_table(("bias", "group", "tokens", "first", "second", "between"), rows)
+
+
+def impact(
+    sentence: Annotated[
+        str | None, typer.Argument(metavar="[SENTENCE]", help="Whose matrix to print.", show_default=False)
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SENTENCES",
+            help="Compare with TF-IDF over many sentences (table 3): a file, a task or `demo`.",
+            show_default=False,
+        ),
+    ] = None,
+    first: Annotated[int, typer.Option(min=1, help="Take so many of them.")] = 1000,
+    corpus: options.Corpus = "demo",
+    backbone: options.BackboneName = None,
+    data_dir: options.DataDir = None,
+    json: options.Json = False,
+    *,
+    picture: PictureOptions,
+    runtime: Runtime,
+) -> None:
+    """Print how much each token matters to each other one's state (perturbed masking: Ditto, 2.3 and table 3).
+
+    The figure in row i and column j: how far the last-layer state at the masked i moves when j is masked, too. With
+    --on: how alike the column means and TF-IDF are. N tokens take N(N+1)/2 forward passes.
+    """
+    configure_libraries(runtime)
+    picture.check()
+    from promptcli.analysis.impact import compare_with_tfidf
+    from promptcli.analysis.impact import impact as find_impact
+    from promptcli.data.sources import fitting_sentences, read_sentences
+
+    if sentence is not None and on is not None:
+        raise UsageError("give a sentence, or sentences by --on, not both")
+    if sentence is None and on is None:
+        note(f"assumed: a sentence of our own; many of them: --on FILE (or --on demo): {SENTENCE}", quiet=runtime.quiet)
+    backbone = backbone or default_backbone(paper=False)
+    if on is None:
+        given = sentence or SENTENCE
+        loaded = open_backbone(backbone, runtime)
+        with progress("impact", None, quiet=runtime.quiet) as advance:
+            found = find_impact(loaded, given, progress=advance)
+        picture.draw(draw_impact, found, backbone, quiet=runtime.quiet)
+        _print_impact(found, backbone, given, json=json, quiet=runtime.quiet)
+        return
+    folder = data_folder(data_dir)
+    lines = read_sentences(on, folder, offline=runtime.offline, announce=announcer(runtime))
+    sentences = list(itertools.islice(lines, first))
+    documents = fitting_sentences(corpus, folder, offline=runtime.offline, announce=announcer(runtime))
+    loaded = open_backbone(backbone, runtime)
+    with progress("impact", len(sentences), quiet=runtime.quiet) as advance:
+        study = compare_with_tfidf(loaded, sentences, documents, progress=advance)
+    if study.left_out:
+        note(f"{study.left_out:,} sentences are left out: blank, or longer than the longest input", quiet=runtime.quiet)
+    picture.draw(draw_impact_study, study, backbone, quiet=runtime.quiet)
+    about = {"backbone": backbone, "source": on, "idf": {"source": corpus, "sentences": len(documents)}}
+    _print_study(study, about, json=json, quiet=runtime.quiet)
+
+
+def _print_impact(found: "Impact", backbone: str, sentence: str, *, json: bool, quiet: bool) -> None:
+    if json:
+        about = {"backbone": backbone, "sentence": sentence, "tokens": found.tokens}
+        matrix = [rounded(row) for row in found.matrix.tolist()]
+        result_json({**about, "matrix": matrix, "means": rounded(found.means.tolist())})
+        return
+    caption = f"impact of the token above on the token of the row, in % of {found.matrix.max():.3f}"
+    note(f"{backbone}: {caption}", quiet=quiet)
+    for line in token_map(found.tokens, found.matrix.tolist()):
+        out.print(line)
+    means = enumerate(zip(found.tokens, found.means, strict=True), 1)
+    result_table(
+        ("", "token", "mean impact on all"), [(str(number), token, f"{mean:.4f}") for number, (token, mean) in means]
+    )
+
+
+def _print_study(found: "ImpactStudy", about: dict[str, Any], *, json: bool, quiet: bool) -> None:
+    rows = {"all tokens together": found.correlation, "mean of sentences": found.by_sentence}
+    if json:
+        counts = {"sentences": found.sentences, "left_out": found.left_out, "tokens": len(found.means)}
+        figures = {"correlation": found.correlation.to_dict(), "mean_of_sentences": found.by_sentence.to_dict()}
+        result_json({**about, **counts, **figures})
+        return
+    note(
+        f"{about['backbone']}: column means of the impact matrix against TF-IDF (idf: {about['idf']['source']});"
+        f" {found.sentences:,} sentences of {about['source']}, {len(found.means):,} tokens",
+        quiet=quiet,
+    )
+    cells = [(name, f"{one.pearson:.4f}", f"{one.spearman:.4f}") for name, one in rows.items()]
+    result_table(("", "Pearson", "Spearman"), cells)
+
+
+def attention(
+    sentence: Annotated[
+        str | None, typer.Argument(metavar="[SENTENCE]", help="What the head looks at.", show_default=False)
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="L-H", help="Layer-head, 1-based. Default: the best known one of the backbone."),
+    ] = None,
+    backbone: options.BackboneName = None,
+    json: options.Json = False,
+    *,
+    picture: PictureOptions,
+    runtime: Runtime,
+) -> None:
+    """Print one head's attention on a sentence and its diagonal, the weights of Ditto pooling (Ditto, figure 2).
+
+    The figure in row i and column j: how much token i attends to token j.
+    """
+    configure_libraries(runtime)
+    picture.check()
+    from promptcli.analysis.attention import attention as find_attention
+
+    if sentence is None:
+        note(f"assumed: a sentence of our own: {SENTENCE}", quiet=runtime.quiet)
+    backbone = backbone or default_backbone(paper=False)
+    found = find_attention(open_backbone(backbone, runtime), sentence or SENTENCE, head)
+    picture.draw(draw_attention, found, backbone, quiet=runtime.quiet)
+    diagonal = found.diagonal.tolist()
+    if json:
+        about = {"backbone": backbone, "head": found.head, "sentence": sentence or SENTENCE, "tokens": found.tokens}
+        matrix = [rounded(row) for row in found.matrix.tolist()]
+        result_json({**about, "diagonal": rounded(diagonal), "matrix": matrix})
+        return
+    caption = f"attention of the token of the row to the token above, in % of {found.matrix.max():.3f}"
+    note(f"{backbone}, head {found.head}: {caption}; below, the diagonal", quiet=runtime.quiet)
+    for line in token_map(found.tokens, found.matrix.tolist()):
+        out.print(line)
+    rows = enumerate(zip(found.tokens, diagonal, strict=True), 1)
+    cells = [(str(number), token, f"{one:.4f}", text_bar(one / max(diagonal))) for number, (token, one) in rows]
+    result_table(("", "token", "to itself", ""), cells)
+
+
 app = typer.Typer(help="Look inside what a recipe does.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    """Look inside what a recipe does."""
-
-
-app.command("mask-tokens")(expand(mask_tokens))
-app.command("anisotropy")(expand(anisotropy))
-app.command("uniformity")(expand(uniformity))
-app.command("token-bias")(expand(token_bias))
-app.command("impact")(expand(impact))
-app.command("attention")(expand(attention))
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "mask-tokens": mask_tokens,
+    "anisotropy": anisotropy,
+    "uniformity": uniformity,
+    "token-bias": token_bias,
+    "impact": impact,
+    "attention": attention,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(expand(_command))

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.cli.commands.analyze_attention import draw_attention
-from promptcli.cli.commands.analyze_impact import draw_impact
-from promptcli.cli.commands.analyze_token_bias import EMBEDDINGS, draw_bias
-from promptcli.cli.commands.analyze_uniformity import draw_uniformity
-from promptcli.cli.pictures.token_map import SENTENCE
+from promptcli.cli.pictures.analyses import (
+    EMBEDDINGS,
+    SENTENCE,
+    draw_attention,
+    draw_impact,
+    draw_token_bias,
+    draw_uniformity,
+)
 from promptcli.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ def _token_bias(states: str) -> "Callable[[Path, MeasurementContext], None]":
         from promptcli.analysis.token_bias import token_bias
 
         found = token_bias(context.backbone, context.sentences, states=states)
-        draw_bias(path, found, f"{context.backbone_facts['name']}, {EMBEDDINGS[states]}")
+        draw_token_bias(path, found, f"{context.backbone_facts['name']}, {EMBEDDINGS[states]}")
 
     return draw
 

@@ -1,7 +1,7 @@
-"""`promptcli search-templates`: rank templates on a development set. Part of the entrance: options, notes, tables."""
+"""``promptcli search-templates``: the template that suits a backbone best, into a registry entry."""
 
+import functools
 import os
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,81 +9,156 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.generate_candidates import generate
-from promptcli.cli.commands.search_templates_options import DRAWN, FINALISTS, Saving, Scoring, Space
-from promptcli.cli.commands.search_templates_table import search_table, summary_table
-from promptcli.cli.console import note, progress, result, result_json
+from promptcli.cli import options
+from promptcli.cli.console import note, progress, result, result_json, result_table
 from promptcli.cli.opening import (
+    announcer,
     configure_libraries,
     default_backbone,
+    open_backbone,
     open_development_set,
-    open_entries,
     open_registry,
 )
-from promptcli.cli.options import Runtime
-from promptcli.errors import UsageError
+from promptcli.cli.options import FieldOptions, Runtime, options_of
+from promptcli.searching.search_settings import SearchSettings
 
 if TYPE_CHECKING:
-    from promptcli.data.tasks import STSTask
-    from promptcli.registry.registry import Registry
-    from promptcli.searching.template_scorer import ScoredTemplate, TemplateScorer
+    from promptcli.searching.template_scorer import ScoredTemplate
+    from promptcli.searching.template_search import TemplateSearch
+
+_PROTOCOL, _SAVING = "How it is scored", "What is kept"
+
+
+@options_of(SearchSettings, panel="What is tried", flags={"t5": "--t5"})
+class SpaceOptions(FieldOptions):
+    """What is tried."""
 
 
 @dataclass(frozen=True)
-class Search:
-    """One backbone's search.
+class ProtocolOptions:
+    """How a template is scored."""
 
-    Attributes:
-        scorer: Backbone, task and protocol.
-        groups: Heading and templates of each part of the table.
-        ranked: Templates scored on all pairs, the best first.
-        about: What was compared.
-        saved: Registry entry of the best.
-    """
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="`mini`, a local folder, or a hub id; repeatable, for a table across them. Default: mini.",
+            rich_help_panel=_PROTOCOL,
+            show_default=False,
+        ),
+    ] = None
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            "--task",
+            help="Development pairs, e.g. STS-B:dev. Default: with a SentEval folder STS-B:dev, else demo:dev.",
+            rich_help_panel=_PROTOCOL,
+            show_default=False,
+        ),
+    ] = None
+    data_dir: options.DataDir = None
+    period: Annotated[
+        bool,
+        typer.Option(
+            "--period/--no-period",
+            help="Append '.' to a sentence without an end mark (PromptBERT's evaluation).",
+            rich_help_panel=_PROTOCOL,
+        ),
+    ] = True
+    denoise: Annotated[
+        str, typer.Option(help="none, or hidden: minus the template's own bias.", rich_help_panel=_PROTOCOL)
+    ] = "none"
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper", help="What is left open is the papers': bert-base-uncased, STS-B:dev.", rich_help_panel=_PROTOCOL
+        ),
+    ] = False
 
-    scorer: "TemplateScorer"
-    groups: "list[tuple[str, list[ScoredTemplate]]]"
-    ranked: "list[ScoredTemplate]"
-    about: str
-    saved: str
+
+@dataclass(frozen=True)
+class SavingOptions:
+    """What is kept of a search."""
+
+    name: Annotated[
+        str,
+        typer.Option(
+            help="Registry entry for the best; with several backbones NAME-BACKBONE.", rich_help_panel=_SAVING
+        ),
+    ] = "template"
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File for the best templates. Default: templates/NAME.toml in the registry's folder.",
+            rich_help_panel=_SAVING,
+        ),
+    ] = None
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an entry or a file of that name.", rich_help_panel=_SAVING)
+    ] = False
 
 
 def search_templates(
-    space: Space,
-    scoring: Scoring,
-    saving: Saving,
+    space: SpaceOptions,
+    protocol: ProtocolOptions,
+    saving: SavingOptions,
     runtime: Runtime,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Find the template that suits a backbone best, and save it as a model.
 
     A search that was killed goes on from its cached scores.
     """
-    mode = space.resolved_mode()
     configure_libraries(runtime)
-    registry = open_registry()
-    backbones = _backbones(scoring)
-    names = _entry_names(saving.name, backbones)
+    from promptcli.registry.registry import home
+    from promptcli.searching.template_search import choose_strategy, entry_names
+    from promptcli.searching.template_search import search_templates as search
+    from promptcli.searching.template_space import template_file
+    from promptcli.storage.cache import Cache
+    from promptcli.storage.files import check_output, write_text
+
+    settings = SearchSettings(**space.changes())
+    choose_strategy(settings)
+    registry, folder = open_registry(), home(os.environ)
+    backbones = list(dict.fromkeys(protocol.backbone or [default_backbone(paper=protocol.paper)]))
+    names = entry_names(saving.name, backbones)
     for name in names:
         registry.check_free(name, force=saving.force)
-    task = open_development_set(scoring.on, scoring.data_dir, runtime, paper=scoring.paper)
+    file = saving.output or folder / "templates" / f"{saving.name}.toml"
+    if saving.output is None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    check_output(file, force=saving.force)
+    task = open_development_set(protocol.on, protocol.data_dir, runtime, paper=protocol.paper)
     start = time.perf_counter()
-    scorers = [_scorer(scoring, task, backbone, runtime) for backbone in backbones]
-    searches = []
-    for scorer, name in zip(scorers, names, strict=True):
-        groups, ranked, about = _MODES[mode](space, scorer, runtime)
-        searches.append(Search(scorer, groups, ranked, about, name))
+    found = [
+        search(
+            backbone,
+            task,
+            settings=settings,
+            period=protocol.period,
+            denoise=protocol.denoise,
+            cache=Cache(folder / "cache" / "search"),
+            stage=functools.partial(progress, quiet=runtime.quiet),
+            announce=announcer(runtime),
+            offline=runtime.offline,
+        )
+        for backbone in [open_backbone(backbone, runtime) for backbone in backbones]
+    ]
     seconds = time.perf_counter() - start
-    file = _save(searches, mode, space, saving, registry)
+    searches = dict(zip(names, found, strict=True))
+    for name, one in searches.items():
+        registry.save(one.entry(name), force=saving.force)
+    named = [one.named_templates(name).items() for name, one in searches.items()]
+    write_text(file, template_file(dict(item for items in named for item in items)))
     if json:
-        result_json(_document(searches, space.top, seconds, file))
+        result_json({**_document(searches, seconds), "file": str(file)})
     else:
-        for search in searches:
-            for line in search_table(search.scorer, search.groups, search.about, top=space.top):
-                result(line)
-        if len(searches) > 1:
-            for line in summary_table([(search.scorer, search.ranked[0], search.saved) for search in searches]):
-                result(line)
+        for one in found:
+            print_search(one)
+        if len(found) > 1:
+            _print_summary(searches)
     note(
         f"saved as model {', '.join(map(repr, names))} and in {file}; a figure on the pairs it was chosen by flatters"
         f" it: score others with `promptcli eval --model {names[0]}`",
@@ -91,138 +166,20 @@ def search_templates(
     )
 
 
-def _search_greedily(
-    space: Space, scorer: "TemplateScorer", runtime: Runtime
-) -> "tuple[list[tuple[str, list[ScoredTemplate]]], list[ScoredTemplate], str]":
-    from promptcli.searching.greedy import search_greedily
-    from promptcli.searching.template_space import greedy_space
-
-    pieces = greedy_space().extended(space.relation or (), space.prefix or ())
-    number = len(pieces.relations) + len(pieces.prefixes)
-    with progress(f"search {scorer.backbone.name}", number * scorer.size, quiet=runtime.quiet) as advance:
-        found = search_greedily(lambda templates, stage: scorer.score(templates, stage=stage, progress=advance), pieces)
-    groups = [
-        ("Searching for relationship tokens", found.relations),
-        ("Searching for prefix tokens", found.prefixes),
-    ]
-    return groups, found.ranked, f"{number} templates, each on all pairs"
-
-
-def _search_freely(
-    space: Space, scorer: "TemplateScorer", runtime: Runtime
-) -> "tuple[list[tuple[str, list[ScoredTemplate]]], list[ScoredTemplate], str]":
-    from promptcli.searching.racing import plan_rungs, planned_pairs, race
-
-    templates = _free_candidates(space, scorer, runtime)
-    finalists = max(FINALISTS, space.top)
-    rungs = plan_rungs(len(templates), scorer.size, finalists)
-    total = planned_pairs(rungs, len(templates), scorer.size, finalists)
-    with progress(f"search {scorer.backbone.name}", total, quiet=runtime.quiet) as advance:
-        found = race(templates, scorer, seed=space.seed, finalists=finalists, progress=advance)
-    steps = [f"{rung.candidates} templates on {rung.pairs} pairs" for rung in found.rungs]
-    about = ", ".join([*steps, f"{len(found.finalists)} on all"])
-    if found.twins:
-        about += f"; {found.twins} left out, whose tokens another has"
-    return [("Free search", found.finalists)], found.finalists, about
-
-
-#: Mode -> how it searches: space, scorer and runtime to the groups of the table, the ranking, and what was compared.
-_MODES = {"greedy": _search_greedily, "free": _search_freely}
-
-
-def _free_candidates(space: Space, scorer: "TemplateScorer", runtime: Runtime) -> list[str]:
-    from promptcli.searching.template_space import draw, grammar_templates, published_templates, read_candidates
-
-    def told(message: str) -> None:
-        note(message, quiet=runtime.quiet)
-
-    if space.generate is not None:
-        everything, always = generate(space, scorer, runtime), []
-        source, limit = f"that {space.generate} wrote", space.limit or len(everything)
-    elif space.candidates is None:
-        everything, always = grammar_templates(), published_templates()
-        source, limit = "of the grammar", space.limit or DRAWN
-    else:
-        everything, always = read_candidates(space.candidates, told=told), []
-        source, limit = f"of {space.candidates}", space.limit or len(everything)
-    templates = draw(everything, limit, space.seed, always)
-    if len(templates) < len(everything):
-        note(f"{len(templates):,} of the {len(everything):,} templates {source}; more: --limit", quiet=runtime.quiet)
-    return templates
-
-
-def _backbones(scoring: Scoring) -> list[str]:
-    """Return the backbones to search for, each once."""
-    return list(dict.fromkeys(scoring.backbone or [default_backbone(paper=scoring.paper)]))
-
-
-def _entry_names(name: str, backbones: list[str]) -> list[str]:
-    """Return the registry entry of each backbone's best template."""
-    if len(backbones) == 1:
-        return [name]
-    parts = [re.sub(r"[^A-Za-z0-9._-]", "-", backbone.rstrip("/").split("/")[-1]) for backbone in backbones]
-    if len(set(parts)) < len(parts):
-        raise UsageError(
-            f"backbones {', '.join(map(repr, backbones))} would be saved under one name; search them one by one, each"
-            " with a --name"
-        )
-    return [f"{name}-{part}" for part in parts]
-
-
-def _scorer(scoring: Scoring, task: "STSTask", backbone: str, runtime: Runtime) -> "TemplateScorer":
-    from promptcli.registry.registry import Entry, home
-    from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
-    from promptcli.storage.cache import Cache
-
-    recipe = PROTOCOL.replace(backbone=backbone, denoise=scoring.denoise, period=scoring.period)
-    loaded = open_entries([Entry("template", recipe)], runtime)[0].backbone
-    if loaded.provenance.family == "electra":
-        note(f"backbone {backbone!r}: an ELECTRA discriminator never saw a mask in training", quiet=runtime.quiet)
-    cache = Cache(home(os.environ) / "cache" / "search")
-    return TemplateScorer(loaded, task, recipe=recipe, cache=cache)
-
-
-def _save(searches: list[Search], mode: str, space: Space, saving: Saving, registry: "Registry") -> Path:
-    """Save each backbone's best template as a registry entry, and the top ones of all as a template file."""
-    from promptcli.encoder.prompts.named import NamedTemplate
-    from promptcli.registry.registry import Entry, home
-    from promptcli.searching.template_space import template_file
-    from promptcli.storage.files import write_text
-
-    found: dict[str, NamedTemplate] = {}
-    for search in searches:
-        scorer, best = search.scorer, search.ranked[0]
-        encoder = scorer.encoder(best.template)
-        searched = {"mode": mode, "task": scorer.task.label, "compared": search.about, "seed": space.seed}
-        provenance = {**encoder.provenance, "width": scorer.backbone.width, "searched": searched}
-        score = scorer.full_score(best, search.saved).to_dict()
-        registry.save(Entry(search.saved, encoder.recipe, {}, provenance, [score]), force=saving.force)
-        for number, item in enumerate(search.ranked[: space.top], 1):
-            name = search.saved if number == 1 else f"{search.saved}-{number}"
-            low, high = item.ci95
-            source = f"{mode} search, {scorer.backbone.name}, {scorer.task.label}, 95% {low:.2f} to {high:.2f}"
-            found[name] = NamedTemplate(item.template, source, item.value)
-    file = saving.output or home(os.environ) / "templates" / f"{saving.name}.toml"
-    if saving.output is None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, template_file(found))
-    return file
-
-
-def _document(searches: list[Search], top: int, seconds: float, file: Path) -> dict[str, Any]:
+def _document(searches: "dict[str, TemplateSearch]", seconds: float) -> dict[str, Any]:
     """Return the JSON document: every backbone's templates in one list, each backbone's best first."""
     rows = [
         {
-            "backbone": search.scorer.backbone.name,
+            "backbone": one.scorer.backbone.name,
             "template": item.template,
             "value": round(item.value, 4),
             "ci95": [round(bound, 4) for bound in item.ci95],
             "stage": item.stage,
         }
-        for search in searches
-        for item in (search.ranked if len(search.groups) > 1 else search.ranked[:top])
+        for one in searches.values()
+        for item in one.listed
     ]
-    first = searches[0].scorer
+    first = next(iter(searches.values())).scorer
     return {
         "templates": rows,
         "seconds": round(seconds, 3),
@@ -232,6 +189,48 @@ def _document(searches: list[Search], top: int, seconds: float, file: Path) -> d
         "text": first.task.text,
         "period": first.recipe.period,
         "denoise": first.recipe.denoise,
-        "saved": {search.scorer.backbone.name: search.saved for search in searches},
-        "file": str(file),
+        "saved": {one.scorer.backbone.name: name for name, one in searches.items()},
     }
+
+
+def print_search(search: "TemplateSearch") -> None:
+    """Print one backbone's templates as PromptBERT's table 4, the published figures next to them where there are any.
+
+    A search of a single stage is cut to its ``top``.
+    """
+    from promptcli.searching.template_space import published_scores
+
+    scorer, stages = search.scorer, search.outcome.stages
+    recipe, task, backbone = scorer.recipe, scorer.task, scorer.backbone.name
+    published = published_scores(backbone, task.label) if recipe.period and recipe.denoise == "none" else {}
+    listed = set(map(id, search.listed))
+    rows: list[str | list[str]] = []
+    for heading, templates in stages.items():
+        rows.append(heading)
+        for item in templates:
+            if id(item) in listed:
+                row = [item.template, "*" if item is search.best else "", *_figures(item)]
+                rows.append([*row, f"{published[item.template]:.2f}" if item.template in published else "-"])
+    result(f"{backbone} on {task.label} ({scorer.size:,} pairs, {task.text})")
+    result(
+        f"Spearman x 100 ± half of the 95% bootstrap interval; last/mask, period rule"
+        f" {'on' if recipe.period else 'off'}, denoise {recipe.denoise}; * the best"
+    )
+    result(search.outcome.compared)
+    heads = ["template", "", task.label, "", "published"]
+    result_table(heads, rows) if published else result_table(
+        heads[:-1], [row if isinstance(row, str) else row[:-1] for row in rows]
+    )
+
+
+def _print_summary(searches: "dict[str, TemplateSearch]") -> None:
+    """Print each backbone's best template and the registry entry that holds it."""
+    label = next(iter(searches.values())).scorer.task.label
+    rows = [[one.scorer.backbone.name, *_figures(one.best), name, one.best.template] for name, one in searches.items()]
+    result("")
+    result_table(["backbone", label, "", "model", "best template"], rows)
+
+
+def _figures(item: "ScoredTemplate") -> list[str]:
+    low, high = item.ci95
+    return [f"{item.value:.2f}", f"±{(high - low) / 2:.2f}"]

@@ -23,7 +23,7 @@ from promptcli.cli.opening import (
     open_registry,
 )
 from promptcli.cli.options import Runtime
-from promptcli.cli.pictures.heat_map import check_picture
+from promptcli.cli.pictures.plots import check_picture
 from promptcli.errors import UsageError
 from promptcli.settings import BARE, PAPER
 from promptcli.training.methods import METHODS, find_method

@@ -1,1 +1,1 @@
-"""Pictures and maps that commands draw."""
+"""What commands draw: maps in the terminal, plots in files."""

@@ -1,11 +1,12 @@
-"""What the pictures of several commands share: options, the empty figure, bars, labelled points.
+"""Plots into files: options, the empty figure, bars, labelled points, maps of heads.
 
 Colours are those of Okabe and Ito, or of cividis, which the colour-blind tell apart.
 """
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,33 +14,51 @@ from typing import Annotated, Any
 import typer
 
 from promptcli.cli.console import note
-from promptcli.cli.pictures.heat_map import check_picture
-from promptcli.storage.files import atomic_path
+from promptcli.cli.pictures.maps import STEPS, step_of
+from promptcli.errors import UsageError
+from promptcli.storage.files import atomic_path, check_output
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
-_PANEL = "Picture"
+#: Kinds of picture, by file extension.
+PICTURES = (".png", ".svg")
 
 
 @dataclass(frozen=True)
-class Picture:
+class PictureOptions:
     """Whether and where to draw."""
 
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Draw into a .png or .svg file (needs matplotlib).", rich_help_panel=_PANEL),
+        typer.Option("--plot", help="Draw into a .png or .svg file (needs matplotlib).", rich_help_panel="Picture"),
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace a picture of that name.", rich_help_panel=_PANEL)] = (
-        False
-    )
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what is there under that name.", rich_help_panel="Picture")
+    ] = False
 
     def check(self) -> None:
         """Refuse a picture that could not be drawn, before any work is done."""
         if self.plot is not None:
             check_picture(self.plot, force=self.force)
 
-    def drawn(self, *, quiet: bool) -> None:
-        """Say that it is there."""
-        note(f"drawn to {self.plot}", quiet=quiet)
+    def draw(self, paint: Callable[..., None], *given: Any, quiet: bool) -> None:
+        """Call ``paint`` with the file and what is given, and say so; nothing where no picture is wanted."""
+        if self.plot is not None:
+            paint(self.plot, *given)
+            note(f"drawn to {self.plot}", quiet=quiet)
+
+
+def check_picture(path: Path, *, force: bool) -> None:
+    """Refuse a picture that could not be drawn; for asking before the work.
+
+    Raises:
+        UsageError: Not a kind of picture, the file is there (unless ``force``), or matplotlib is not installed.
+        NotFoundError: The folder is not there.
+    """
+    if path.suffix not in PICTURES:
+        raise UsageError(f"--plot {path}: not a kind of picture; give a name that ends in {' or '.join(PICTURES)}")
+    check_output(path, force=force, option="--plot")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--plot needs matplotlib, which is not installed: pip install 'promptcli[plot]'")
 
 
 @contextlib.contextmanager
@@ -109,12 +128,22 @@ def _label(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
             text.remove()
 
 
-def text_bar(share: float, width: int = 30) -> str:
-    """Return a bar of blocks for a share of 1, so long that the whole would be ``width``."""
-    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-
-
-def rounded(values: Sequence[float]) -> list[float]:
-    """Return figures as JSON holds them."""
-    return [round(value, 6) for value in values]
+def draw_head_maps(path: Path, maps: Mapping[str, Sequence[Sequence[float]]], title: str) -> None:
+    """Draw one heat map per kind of states, (L, h) each, side by side on one colour scale."""
+    first = next(iter(maps.values()))
+    layers, heads = len(first), len(first[0])
+    flat = [value for rows in maps.values() for row in rows for value in row]
+    low, high = min(flat), max(flat)
+    with drawing(path, (0.42 * heads + 0.8) * len(maps) + 0.8, 0.36 * layers + 1.4) as figure:
+        panels = figure.subplots(1, len(maps), squeeze=False)[0]
+        for panel, (states, rows) in zip(panels, maps.items(), strict=True):
+            image = panel.imshow(rows, cmap="cividis", vmin=low, vmax=high, aspect="auto")
+            panel.set(title=states, xlabel="head", ylabel="layer")
+            panel.set_xticks(range(heads), range(1, heads + 1))
+            panel.set_yticks(range(layers), range(1, layers + 1))
+            for layer, row in enumerate(rows):
+                for head, value in enumerate(row):
+                    letters = STEPS[step_of(value, low, high)][2]
+                    panel.text(head, layer, str(round(value)), ha="center", va="center", fontsize=7, color=letters)
+        figure.colorbar(image, ax=panels, label="Spearman x 100")
+        figure.suptitle(title)

@@ -1,0 +1,100 @@
+"""The plots of `promptcli analyze`, which `promptcli reproduce` draws, too."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from promptcli.cli.pictures.plots import BLUE, GREY, ORANGE, RED, draw_points, drawing
+
+if TYPE_CHECKING:
+    from promptcli.analysis.attention import Attention
+    from promptcli.analysis.impact import Impact, ImpactStudy
+    from promptcli.analysis.token_bias import TokenBias
+    from promptcli.analysis.uniformity import Uniformity
+    from promptcli.data.tasks import STSTask
+
+#: One of our own, where a command shows what it does and none is given.
+SENTENCE = "A baker opens her shop before sunrise and lights the oven."
+#: What the states of token embeddings are called.
+EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
+
+
+def draw_attention(path: Path, found: "Attention", backbone: str) -> None:
+    """Draw the matrix, and beside it the diagonal as bars."""
+    count = len(found.tokens)
+    high = max(1.6 + 0.24 * count, 4.0)
+    with drawing(path, high + 3.4, high) as figure:
+        matrix, bars = figure.subplots(1, 2, sharey=True, width_ratios=(2.2, 1))
+        drawn = _draw_token_map(matrix, found.tokens, found.matrix.tolist())
+        matrix.set(xlabel="token attended to", ylabel="token that attends", title="attention")
+        figure.colorbar(drawn, ax=matrix, location="left", shrink=0.8)
+        bars.barh(range(count), found.diagonal, color=RED)
+        bars.set(xlabel="attention to itself", title="diagonal: Ditto's weights")
+        bars.tick_params(labelleft=False)
+        bars.grid(axis="x", color=GREY, alpha=0.5)
+        figure.suptitle(f"{backbone}, head {found.head}")
+
+
+def draw_impact(path: Path, found: "Impact", backbone: str) -> None:
+    """Draw the impact matrix of a sentence."""
+    side = 1.6 + 0.26 * len(found.tokens)
+    with drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
+        panel = figure.subplots()
+        image = _draw_token_map(panel, found.tokens, found.matrix.tolist())
+        panel.set(
+            xlabel="token that is masked, too", ylabel="masked token whose state moves", title=f"Impact, {backbone}"
+        )
+        figure.colorbar(image, ax=panel, label="Euclidean distance", shrink=0.8)
+
+
+def draw_impact_study(path: Path, found: "ImpactStudy", backbone: str) -> None:
+    """Draw every token's mean impact against its TF-IDF weight."""
+    with drawing(path, 6.4, 4.6) as figure:
+        panel = figure.subplots()
+        panel.scatter(found.weights, found.means, s=4, linewidths=0, alpha=0.4, color=BLUE, rasterized=True)
+        one = found.correlation
+        title = f"{backbone}: Pearson {one.pearson:.2f}, Spearman {one.spearman:.2f} over {len(found.means):,} tokens"
+        panel.set(xlabel="TF-IDF", ylabel="mean impact of the token", title=title)
+
+
+def draw_token_bias(path: Path, found: "TokenBias", title: str) -> None:
+    """Draw a panel for each bias that has two groups; pieces inside words, and capitals, lie on top."""
+    import numpy as np
+
+    flags = [("continues a word", "starts a word", found.subword)]
+    if found.capital.any():
+        flags.append(("with a capital", "no capital", found.capital))
+    with drawing(path, 4.0 * (1 + len(flags)), 4.2, dpi=100) as figure:
+        panels = figure.subplots(1, 1 + len(flags), sharex=True, sharey=True)
+        dots = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
+        seen = found.counts > 0
+        panels[0].scatter(*found.points[~seen].T, color=GREY, label="never", **dots)
+        order = np.argsort(found.counts[seen], kind="stable")
+        logs = np.log10(found.counts[seen])[order]
+        image = panels[0].scatter(*found.points[seen][order].T, c=logs, cmap="cividis_r", **dots)
+        figure.colorbar(image, ax=panels[0], label="log10 of the count; grey: never")
+        panels[0].set_title("frequency", fontsize="medium")
+        for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
+            for chosen, name, colour in ((~flag, without, BLUE), (flag, with_it, ORANGE)):
+                panel.scatter(*found.points[chosen].T, color=colour, label=name, **dots)
+            above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+            panel.legend(**above, markerscale=3, frameon=False, borderaxespad=0, handletextpad=0, columnspacing=1)
+        for panel in panels:
+            panel.set_xlabel(f"first component ({100 * found.variance[0]:.1f}%)")
+        panels[0].set_ylabel(f"second component ({100 * found.variance[1]:.1f}%)")
+        figure.suptitle(title)
+
+
+def draw_uniformity(path: Path, found: Mapping[str, "Uniformity"], tasks: Sequence["STSTask"]) -> None:
+    """Draw each encoder as a point."""
+    points = {name: (one.uniformity, one.alignment) for name, one in found.items()}
+    on = "Alignment and uniformity on " + " + ".join(task.label for task in tasks)
+    draw_points(path, points, ("uniformity (lower is better)", "alignment (lower is better)"), on)
+
+
+def _draw_token_map(panel: Any, tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Any:
+    """Draw (t, t) figures from 0 on as an image with the tokens on both axes; return the image."""
+    image = panel.imshow(values, cmap="cividis", vmin=0.0)
+    panel.set_xticks(range(len(tokens)), tokens, rotation=90)
+    panel.set_yticks(range(len(tokens)), tokens)
+    return image

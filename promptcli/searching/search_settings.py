@@ -1,0 +1,65 @@
+"""What a template search tries, as plain data. Loads nothing heavy: the command line makes its options from it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Templates drawn from the packaged grammar where no number is given.
+DRAWN = 600
+#: Templates that are scored on all pairs in the end, at least.
+FINALISTS = 10
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What a search tries. ``mode`` in a field's metadata: the only strategy that reads it."""
+
+    mode: str | None = field(
+        default=None,
+        metadata={
+            "help": "greedy: PromptBERT 4.2, relation tokens, then prefix tokens around the best of them; free: a race"
+            " among the templates of a grammar or a file. Default: greedy, with --candidates free."
+        },
+    )
+    relation: tuple[str, ...] = field(
+        default=(), metadata={"mode": "greedy", "help": "Greedy: a further relation, e.g. `implies`; repeatable."}
+    )
+    prefix: tuple[str, ...] = field(
+        default=(), metadata={"mode": "greedy", "help": "Greedy: a further prefix, e.g. `The text [X]`; repeatable."}
+    )
+    candidates: Path | None = field(
+        default=None,
+        metadata={
+            "mode": "free",
+            "help": "Free: templates, one a line, or .toml as in templates/named.toml, or a [grammar] as in"
+            " templates/search.toml. Default: the grammar there.",
+        },
+    )
+    generate: str | None = field(
+        default=None,
+        metadata={
+            "mode": "free",
+            "help": "Free: let a model write the candidates: mlm, the backbone's own head; t5, a T5 as in LM-BFF.",
+        },
+    )
+    t5: str | None = field(default=None, metadata={"help": "--generate t5: a T5, local folder or hub id."})
+    pairs: Path | None = field(
+        default=None, metadata={"help": "--generate t5: word<TAB>definition lines. Default: 60 of our own."}
+    )
+    beam: int = field(
+        default=100, metadata={"help": "--generate: templates to keep (the paper: 500). Default: 100.", "min": 2}
+    )
+    limit: int | None = field(
+        default=None,
+        metadata={
+            "mode": "free",
+            "help": f"Free: draw so many candidates. Default: {DRAWN} of the packaged grammar, all of --candidates.",
+            "min": 1,
+        },
+    )
+    top: int = field(
+        default=FINALISTS,
+        metadata={"help": f"Free: how many to list and to write to the file. Default: {FINALISTS}.", "min": 1},
+    )
+    seed: int = field(
+        default=42, metadata={"help": "Free: of the draw and of the order of the pairs. Default: 42.", "min": 0}
+    )

@@ -1,0 +1,52 @@
+"""``examples``: files that every other command can read, never over one's own."""
+
+import csv
+import json
+
+import pytest
+
+from promptcli.data.sources import training_examples
+
+NAMES = ["more.csv", "pairs.tsv", "sentences.txt", "triplets.csv"]
+
+
+def test_the_files_are_written_once(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = run("examples")
+    assert ran.code == 0 and ran.err.startswith("try: promptcli embed sentences.txt; ") and ran.err.count("\n") == 1
+    assert sorted(line.split()[0] for line in ran.out.splitlines()) == NAMES
+    (tmp_path / "pairs.tsv").write_text("mine")
+    again = run("examples")
+    assert (again.code, again.out) == (2, "") and "the file is there" in again.err and "--force" in again.err
+    assert (tmp_path / "pairs.tsv").read_text() == "mine"
+    assert run("examples", "--force", "-q").err == ""
+    assert (tmp_path / "pairs.tsv").read_text().startswith("sentence1\tsentence2\tscore\n")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == NAMES
+
+
+def test_a_folder_is_made(run, tmp_path):
+    ran = run("examples", tmp_path / "new" / "folder", "--json")
+    files = [row["file"] for row in json.loads(ran.out)["files"]]
+    assert ran.code == 0 and files == [
+        str(tmp_path / "new" / "folder" / name) for name in ("sentences.txt", *NAMES[:2], NAMES[3])
+    ]
+    refused = run("examples", tmp_path / "new" / "folder" / "more.csv")
+    assert refused.code == 2 and "is a file; give a folder" in refused.err and refused.err.count("\n") == 1
+
+
+def test_what_they_hold_is_what_the_commands_read(run, tmp_path):
+    run("examples", tmp_path)
+    rows = list(csv.DictReader((tmp_path / "pairs.tsv").open(encoding="utf-8"), delimiter="\t"))
+    assert len(rows) > 100 and all(0 <= float(row["score"]) <= 5 and row["sentence1"] for row in rows)
+    assert training_examples(str(tmp_path / "triplets.csv")).layout == ("sent0", "sent1", "hard_neg")
+    triplets = list(csv.DictReader((tmp_path / "triplets.csv").open(encoding="utf-8")))
+    assert len(triplets) == 100 and all(len(set(row.values())) == 3 for row in triplets)
+    for name in ("sentences.txt", "more.csv"):
+        assert run("embed", tmp_path / name, "-q", "--recipe", "static-avg").code == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipe_of_that_name_stays(name, run, tmp_path):
+    (tmp_path / name).mkdir()
+    ran = run("examples", tmp_path, "--force")
+    assert ran.code == 2 and "a folder, not a file" in ran.err and len(list(tmp_path.glob("*.*"))) == 1
