@@ -39,6 +39,7 @@ def write_examples(folder: Path, *, force: bool = False) -> dict[str, str]:
     pairs = [(one, other or "", score) for part in read_demo("test").values() for one, other, score in part]
     more = [(f"s{number}", text) for number, text in enumerate(lines[_SENTENCES : _SENTENCES + _MORE], 1)]
     graded = [(one, other, f"{score:.1f}") for one, other, score in pairs]
+    triplets = _triplets(pairs)
     tables = {
         "sentences.txt": (f"{_SENTENCES:,} sentences, one a line", "\n".join(lines[:_SENTENCES]) + "\n"),
         "more.csv": (f"{_MORE} more, with an id", _table(("id", "text"), more, ",")),
@@ -47,8 +48,8 @@ def write_examples(folder: Path, *, force: bool = False) -> dict[str, str]:
             _table(("sentence1", "sentence2", "score"), graded, "\t"),
         ),
         "triplets.csv": (
-            f"{_TRIPLETS} triplets: a sentence, its paraphrase, one that misleads",
-            _table(("sent0", "sent1", "hard_neg"), _triplets(pairs), ","),
+            f"{len(triplets)} triplets: a sentence, its paraphrase, one that misleads",
+            _table(("sent0", "sent1", "hard_neg"), triplets, ","),
         ),
     }
     for name in tables:
