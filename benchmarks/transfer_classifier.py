@@ -26,8 +26,8 @@ from scipy.optimize import minimize
 from promptcli.data.tasks import load_transfer
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES
-from promptcli.evaluation.accuracy import encode_tasks
 from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.evaluator import embed_tasks, features, rows_of
 from promptcli.evaluation.protocols import DECAYS, ClassifierSetting, cross_validated, stratified_folds
 from tests.reference.senteval_classifier import plain_cross_validated
 
@@ -69,9 +69,10 @@ def main() -> None:
     (task,) = load_transfer(given.data, [given.task]).tasks
     recipe = RECIPES[given.recipe].replace(backbone=given.backbone)
     encoder = build_encoder(recipe, device="cpu", dtype="float32", offline=True)
-    vectors = encode_tasks([encoder], [task])
-    splits = {split: (vectors.of(part, 0), part.labels) for split, part in task.splits.items()}
-    (features, labels), (test_features, test_labels) = splits["train"], splits["test"]
+    (embedded,) = embed_tasks([encoder], [task])
+    rows = rows_of([task])
+    splits = {split: (features(embedded.vectors, part, rows), part.labels) for split, part in task.splits.items()}
+    (train, labels), (test_features, test_labels) = splits["train"], splits["test"]
     classes = int(labels.max()) + 1
 
     def told(run: str, start: float, **figures: Any) -> None:
@@ -89,7 +90,7 @@ def main() -> None:
         told("alone", start, test=test, dev=dev)
     for decay in DECAYS[::-1]:
         start = time.process_time()
-        weights, iterations = optimum(features, labels, decay, classes, given.iterations)
+        weights, iterations = optimum(train, labels, decay, classes, given.iterations)
         right = (test_features @ weights[:-1] + weights[-1]).argmax(1) == test_labels
         told("optimum", start, test=round(100 * float(right.mean()), 2), decay=decay, iterations=iterations)
 

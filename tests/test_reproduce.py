@@ -22,9 +22,8 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.accuracy import encode_tasks, score_tasks
 from promptcli.evaluation.classifier import FULL
-from promptcli.evaluation.evaluator import average, evaluate
+from promptcli.evaluation.evaluator import average, embed_tasks, evaluate, score_vectors
 from promptcli.evaluation.scores import Label
 from promptcli.fitting.fits import fit
 from promptcli.reproducing import task_columns, trained
@@ -303,11 +302,11 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
     document = measure_table(table("promptbert/15"), context(data_dir=transfer_data))
     tasks = load_transfer(transfer_data, ["SST-2", "TREC"]).tasks
     encoders = [build_encoder(RECIPES[name], backbone=tiny_backbone("bert")) for name in ("last-avg", "cls")]
-    vectors = encode_tasks(encoders, tasks)
-    scores = score_tasks(encoders, [Label("tiny", "a"), Label("tiny", "b")], tasks, vectors, FULL, seed=1111)
+    embedded = embed_tasks(encoders, tasks, labels=[Label("tiny", "a"), Label("tiny", "b")])
+    scores = score_vectors(embedded, tasks, training=FULL, seed=1111)
     first, second = (row_of(document, f"{what} embedding") for what in ("Avg. BERT", "BERT-[CLS]"))
     found = [row["figures"][name]["value"] for row in (first, second) for name in ("SST-2", "TREC")]
-    assert found == [score.outcome.test for score in scores]
+    assert found == [score.value for score in scores]
     assert first["figures"]["transfer"]["value"] == pytest.approx(np.mean(found[:2]), abs=1e-4)
     assert first["not_measured"] == {name: f"no data: {name}" for name in ("MR", "CR", "SUBJ", "MPQA", "MRPC")}
     assert document["missing"] == ["MR", "CR", "SUBJ", "MPQA", "MRPC"] and heads(document)[-1] == "Avg (2 of 7)"

@@ -419,7 +419,7 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
 
 
 def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
-    from promptcli.evaluation import accuracy as scoring
+    from promptcli.evaluation import evaluator as scoring
 
     seen = []
     before = scoring.encode_together
@@ -436,7 +436,7 @@ def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
 
 def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
     from promptcli.encoder.encoder import Encoded
-    from promptcli.evaluation import accuracy as scoring
+    from promptcli.evaluation import evaluator as scoring
 
     def encode_together(encoders, sentences, *, progress):
         return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), np.zeros(len(sentences), bool))]

@@ -27,70 +27,81 @@ class SubsetScore:
 
 
 @dataclass(frozen=True)
-class SpearmanScore:
-    """One figure: Spearman's correlation x 100 of an encoder's cosines with the gold scores of a task.
+class Score:
+    """One figure of an encoder on a task, whatever the metric."""
 
-    Attributes:
-        label: What the encoder is called.
-        recipe: All fields of its recipe.
-        fingerprint: Which encoder it is.
-        task: E.g. ``STS-B``.
-        split: ``test`` or ``dev``.
-        protocol: Which pairs, treated how.
-        text: What was done to the text.
-        data_sha256: Hash of the pairs.
-        expected_pairs: How many pairs the protocol says there are.
-        value: The figure, over all pairs of all subsets ("all" aggregation).
-        ci95: 95% bootstrap interval over pairs.
-        pairs: How many pairs were scored.
-        subsets: The figure of each subset.
-        cosines: (pairs,) what was correlated; compared with another system's by ``compare``.
-        gold: (pairs,) with what.
-        zero_vectors: Distinct sentences whose vector is zero: no word of theirs is known, and their cosines are 0.
-    """
+    label: Label  # what the encoder is called
+    recipe: dict[str, Any]  # all fields of its recipe
+    fingerprint: str  # which encoder it is
+    task: str  # e.g. ``STS-B``
+    value: float  # x 100
 
-    label: Label
-    recipe: dict[str, Any]
-    fingerprint: str
-    task: str
-    split: str
-    protocol: str
-    text: str
-    data_sha256: str
-    expected_pairs: int
-    value: float
-    ci95: tuple[float, float]
-    pairs: int
+    def figures(self) -> dict[str, Any]:
+        """Return what depends on the metric as JSON-ready values."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figure as JSON-ready values."""
+        named = {"model": self.label.model, "recipe": self.label.recipe, "task": self.task}
+        return {**named, **self.figures(), "fingerprint": self.fingerprint, "recipe_fields": self.recipe}
+
+
+@dataclass(frozen=True)
+class SpearmanScore(Score):
+    """Spearman's correlation x 100 of an encoder's cosines with gold scores, over all pairs of all subsets ("all")."""
+
+    split: str  # ``test`` or ``dev``
+    protocol: str  # which pairs, treated how
+    text: str  # what was done to the text
+    data_sha256: str  # of the pairs
+    expected_pairs: int  # how many the protocol says there are
+    ci95: tuple[float, float]  # 95% bootstrap interval over pairs
+    pairs: int  # how many were scored
     subsets: dict[str, SubsetScore]
-    cosines: NDArray[np.float64] = field(repr=False, compare=False)
-    gold: NDArray[np.float64] = field(repr=False, compare=False)
-    zero_vectors: int = 0
+    cosines: NDArray[np.float64] = field(repr=False, compare=False)  # (pairs,), for ``compare``
+    gold: NDArray[np.float64] = field(repr=False, compare=False)  # (pairs,)
+    zero_vectors: int = 0  # distinct sentences whose vector is zero: nothing in them is known, their cosines are 0
 
     @property
     def column(self) -> str:
         """The task as it heads a column, e.g. ``STS-B:dev``."""
         return str(TaskName(self.task, self.split))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the figure as JSON-ready values."""
+    def figures(self) -> dict[str, Any]:
+        """Return what depends on the metric as JSON-ready values."""
+        subsets = {name: {"value": round(part.value, 4), "pairs": part.pairs} for name, part in self.subsets.items()}
         return {
-            "model": self.label.model,
-            "recipe": self.label.recipe,
-            "task": self.task,
             "split": self.split,
             "protocol": self.protocol,
             "metric": "spearman",
             "value": round(self.value, 4),
             "ci95": [round(bound, 4) for bound in self.ci95],
             "pairs": self.pairs,
-            "subsets": {
-                name: {"value": round(part.value, 4), "pairs": part.pairs} for name, part in self.subsets.items()
-            },
+            "subsets": subsets,
             "zero_vectors": self.zero_vectors,
             "text": self.text,
             "data_sha256": self.data_sha256,
-            "fingerprint": self.fingerprint,
-            "recipe_fields": self.recipe,
+        }
+
+
+@dataclass(frozen=True)
+class AccuracyScore(Score):
+    """Accuracy x 100 of a linear classifier on an encoder's frozen vectors."""
+
+    dev: float  # on the examples that chose the weight decay
+    decays: list[float]  # chosen, in each outer fold where there are some
+    examples: dict[str, int]  # of each split
+    seconds: float  # what the classifiers took
+
+    def figures(self) -> dict[str, Any]:
+        """Return what depends on the metric as JSON-ready values."""
+        return {
+            "metric": "accuracy",
+            "value": self.value,
+            "dev": self.dev,
+            "weight_decays": self.decays,
+            "examples": self.examples,
+            "seconds": round(self.seconds, 2),
         }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from promptcli.data.task_table import TRANSFER_TASKS
 from promptcli.data.tasks import STSTask, TransferTask, load_transfer
 from promptcli.errors import UsageError
-from promptcli.evaluation import accuracy, evaluator, statistics
+from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.protocols import DECAYS, HELD_OUT
@@ -66,7 +66,7 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
     missing, tasks = dict(loaded.missing), []
     for task in loaded.tasks:
         try:
-            accuracy.check_tasks([task], FULL)
+            evaluator.check_tasks([task], FULL)
             tasks.append(task)
         except UsageError as error:
             missing[task.name] = str(error)
@@ -94,8 +94,8 @@ def measure_transfer(
     tasks: list[TransferTask] = data.content
     for system in systems:
         encoders, labels = [system.transfer_encoder], [Label(context.backbone_name, system.row.label)]
-        with context.working("transfer", len(accuracy.distinct_transfer_sentences(tasks))) as advance:
-            vectors = accuracy.encode_tasks(encoders, tasks, progress=advance)
-            scores = accuracy.score_tasks(encoders, labels, tasks, vectors, FULL, seed=_SEED)
-        found = {score.task: rounded(score.outcome.test, None, [score.task]) for score in scores}
-        yield {**found, "transfer": rounded(accuracy.average(scores), None, list(found))}
+        with context.working("transfer", len(evaluator.distinct_sentences(tasks))) as advance:
+            embedded = evaluator.embed_tasks(encoders, tasks, labels=labels, progress=advance)
+            scores = evaluator.score_vectors(embedded, tasks, training=FULL, seed=_SEED)
+        found = {score.task: rounded(score.value, None, [score.task]) for score in scores}
+        yield {**found, "transfer": rounded(evaluator.average(scores), None, list(found))}

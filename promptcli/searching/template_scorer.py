@@ -18,8 +18,8 @@ from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.recipe import MASK, SLOT, Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import distinct_sentences
-from promptcli.evaluation.scores import Label, SpearmanScore, SubsetScore, recipe_name
+from promptcli.evaluation.evaluator import distinct_sentences, spearman_score
+from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
 from promptcli.storage.cache import Cache
 
 #: Sentences of a subset in one pass. Sorted by length and so few at a time they are hardly padded; a rung's 150 or so
@@ -191,27 +191,14 @@ class TemplateScorer:
     def full_score(self, scored: ScoredTemplate, model: str) -> SpearmanScore:
         """Return a template's figure with all that belongs to it, as the registry keeps it and ``eval`` makes it."""
         encoder, cosines = self.encoder(scored.template), self.cosines(scored.template)
-        ends = np.cumsum([len(part) for part in self.task.subsets.values()])[:-1]
-        subsets = {
-            name: SubsetScore(100 * statistics.spearman(row, part.gold), len(part))
-            for (name, part), row in zip(self.task.subsets.items(), np.split(cosines, ends), strict=True)
-        }
-        return SpearmanScore(
+        low, high = scored.ci95
+        return spearman_score(
+            self.task,
+            cosines,
+            (low / 100, high / 100),
             label=Label(model, recipe_name(encoder.recipe)),
             recipe=encoder.recipe.to_dict(),
             fingerprint=encoder.fingerprint,
-            task=self.task.name,
-            split=self.task.split,
-            protocol=self.task.protocol,
-            text=self.task.text,
-            data_sha256=self.task.sha256(),
-            expected_pairs=self.task.expected_pairs,
-            value=scored.value,
-            ci95=scored.ci95,
-            pairs=self.size,
-            subsets=subsets,
-            cosines=cosines,
-            gold=self.gold,
         )
 
     def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from promptcli.cli.commands.score_table import Row
     from promptcli.data.tasks import TransferTask
     from promptcli.encoder.encoder import Encoder
-    from promptcli.evaluation.accuracy import AccuracyScore
     from promptcli.evaluation.classifier import ClassifierTraining
-    from promptcli.evaluation.scores import Label
+    from promptcli.evaluation.scores import AccuracyScore, Label
     from promptcli.registry.entries import Entry
 
 
@@ -62,8 +62,8 @@ def transfer(
     """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
     configure_libraries(runtime)
     from promptcli.data.tasks import task_names
-    from promptcli.evaluation.accuracy import check_tasks
     from promptcli.evaluation.classifier import FAST, FULL
+    from promptcli.evaluation.evaluator import check_tasks
     from promptcli.evaluation.scores import recipe_name
 
     wanted = [str(name) for name in task_names(task or [], metric="accuracy")]
@@ -124,14 +124,15 @@ def _score(
     seed: int,
     runtime: Runtime,
 ) -> "list[AccuracyScore]":
-    from promptcli.evaluation.accuracy import distinct_transfer_sentences, encode_tasks, score_tasks
+    from promptcli.evaluation.evaluator import distinct_sentences, embed_tasks, score_vectors
 
-    count = len(distinct_transfer_sentences(tasks))
+    count = len(distinct_sentences(tasks))
     with progress("encode", count, quiet=runtime.quiet) as advance:
-        vectors = encode_tasks(encoders, tasks, progress=advance)
-    note(f"{count:,} distinct sentences encoded in {vectors.seconds:.1f} s", quiet=runtime.quiet)
+        start = time.perf_counter()
+        embedded = embed_tasks(encoders, tasks, labels=labels, progress=advance)
+    note(f"{count:,} distinct sentences encoded in {time.perf_counter() - start:.1f} s", quiet=runtime.quiet)
     with progress("classify", len(tasks) * len(encoders), quiet=runtime.quiet) as advance:
-        scores = score_tasks(encoders, labels, tasks, vectors, training, seed=seed, progress=advance)
+        scores = score_vectors(embedded, tasks, training=training, seed=seed, progress=advance)
     for label, group in itertools.groupby(scores, key=lambda score: score.label):
         seconds = ", ".join(f"{score.task} {score.seconds:.1f} s" for score in group)
         note(f"{label.model}, {label.recipe}: {seconds}", quiet=runtime.quiet)
@@ -141,13 +142,13 @@ def _score(
 def _print_table(title: str, scores: "list[AccuracyScore]", wanted: list[str], there: set[str]) -> None:
     from promptcli.cli.commands.score_table import grid, table_names
     from promptcli.data.task_table import TRANSFER_TASKS
-    from promptcli.evaluation.accuracy import average
+    from promptcli.evaluation.evaluator import average
 
     rows = {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
     names = table_names(rows)
     body: list[Row] = []
     for label, group in rows.items():
-        by_task = {score.task: f"{score.outcome.test:.2f}" for score in group}
+        by_task = {score.task: f"{score.value:.2f}" for score in group}
         body.append((names[label], [*(by_task.get(name, "-") for name in wanted), f"{average(group):.2f}"], []))
     count = len(TRANSFER_TASKS)
     head = "Avg" if len(there) == count else f"Avg ({len(there)} of {count})"
