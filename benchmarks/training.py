@@ -37,10 +37,11 @@ def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, l
     from promptcli.training.step import TrainingStep
 
     method = find_method(name, supervised=False)
-    settings = method.small.replace(batch_size=batch, max_length=_LENGTH, prefix_length=_PREFIX)
+    prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}
+    settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
     learner = Learner(method, settings, load_backbone(folder, offline=True))
     step = TrainingStep(learner, Processes(Accelerator(cpu=True), halves=halves), print)
-    template = learner.prompts()[0].template
+    template = learner.network.views[0].template
 
     def tokens(lines: list[str]) -> int:
         return 2 * sum(len(row) for row in template.splice(learner.backbone.tokenizer.encode(lines), 512).rows)

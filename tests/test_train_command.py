@@ -11,8 +11,8 @@ import torch
 
 from promptcli.errors import UsageError
 from promptcli.registry.registry import Registry
-from promptcli.training.methods import METHODS, find_method
-from promptcli.training.methods.method import OWN, TrainingSettings
+from promptcli.training.methods import find_method, forms
+from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.trials import Trial, TrialResult, plan_trials, summarise
 from tests.tiny import SENTENCES
 
@@ -30,47 +30,46 @@ def options(text, tiny_folder):
     return ["--backbone", tiny_folder("bert"), *few, "--offline"]
 
 
-def test_each_method_reads_what_it_says_and_starts_from_known_settings():
-    fields = set(TrainingSettings.__dataclass_fields__)
-    assert set(OWN) <= fields
-    for method in (form for pair in METHODS.values() for form in pair if form):
-        assert set(method.reads) <= set(OWN)
+def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
+    for method in forms():
         assert "bert-base-uncased" in method.paper
         assert method.settings("somewhere/unknown", 768) == method.paper["bert-base-uncased"]
         assert method.settings("mini", 256) is method.small
         published = method.published("bert-base-uncased")
-        assert published.mask_duplicates is False
-        assert (published.bias_positions == "code") is ("bias_positions" in method.reads)
-        assert (published.slots == "lookup") is ("slots" in method.reads)
+        if isinstance(method.small, ContrastiveSettings):
+            assert published.mask_duplicates is False
+        own = method.small.own()
+        assert ("bias_positions" in own) is (method.name == "promptbert")
+        assert ("slots" in own) is (method.name == "optiprompt")
+        assert getattr(published, "bias_positions", "code") == "code"
+        assert getattr(published, "slots", "lookup") == "lookup"
+        assert set(own).isdisjoint(TrainingSettings.__dataclass_fields__)
 
 
 def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
     method = find_method("promptbert", supervised=False)
-    recipe = method.recipe("x", "bert", TrainingSettings())
+    recipe = method.recipe("x", "bert", method.small)
     assert (recipe.denoise, recipe.period) == ("none", True)
-    assert method.selecting(recipe, TrainingSettings()) == recipe
-    code = method.selecting(recipe, TrainingSettings(selection="code"))
+    assert method.selecting(recipe, method.small) == recipe
+    code = method.selecting(recipe, method.small.replace(selection="code"))
     assert (code.denoise, code.period) == ("hidden", False)
-    supervised = find_method("promptbert", supervised=True).recipe(
-        "x", "roberta", TrainingSettings(bias_positions="code")
-    )
-    assert supervised.denoise == "hidden:code"
-    plain = find_method("promptbert", supervised=True).recipe("x", "bert", TrainingSettings(denoising=False))
-    assert plain.denoise == "none"
-    one = method.variant("bert").prompts(TrainingSettings(two_templates=False))
-    assert one[0] == one[1] != method.variant("bert").prompts(TrainingSettings())[1]
+    other = find_method("promptbert", supervised=True)
+    assert other.recipe("x", "roberta", other.small.replace(bias_positions="code")).denoise == "hidden:code"
+    assert other.recipe("x", "bert", other.small.replace(denoising=False)).denoise == "none"
+    one = method.variant("bert").prompts(method.small.replace(two_templates=False))
+    assert one[0] == one[1] != method.variant("bert").prompts(method.small)[1]
 
 
 def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     one, two = "[X] : [MASK]", "[MASK] is {p} [X]"
     method = find_method("promptbert", supervised=False)
     for given, views in (((one,), (one, one)), ((one, two), (one, two))):
-        settings = TrainingSettings(template=given)
+        settings = method.small.replace(template=given)
         assert method.variant("bert").prompts(settings) == views
         assert method.recipe("x", "bert", settings).prompt == one == method.baseline("x", "bert", settings).prompt
-    assert method.variant("bert").prompts(TrainingSettings(template=(one, two), two_templates=False)) == (one, one)
+    assert method.variant("bert").prompts(method.small.replace(template=(one, two), two_templates=False)) == (one, one)
     soft = find_method("optiprompt", supervised=False)
-    settings = TrainingSettings(template=(two,), slots="lookup")
+    settings = soft.small.replace(template=(two,), slots="lookup")
     assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
     assert soft.baseline("x", "bert", settings).prompt == two
 

@@ -21,9 +21,9 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.mlm_term import mask_tokens
-from promptcli.training.objectives import contrastive_loss
+from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
 from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep, equal_sentences
+from promptcli.training.step import TrainingStep
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
@@ -31,7 +31,8 @@ COLUMNS = [SENTENCES[:7]]
 
 def learner_of(name, folder, supervised=False, **changes):
     method = find_method(name, supervised=supervised)
-    settings = method.small.replace(**{"prefix_length": 3, "max_length": 20, "seed": 1, **changes})
+    prefix = {"prefix_length": 3} if name == "dcpcse" else {}
+    settings = method.small.replace(**{**prefix, "max_length": 20, "seed": 1, **changes})
     return Learner(method, settings, load_backbone(str(folder), offline=True))
 
 
@@ -81,7 +82,7 @@ def test_where_memory_runs_out_the_step_is_begun_anew_with_caching(tiny_folder, 
 
     monkeypatch.setattr(learner.backbone, "run", run)
     equal(expected, gradients(learner, note=notes.append))
-    assert (learner.chunking.tokens, learner.chunking.cached) == (128, True)
+    assert (learner.network.chunking.tokens, learner.network.chunking.cached) == (128, True)
     assert notes == [
         "out of memory at step 1: gradient caching from now on, 128 tokens a pass; the batch and its negatives stay"
     ]
@@ -161,7 +162,7 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
     rows = Encoder(Recipe(backbone.name, pooling="last/cls"), backbone, {}).inputs(SENTENCES[:6]).rows
     batch = batch_of(rows, backbone)
     torch.manual_seed(5)
-    total, count = learner.mlm.sums(batch).tolist()
+    total, count = learner.network.mlm.sums(batch).tolist()
     torch.manual_seed(5)
     ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
     model = AutoModelForMaskedLM.from_pretrained(tiny_folder("bert"), attn_implementation="eager").eval()
@@ -206,7 +207,7 @@ WORKER = """
 
     name, folder, out = sys.argv[1:]
     torch.set_num_threads(1)
-    learner = learner_of(name, folder, dropout=0.0, mlm_weight=0.0)
+    learner = learner_of(name, folder, dropout=0.0)
     accelerator = Accelerator(cpu=True)
     loss = TrainingStep(learner, Processes(accelerator), print).gradients(0, COLUMNS)
     found = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}

@@ -32,7 +32,6 @@ from promptcli.cli.commands import (
     train,
     transfer,
 )
-from promptcli.cli.commands.train_options import settings_in_force
 from promptcli.cli.console import note, write_what_cannot_be_shown
 from promptcli.cli.options import expand
 from promptcli.cli.usage import PanelHelpCommand, usage_message
@@ -54,7 +53,7 @@ app.command("transfer")(expand(transfer.transfer))
 app.command("fit")(expand(fit.fit))
 app.command("ditto-search")(expand(ditto_search.ditto_search))
 app.command("search-templates")(expand(search_templates.search_templates))
-app.command("train", epilog=settings_in_force())(expand(train.train))
+app.command("train", epilog=train.settings_in_force())(expand(train.train))
 app.command("optiprompt")(expand(train.optiprompt))
 app.command("pretrain")(expand(pretrain.pretrain))
 app.command("perplexity")(expand(pretrain.perplexity))

@@ -15,7 +15,8 @@ from promptcli.reproducing.measured_system import MeasuredSystem, identity_of
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.training.methods import find_method
-from promptcli.training.methods.method import Method, TrainingSettings
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import TrainingSettings
 
 if TYPE_CHECKING:
     from promptcli.training.training_loop import TrainedWeights

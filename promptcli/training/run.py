@@ -21,7 +21,8 @@ from promptcli.registry.entries import Entry
 from promptcli.registry.registry import portable
 from promptcli.storage.files import write_text
 from promptcli.training.learner import Learner
-from promptcli.training.methods.method import Method, TrainingSettings
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.processes import Processes
 from promptcli.training.training_loop import TrainedWeights, TrainingCallbacks, train
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
 from accelerate.utils import set_seed
 from accelerate.utils.memory import should_reduce_batch_size
-from torch import Tensor
 
 from promptcli.errors import PromptcliError
 from promptcli.training.learner import Learner
-from promptcli.training.objectives import contrastive_loss
+from promptcli.training.methods.training_settings import MaskedLMSettings
 from promptcli.training.processes import Processes
 
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
@@ -32,7 +30,7 @@ class TrainingStep:
         Raises:
             PromptcliError: Memory does not hold the smallest pass.
         """
-        chunking = self._learner.chunking
+        chunking = self._learner.network.chunking
         while True:
             try:
                 return self._gradients(number, columns)
@@ -57,12 +55,10 @@ class TrainingStep:
         learner.zero_grad(set_to_none=True)
         with processes.autocast():
             views = learner(processes.share(columns))
-        total = len(columns[0])
-        joined = [processes.join(part, total) for part in views.vectors]
-        same = equal_sentences(columns).to(joined[0].device) if settings.mask_duplicates else None
-        loss = contrastive_loss(*joined, temperature=settings.temperature, same=same)
+        joined = [processes.join(part, len(columns[0])) for part in views.vectors]
+        loss = learner.objective.loss(joined, columns)
         value = loss.detach()
-        if learner.mlm is not None:
+        if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
             weight = settings.mlm_weight * learner.method.mlm_decay ** (number / _EVERY)
             chosen = processes.total(views.mlm[1]).clamp(min=1)
             loss = loss + weight * views.mlm[0] / chosen
@@ -70,23 +66,3 @@ class TrainingStep:
         processes.accelerator.backward(loss)
         processes.add_gradients(learner.trainable().values())
         return float(value)
-
-
-def equal_sentences(columns: Sequence[Sequence[str]]) -> Tensor:
-    """Return which of the other rows' sentences (second column, then hard negatives) are no negatives, (n, n or 2n).
-
-    Row j is none of row i where its positive is i's sentence or positive, or where both have the same sentence; a hard
-    negative is none where it is i's sentence or positive.
-    """
-    names: dict[str, int] = {}
-    ids = [torch.tensor([names.setdefault(text, len(names)) for text in column]) for column in columns]
-    first, second = ids[0], ids[min(1, len(ids) - 1)]
-
-    def equal(one: Tensor, other: Tensor) -> Tensor:
-        return one.unsqueeze(1) == other.unsqueeze(0)
-
-    same = equal(first, first) | equal(first, second) | equal(second, second)
-    same.fill_diagonal_(fill_value=False)
-    if len(ids) < 3:
-        return same
-    return torch.cat([same, equal(first, ids[2]) | equal(second, ids[2])], dim=1)

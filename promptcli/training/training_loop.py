@@ -16,7 +16,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.training_state import Position
 from promptcli.training.checkpoint import Checkpointer, DevScore
 from promptcli.training.learner import Learner
-from promptcli.training.methods.method import TrainingSettings
+from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.processes import Processes
 from promptcli.training.step import TrainingStep
 
@@ -26,18 +26,13 @@ _ORDER = 7  # what the generator of the data's order gets with seed and epoch
 
 @dataclass(frozen=True)
 class TrainedWeights:
-    """What a run ended with.
+    """What a run ended with."""
 
-    Attributes:
-        tensors: Of the best development score, by name.
-        dev_scores: All of the run, in order; the first is the start.
-        steps: Steps done.
-        samples: TrainingExamples seen.
-        seconds: Time spent in steps.
-    """
-
+    #: Of the best development score, by name.
     tensors: dict[str, Tensor]
+    #: All of the run, in order; the first is the start.
     dev_scores: list[DevScore]
+    #: Steps done, examples seen, and seconds spent in steps.
     steps: int
     samples: int
     seconds: float
@@ -50,16 +45,13 @@ class TrainedWeights:
 
 @dataclass(frozen=True)
 class TrainingCallbacks:
-    """What a run reports while it goes on.
+    """What a run calls while it goes on."""
 
-    Attributes:
-        step: Called with each step's number and loss.
-        dev_score: Called with each score on the development set.
-        note: Called with one line where something was done otherwise than asked.
-    """
-
+    #: With each step's number and loss.
     step: Callable[[int, float], None] = lambda step, loss: None
+    #: With each score on the development set.
     dev_score: Callable[[DevScore], None] = lambda score: None
+    #: With one line where something was done otherwise than asked.
     note: Callable[[str], None] = lambda message: None
 
 
@@ -88,6 +80,12 @@ def batches(examples: TrainingExamples, batch_size: int, seed: int) -> Iterator[
             chosen = order[start : start + batch_size]
             yield [[column[row] for row in chosen] for column in examples.columns]
         epoch += 1
+
+
+def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
+    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0, then linear decay to 0."""
+    warm = math.ceil(settings.warmup * steps)
+    return settings.learning_rate * (step / warm if step < warm else 1 - (step - warm) / (steps - warm))
 
 
 def train(
@@ -129,7 +127,7 @@ def train(
             break
         if number < position.step:
             continue
-        rate = settings.learning_rate * (1 - number / steps)
+        rate = learning_rate(settings, number, steps)
         for group in optimizer.param_groups:
             group["lr"] = rate
         loss = step.gradients(number, columns)

@@ -38,6 +38,10 @@ class Trial:
         return "-".join([*(f"{name}={value}" for name, value in self.changes.items()), f"seed={self.seed}"])
 
 
+#: Called before each trial with its run, all trials and its number from 1; returns who listens to it.
+Begin = Callable[[TrainingRun, Sequence[Trial], int], TrainingCallbacks]
+
+
 @dataclass(frozen=True)
 class TrialResult:
     """What came of a trial.
@@ -103,7 +107,7 @@ def run_trials(
     resume: bool,
     processes: Processes,
     save: Callable[[Entry], None],
-    begin: Callable[[int, Trial], TrainingCallbacks] = lambda number, trial: TrainingCallbacks(),
+    begin: Begin = lambda run, trials, number: TrainingCallbacks(),
 ) -> list[TrialResult]:
     """Run all trials that are not done yet; save the best by the development set whenever there is a new one.
 
@@ -117,7 +121,7 @@ def run_trials(
         resume: Go on with what is in the folder.
         processes: Who takes part.
         save: Takes the best entry so far.
-        begin: Called with each trial's number (from 1) and the trial; returns its callbacks.
+        begin: See ``Begin``.
     """
     shared = {**run.identity(backbone), "trials": [trial.key for trial in trials]}
     if processes.is_main:
@@ -134,7 +138,9 @@ def run_trials(
         if processes.is_main:
             prepare_folder(inside, mine.identity(backbone), resume=(inside / "run.json").is_file())
         processes.wait()
-        result = execute(mine, backbone, name=name, folder=inside, processes=processes, callbacks=begin(number, trial))
+        result = execute(
+            mine, backbone, name=name, folder=inside, processes=processes, callbacks=begin(mine, trials, number)
+        )
         row = _row(trial, result)
         if processes.is_main:
             if all(row.chosen_by > other.chosen_by for other in rows):

@@ -1,17 +1,14 @@
-"""`promptcli train` and `promptcli optiprompt`: a method on a backbone, into a model of your own; the entrance."""
+"""`promptcli train` and `promptcli optiprompt`: a method on a backbone, into a model of your own."""
 
 import dataclasses
-import os
-import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from promptcli.cli.commands.train_options import SettingsOptions, SeveralRuns, TrainingOptions
-from promptcli.cli.commands.train_progress import TrialProgress
-from promptcli.cli.commands.train_report import draw, print_rows, print_settings
+from promptcli.cli.commands.train_report import TrialProgress, draw, print_results, print_settings
 from promptcli.cli.console import note
 from promptcli.cli.opening import (
     announcer,
@@ -22,178 +19,227 @@ from promptcli.cli.opening import (
     open_backbone,
     open_registry,
 )
-from promptcli.cli.options import Runtime
+from promptcli.cli.options import DataDir, FieldOptions, Force, Json, Runtime, options_of
 from promptcli.cli.pictures.plots import check_picture
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, unknown
 from promptcli.settings import BARE, PAPER
-from promptcli.training.methods import METHODS, find_method
+from promptcli.training.methods import METHODS, all_settings, find_method, forms
 
 if TYPE_CHECKING:
-    from promptcli.backbones.backbone import Backbone
-    from promptcli.data.examples import TrainingExamples
-    from promptcli.training.methods.method import Method, TrainingSettings
+    from promptcli.training.training_plan import TrainingPlan
 
 _TRIPLETS = "nli_for_simcse"
+_MANY = "Several runs"
+#: Settings that are no axis of a sweep, and what to give instead.
+_UNSWEPT = {"seed": "--seeds N", "template": "--template, a run for each"}
+
+_AllSettings = all_settings()
 
 
-def train(
-    method: Annotated[str, typer.Option("--method", help=f"{', '.join(METHODS)}.")],
-    *,
-    training: TrainingOptions,
-    settings: SettingsOptions,
-    several: SeveralRuns,
-    runtime: Runtime,
-) -> None:
-    """Train a sentence encoder; the numbers that are best on the development pairs become a model of your own."""
-    _train(method, training, settings, several, runtime)
-
-
-def optiprompt(*, training: TrainingOptions, settings: SettingsOptions, several: SeveralRuns, runtime: Runtime) -> None:
-    """Learn a template's words as vectors, backbone frozen (PromptBERT 4.2): `train --method optiprompt`."""
-    _train("optiprompt", training, settings, several, runtime)
+@options_of(
+    _AllSettings,
+    panel="Settings (in force: --dry-run)",
+    flags={"two_templates": "--two-templates/--same-template"},
+)
+class SettingsOptions(FieldOptions):
+    """Changes of a method's settings."""
 
 
 @dataclass(frozen=True)
-class _Chosen:
-    """What a call means, before anything is read.
+class TrainingOptions:
+    """What is trained on what, and where it goes."""
 
-    Attributes:
-        name: Of the method.
-        data: File or name of the examples.
-        on: Development task.
-        data_dir: SentEval folder.
-        backbone: Name.
-        entry: Of the registry.
-    """
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Sentences, pairs or triplets (sent0, sent1, hard_neg), for sbert labelled pairs (premise,"
+            " hypothesis, label): a file, demo, wiki1m_for_simcse, nli_for_simcse. Default: demo."
+        ),
+    ] = None
+    supervised: Annotated[
+        bool, typer.Option("--supervised", help="Pairs or triplets are wanted; they are known by their columns.")
+    ] = False
+    on: Annotated[str | None, typer.Option("--on", help="Development task. Default: demo:dev, or STS-B:dev.")] = None
+    test: Annotated[
+        list[str] | None,
+        typer.Option(help="Task scored at the end; repeatable. Default: the test of --on.", show_default=False),
+    ] = None
+    data_dir: DataDir = None
+    backbone: Annotated[str | None, typer.Option(help="Pre-trained model. Default: mini.")] = None
+    name: Annotated[str | None, typer.Option(help="Name of the registry entry. Default: the method's.")] = None
+    force: Force = False
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run of that name.")] = False
+    paper: Annotated[bool, typer.Option("--paper", help="The published settings, backbone and data.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw the curve, or the sweep, into a .png or .svg file (needs matplotlib)."),
+    ] = None
+    report_to: Annotated[
+        list[str] | None,
+        typer.Option(help="Tracker of accelerate: tensorboard, wandb, ...; repeatable.", show_default=False),
+    ] = None
+    json_output: Json = False
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Run so many seeds, 0, 1, ...: mean and spread.", rich_help_panel=_MANY)
+    ] = None
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SETTING=V,V ...",
+            help="Run every combination, e.g. `--sweep batch-size=64,128 learning-rate=3e-3,1e-2`.",
+            rich_help_panel=_MANY,
+        ),
+    ] = None
 
-    name: str
-    data: str
-    on: str
-    data_dir: Path | None
-    backbone: str
-    entry: str
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[METHOD] [SETTING=V,V]...",
+        help=f"{', '.join(METHODS)}; more values after --sweep.",
+        show_default=False,
+    ),
+]
+
+
+def train(
+    words: Words = None,
+    method: Annotated[str | None, typer.Option("--method", help="The same as the first word.")] = None,
+    *,
+    training: TrainingOptions,
+    settings: SettingsOptions,
+    runtime: Runtime,
+) -> None:
+    """Train a sentence encoder; the numbers that are best on the development pairs become a model of your own."""
+    first, *rest = [*(words or []), ""]
+    if method is None and first and "=" not in first:
+        method, words = first, rest[:-1]
+    if method is None:
+        raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
+    _train(method, training, settings, words or [], runtime)
+
+
+def optiprompt(words: Words = None, *, training: TrainingOptions, settings: SettingsOptions, runtime: Runtime) -> None:
+    """Learn a template's words as vectors, backbone frozen (PromptBERT 4.2): `train optiprompt`."""
+    _train("optiprompt", training, settings, words or [], runtime)
+
+
+def settings_in_force() -> str:
+    """Return, method by method, the main settings for small backbones and for BERT-base, for the help text."""
+    lines = ["In force where no option says otherwise (other backbones, all settings: --dry-run):"]
+    for method in forms():
+        names = ["batch_size", "learning_rate", "epochs"]
+        names += [name for name in method.small.own() if name == "prefix_length"]
+        small, base = (
+            ", ".join(f"{getattr(settings, name):g}" for name in names)
+            for settings in (method.small, method.settings("bert-base-uncased", 0))
+        )
+        labels = ", ".join(name.replace("_", "-") for name in names)
+        form = " supervised" if method.keeps_head else ""
+        lines.append(f"{method.name}{form} ({labels}): mini {small}; bert-base-uncased {base}")
+    return "\n\n".join(lines)
 
 
 def _train(
-    name: str, training: TrainingOptions, changes: SettingsOptions, several: SeveralRuns, runtime: Runtime
+    name: str, training: TrainingOptions, settings: SettingsOptions, words: Sequence[str], runtime: Runtime
 ) -> None:
     method = find_method(name, supervised=training.supervised)
-    paper_data = _TRIPLETS if training.supervised else PAPER.corpus
-    data_dir = data_folder(training.data_dir)
-    chosen = _Chosen(
-        name,
-        training.data or (paper_data if training.paper else BARE.corpus),
-        training.on or default_development(data_dir, paper=training.paper),
-        data_dir,
-        training.backbone or default_backbone(paper=training.paper),
-        training.name or name,
-    )
+    plan = _plan(name, training, settings, _swept(training.sweep, words))
     if training.dry_run:
-        loaded = None if chosen.backbone in method.paper else open_backbone(chosen.backbone, runtime, dtype="float32")
-        settings = _settings(method, chosen.backbone, loaded, training, changes)
-        family = loaded.provenance.family if loaded else ("roberta" if "roberta" in chosen.backbone else "bert")
-        print_settings(method, settings, chosen.backbone, family, chosen.data, chosen.on, as_json=training.json_output)
+        _dry_run(plan, runtime, as_json=training.json_output)
         return
-    _check(method, chosen.backbone, training)
     if training.plot is not None:
         check_picture(training.plot, force=training.force)
-    _run(chosen, training, changes, several, runtime)
-
-
-def _run(
-    chosen: _Chosen, training: TrainingOptions, changes: SettingsOptions, several: SeveralRuns, runtime: Runtime
-) -> None:
     configure_libraries(runtime)
-    from promptcli.backbones.devices import choose_device, choose_dtype
-    from promptcli.data.sources import development_task, training_examples
-    from promptcli.registry.registry import home
-    from promptcli.training.processes import start_processes
-    from promptcli.training.run import TrainingRun
-    from promptcli.training.trials import plan_trials, run_trials
+    from promptcli.training.train_method import train_method
 
     registry = open_registry()
-    registry.check_free(chosen.entry, force=training.force or training.resume)
-
-    examples = training_examples(chosen.data, offline=runtime.offline, announce=announcer(runtime))
-    if training.supervised and not examples.supervised:
-        raise UsageError(
-            f"--supervised needs pairs or triplets, columns sent0, sent1 and perhaps hard_neg; {chosen.data} has"
-            " sentences only"
-        )
-    method = find_method(chosen.name, supervised=examples.supervised)
-    _check(method, chosen.backbone, training)
-    development = development_task(chosen.on, chosen.data_dir, offline=runtime.offline)
-    tests = tuple(
-        development_task(task, chosen.data_dir, offline=runtime.offline)
-        for task in training.test or [chosen.on.removesuffix(":dev")]
-        if task != chosen.on
-    )
-    device = choose_device(runtime.device)
-    halves = "bfloat16" in str(choose_dtype(runtime.dtype, device))
-    processes = start_processes(device, halves=halves, trackers=training.report_to or [], folder=home(os.environ))
-    runtime = dataclasses.replace(runtime, quiet=runtime.quiet or not processes.is_main, device=processes.device)
-
-    def load() -> "Backbone":
-        return open_backbone(chosen.backbone, runtime, dtype="float32")
-
-    backbone = load()
-    settings = _settings(method, chosen.backbone, backbone, training, changes)
-    if training.report_to:
-        processes.accelerator.init_trackers(chosen.entry, config=dataclasses.asdict(settings))
-    trials = plan_trials(several.swept(method), range(several.seeds) if several.seeds else [settings.seed])
-    _say(chosen, training, examples, runtime)
-    folder = registry.run_folder(chosen.entry)
-    run = TrainingRun(method, settings, examples, chosen.data, development, tests)
-    with TrialProgress(run, len(trials), quiet=runtime.quiet) as telling:
-        rows = run_trials(
-            run,
-            trials,
-            backbone,
-            load,
-            name=chosen.entry,
-            folder=folder,
+    assumed = None if training.data or training.paper else plan.backbone
+    with TrialProgress(assumed=assumed, quiet=runtime.quiet) as progress:
+        report = train_method(
+            plan,
+            registry,
+            device=runtime.device,
+            dtype=runtime.dtype,
+            offline=runtime.offline,
             resume=training.resume,
-            processes=processes,
-            save=lambda entry: registry.save(entry, force=True),
-            begin=telling.begin,
+            force=training.force,
+            trackers=training.report_to or [],
+            begin=progress.begin,
+            announce=announcer(runtime),
         )
-    processes.accelerator.end_training()
-    if not processes.is_main:
+    if not report.is_main:
         return
-    shutil.rmtree(folder)
-    print_rows(rows, chosen.entry, as_json=training.json_output, quiet=runtime.quiet)
+    print_results(report, plan.name, as_json=training.json_output, quiet=runtime.quiet)
     if training.plot is not None:
-        curve = registry.card(chosen.entry).provenance["trained"]["curve"]
-        draw(training.plot, rows, curve, f"{chosen.name} on {chosen.backbone}", chosen.on)
+        curve = registry.card(plan.name).provenance["trained"]["curve"]
+        draw(training.plot, report.results, curve, f"{method.name} on {plan.backbone}", plan.on)
         note(f"drawn to {training.plot}", quiet=runtime.quiet)
 
 
-def _check(method: "Method", backbone: str, training: TrainingOptions) -> None:
-    if training.paper and backbone not in method.paper:
-        raise UsageError(
-            f"--paper: no settings of {method.name} are published for backbone {backbone!r}; there are for:"
-            f" {', '.join(method.paper)}"
-        )
+def _plan(
+    name: str, training: TrainingOptions, settings: SettingsOptions, sweep: dict[str, list[Any]]
+) -> "TrainingPlan":
+    from promptcli.training.training_plan import TrainingPlan
+
+    paper_data = _TRIPLETS if training.supervised else PAPER.corpus
+    data_dir = data_folder(training.data_dir)
+    return TrainingPlan(
+        name,
+        training.name or name,
+        training.data or (paper_data if training.paper else BARE.corpus),
+        training.on or default_development(data_dir, paper=training.paper),
+        data_dir,
+        training.test or (),
+        training.backbone or default_backbone(paper=training.paper),
+        training.supervised,
+        training.paper,
+        settings.changes(),
+        sweep,
+        training.seeds,
+    )
 
 
-def _settings(
-    method: "Method", backbone: str, loaded: "Backbone | None", training: TrainingOptions, changes: SettingsOptions
-) -> "TrainingSettings":
-    """Return the settings in force; ``loaded`` may be None where the backbone's are published."""
-    _check(method, backbone, training)
-    base = method.published(backbone) if training.paper else method.settings(backbone, loaded.width if loaded else 0)
-    return base.replace(**changes.changes(method))
+def _dry_run(plan: "TrainingPlan", runtime: Runtime, *, as_json: bool) -> None:
+    """Print what would be done; a backbone is loaded only where its width is not known by its name."""
+    method = find_method(plan.method, supervised=plan.supervised)
+    if plan.backbone in method.paper:
+        width, family = 0, "roberta" if "roberta" in plan.backbone else "bert"
+    else:
+        backbone = open_backbone(plan.backbone, runtime, dtype="float32")
+        width, family = backbone.width, backbone.provenance.family
+    print_settings(plan.describe(method, plan.settings(method, width), family), as_json=as_json)
 
 
-def _say(chosen: _Chosen, training: TrainingOptions, examples: "TrainingExamples", runtime: Runtime) -> None:
-    """Say what was assumed and what was found in the data."""
-    if not training.data and not training.paper:
-        note(
-            f"assumed: {chosen.backbone}, {len(examples):,} demo sentences, chosen by {chosen.on}; the papers' setting:"
-            " --paper",
-            quiet=runtime.quiet,
-        )
-    if examples.blank:
-        note(f"{chosen.data}: {examples.blank:,} rows with a blank sentence left out", quiet=runtime.quiet)
-    if examples.repeated:
-        note(f"{chosen.data}: {examples.repeated:,} rows repeat one before them; they stay", quiet=runtime.quiet)
+def _swept(sweep: str | None, words: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values to try by setting.
+
+    Raises:
+        UsageError: No such setting, no value of its type, or values without --sweep.
+    """
+    if words and sweep is None:
+        raise UsageError(f"{words[0]!r} is not expected here; settings to try stand behind --sweep")
+    found: dict[str, list[Any]] = {}
+    for part in [*(sweep or "").split(), *words]:
+        name, separator, values = part.partition("=")
+        name = name.replace("-", "_")
+        if not separator or not values:
+            raise UsageError(f"--sweep takes SETTING=V,V as in learning-rate=3e-3,1e-2; got {part!r}")
+        if name in _UNSWEPT:
+            raise UsageError(f"--sweep does not take {name}; give {_UNSWEPT[name]}")
+        found[name] = [_parsed(name, value) for value in values.split(",")]
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    fields = {item.name: item for item in dataclasses.fields(_AllSettings)}
+    if name not in fields:
+        raise unknown("setting", name.replace("_", "-"), [other.replace("_", "-") for other in fields])
+    kind = get_type_hints(_AllSettings)[name]
+    flags = {"true": True, "false": False}
+    try:
+        return flags[text] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        allowed = "true or false" if kind is bool else f"a number such as {fields[name].default}"
+        raise UsageError(f"--sweep {name.replace('_', '-')}: {text!r} is no value; it takes {allowed}") from None

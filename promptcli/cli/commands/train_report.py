@@ -1,38 +1,93 @@
-"""What a training command prints and draws at its end, and its dry run. Part of the entrance."""
+"""What a training command shows: bars and scores while it goes on, tables and pictures at its end, its dry run."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from promptcli.cli.console import note, result, result_json, result_table
+from promptcli.cli.console import note, progress, result, result_json, result_table
 from promptcli.cli.pictures.plots import BLUE, RED, drawing
-from promptcli.training.methods.method import OWN
 
 if TYPE_CHECKING:
-    from promptcli.training.methods.method import Method, TrainingSettings
-    from promptcli.training.trials import TrialResult
+    from promptcli.training.checkpoint import DevScore
+    from promptcli.training.run import TrainingRun
+    from promptcli.training.train_method import TrainingReport
+    from promptcli.training.training_loop import TrainingCallbacks
+    from promptcli.training.trials import Trial, TrialResult
 
 
-def print_settings(
-    method: "Method", settings: "TrainingSettings", backbone: str, family: str, data: str, on: str, *, as_json: bool
-) -> None:
+class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
+    """Shows the runs of one command, one after the other: a bar each, a line for each development score."""
+
+    def __init__(self, *, assumed: str | None, quiet: bool) -> None:
+        """Make it; ``assumed`` is the backbone, where the data were not named."""
+        self._assumed, self._quiet = assumed, quiet
+        self._bar = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def begin(self, run: "TrainingRun", trials: "Sequence[Trial]", number: int) -> "TrainingCallbacks":
+        """Begin a run's bar; return what listens to the run."""
+        from promptcli.training.training_loop import TrainingCallbacks, steps_of
+
+        self._bar.close()
+        settings, trial = run.settings, trials[number - 1]
+        if number == 1:
+            self._say(run)
+        steps, on = steps_of(settings, len(run.examples)), run.development.label
+        advance = self._bar.enter_context(progress(f"train {run.method.name}", steps, quiet=self._quiet))
+        if len(trials) > 1:
+            about = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in trial.changes.items())
+            note(f"run {number} of {len(trials)}: {about}{', ' if about else ''}seed {trial.seed}", quiet=self._quiet)
+        done, best = 0, float("-inf")
+
+        def step(taken: int, loss: float) -> None:
+            nonlocal done
+            advance(taken - done)
+            done = taken
+            advance.describe(f"loss {loss:.4f}  best {best:.2f}")
+
+        def dev_score(score: "DevScore") -> None:
+            nonlocal best
+            best = max(best, score.value)
+            parts = [f"step {score.step}/{steps}", "" if score.loss is None else f"loss {score.loss:.4f}"]
+            rate = "" if score.rate is None else f"{score.rate:.0f} examples/s"
+            parts += [f"{on} {score.value:.2f}{' *' if score.best else ''}", rate]
+            note("  ".join(part for part in parts if part), quiet=self._quiet)
+            if score.noise and score.step:
+                note(
+                    f"the development score is noise: the run has diverged; try a --learning-rate below"
+                    f" {settings.learning_rate:g}",
+                    quiet=self._quiet,
+                )
+
+        return TrainingCallbacks(step, dev_score, lambda message: note(message, quiet=self._quiet))
+
+    def _say(self, run: "TrainingRun") -> None:
+        """Say what was assumed and what was found in the data."""
+        examples, source = run.examples, run.source
+        if self._assumed is not None:
+            note(
+                f"assumed: {self._assumed}, {len(examples):,} demo sentences, chosen by {run.development.label}; the"
+                " papers' setting: --paper",
+                quiet=self._quiet,
+            )
+        for count, what in (
+            (examples.blank, "rows with a blank sentence left out"),
+            (examples.unlabelled, "rows without a label left out"),
+            (examples.repeated, "rows repeat one before them; they stay"),
+        ):
+            if count:
+                note(f"{source}: {count:,} {what}", quiet=self._quiet)
+
+
+def print_settings(shown: dict[str, Any], *, as_json: bool) -> None:
     """Print what a run would do."""
-    variant = method.variant(family)
-    values = dataclasses.asdict(settings)
-    shown = {
-        "method": method.name,
-        "source": method.source,
-        "backbone": backbone,
-        "data": data,
-        "chosen_by": on,
-        "views": list(variant.prompts(settings)),
-        "pooling": method.pooling,
-        "learns": [*method.learns, "head"],
-        "head": f"{variant.head}, {'kept' if method.keeps_head else 'while training only'}",
-        "recipe": method.recipe(backbone, family, settings).to_dict(),
-        **{name: value for name, value in values.items() if name not in OWN or name in method.reads},
-    }
     if as_json:
         result_json(shown)
         return
@@ -41,11 +96,11 @@ def print_settings(
             result(f"{key.replace('_', '-')} = {' | '.join(value) if isinstance(value, list) else value}")
 
 
-def print_rows(rows: "Sequence[TrialResult]", name: str, *, as_json: bool, quiet: bool) -> None:
+def print_results(report: "TrainingReport", name: str, *, as_json: bool, quiet: bool) -> None:
     """Print the figures of all runs: one run's before and after, several runs' mean and spread."""
     from promptcli.training.trials import summarise
 
-    best = max(rows, key=lambda row: row.chosen_by)
+    rows, best = report.results, report.best
     summaries = summarise(rows)
     if as_json:
         scores = [

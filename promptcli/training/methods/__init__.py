@@ -1,21 +1,27 @@
 """Training methods: one paper a file, and this table. Pure data; a new method is a file and a line here."""
 
-from promptcli.errors import UsageError, unknown
-from promptcli.training.methods import dcpcse, optiprompt, promptbert, simcse
-from promptcli.training.methods.method import Method
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, get_type_hints
 
-#: Name -> unsupervised, supervised (None where the papers have none).
-METHODS: dict[str, tuple[Method, Method | None]] = {
+from promptcli.errors import UsageError, unknown
+from promptcli.training.methods import dcpcse, optiprompt, promptbert, sbert, simcse
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import ContrastiveSettings
+
+#: Name -> unsupervised, supervised; None where the paper has none.
+METHODS: dict[str, tuple[Method | None, Method | None]] = {
     "promptbert": (promptbert.UNSUPERVISED, promptbert.SUPERVISED),
     "dcpcse": (dcpcse.UNSUPERVISED, dcpcse.SUPERVISED),
     "optiprompt": (optiprompt.OPTIPROMPT, None),
     "scpcse": (optiprompt.SCPCSE, None),
     "simcse": (simcse.UNSUPERVISED, simcse.SUPERVISED),
+    "sbert": (None, sbert.SBERT),
 }
 
 
 def find_method(name: str, *, supervised: bool) -> Method:
-    """Return a method.
+    """Return a method; one that is always supervised whatever is asked for.
 
     Raises:
         UsageError: No such method, or it is unsupervised only.
@@ -23,9 +29,32 @@ def find_method(name: str, *, supervised: bool) -> Method:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     unsupervised, other = METHODS[name]
-    if not supervised:
-        return unsupervised
-    if other is None:
+    found = other if supervised or unsupervised is None else unsupervised
+    if found is None:
         can = ", ".join(known for known, (_, variant) in METHODS.items() if variant is not None)
         raise UsageError(f"method {name!r} has no supervised form; these have: {can}")
-    return other
+    return found
+
+
+def forms() -> Iterator[Method]:
+    """Yield every method, unsupervised and supervised."""
+    yield from (form for pair in METHODS.values() for form in pair if form is not None)
+
+
+def all_settings() -> type:
+    """Return a dataclass of every method's settings, each once; the help names the methods that have it."""
+    shared = {item.name for item in dataclasses.fields(ContrastiveSettings)}
+    found: dict[str, Any] = {}
+    for method in forms():
+        hints = get_type_hints(type(method.small))
+        for item in dataclasses.fields(method.small):
+            owners = dict.fromkeys(form.name for form in forms() if item.name in vars(form.small))
+            about = dict(item.metadata)
+            if item.name not in shared:
+                about |= {"help": f"{', '.join(owners)}: {about['help']}", "panel": "Settings of single methods"}
+            metadata = {key: value for key, value in about.items() if key in ("help", "min", "max", "panel")}
+            found.setdefault(
+                item.name, (item.name, hints[item.name], dataclasses.field(default=item.default, metadata=metadata))
+            )
+    order = [*(name for name in found if name in shared), *(name for name in found if name not in shared)]
+    return dataclasses.make_dataclass("AllSettings", [found[name] for name in order], frozen=True)

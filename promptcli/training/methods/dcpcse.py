@@ -1,23 +1,35 @@
 """DCPCSE (Jiang and Wang, 2022): deep continuous prefixes on a frozen backbone (tables 3 and 4: settings)."""
 
-from promptcli.training.methods.method import Method, TrainingSettings, Variant
+from dataclasses import dataclass
 
-_PREFIX = {"*": Variant(("", ""), learned="deep-prefix:{p}")}
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings, setting
+
+
+@dataclass(frozen=True)
+class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
+    """Settings of DCPCSE."""
+
+    prefix_length: int = setting(16, "length of the prefix.", min=1)
+
+    def prompt(self, template: str) -> str:
+        """Return a prefix; there is no template."""
+        return f"deep-prefix:{self.prefix_length}"
+
 
 UNSUPERVISED = Method(
     name="dcpcse",
     source="DCPCSE, unsupervised: keys and values in front of every layer's, backbone frozen",
     pooling="last/cls",
     learns=("prompt",),
-    variants=_PREFIX,
-    reads=("prefix_length", "mlm_weight", "mlm_head"),
+    variants={"*": Variant()},
     mlm_decay=0.95,
-    small=TrainingSettings(batch_size=128, learning_rate=3e-2, epochs=3, eval_steps=25, prefix_length=4),
+    small=DCPCSESettings(batch_size=128, learning_rate=3e-2, epochs=3, eval_steps=25, prefix_length=4),
     paper={
-        "bert-base-uncased": TrainingSettings(batch_size=256, learning_rate=3e-2, prefix_length=16),
-        "bert-large-uncased": TrainingSettings(batch_size=256, learning_rate=3e-2, prefix_length=10),
-        "roberta-base": TrainingSettings(batch_size=64, learning_rate=3e-2, prefix_length=14, mlm_weight=0.1),
-        "roberta-large": TrainingSettings(batch_size=64, learning_rate=1e-2, prefix_length=10, mlm_weight=0.1),
+        "bert-base-uncased": DCPCSESettings(batch_size=256, learning_rate=3e-2, prefix_length=16),
+        "bert-large-uncased": DCPCSESettings(batch_size=256, learning_rate=3e-2, prefix_length=10),
+        "roberta-base": DCPCSESettings(batch_size=64, learning_rate=3e-2, prefix_length=14, mlm_weight=0.1),
+        "roberta-large": DCPCSESettings(batch_size=64, learning_rate=1e-2, prefix_length=10, mlm_weight=0.1),
     },
 )
 
@@ -26,15 +38,14 @@ SUPERVISED = Method(
     source="DCPCSE, supervised: hard negatives, head kept",
     pooling="last/cls",
     learns=("prompt",),
-    variants=_PREFIX,
+    variants={"*": Variant()},
     keeps_head=True,
-    reads=("prefix_length", "mlm_weight", "mlm_head"),
     mlm_decay=0.95,
-    small=TrainingSettings(batch_size=128, learning_rate=3e-3, epochs=3, eval_steps=25, prefix_length=4),
+    small=DCPCSESettings(batch_size=128, learning_rate=3e-3, epochs=3, eval_steps=25, prefix_length=4),
     paper={
-        "bert-base-uncased": TrainingSettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
-        "bert-large-uncased": TrainingSettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
-        "roberta-base": TrainingSettings(batch_size=256, learning_rate=1e-2, epochs=10, prefix_length=10),
-        "roberta-large": TrainingSettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=10),
+        "bert-base-uncased": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
+        "bert-large-uncased": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
+        "roberta-base": DCPCSESettings(batch_size=256, learning_rate=1e-2, epochs=10, prefix_length=10),
+        "roberta-large": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=10),
     },
 )

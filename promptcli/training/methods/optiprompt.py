@@ -1,35 +1,61 @@
 """OptiPrompt (PromptBERT, section 4.2) and SCPCSE (DCPCSE, ablation): a template's words as learned vectors."""
 
-from promptcli.training.methods.method import Method, TrainingSettings, Variant
+from dataclasses import dataclass
+
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    SelectionSettings,
+    TemplateSettings,
+    setting,
+)
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'
 
 
-def _soft(name: str, source: str, head: str, paper: TrainingSettings, reads: tuple[str, ...]) -> Method:
-    return Method(
-        name=name,
-        source=source,
-        pooling="last/mask",
-        learns=("prompt",),
-        variants={"*": Variant((_TEMPLATE, _TEMPLATE), learned="soft-template{lookup}:", head=head)},
-        counts_specials=False,
-        reads=reads,
-        small=TrainingSettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
-        paper={"bert-base-uncased": paper},
+@dataclass(frozen=True)
+class SCPCSESettings(TemplateSettings, ContrastiveSettings):
+    """Settings of SCPCSE."""
+
+    def prompt(self, template: str) -> str:
+        """Return the template with learned words."""
+        return f"soft-template:{template}"
+
+
+@dataclass(frozen=True)
+class OptiPromptSettings(SelectionSettings, SCPCSESettings):
+    """Settings of OptiPrompt."""
+
+    slots: str = setting(
+        "position",
+        "where learned vectors stand: position, or lookup of the words in the input, as in the code.",
+        choices=("position", "lookup"),
+        published="lookup",
     )
 
+    def prompt(self, template: str) -> str:
+        """Return the template with learned words, which may be looked up."""
+        return f"soft-template{'-lookup' if self.slots == 'lookup' else ''}:{template}"
 
-OPTIPROMPT = _soft(
-    "optiprompt",
-    "PromptBERT 4.2: soft template and MLM transform, backbone frozen",
-    "mlm",
-    TrainingSettings(batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000),
-    ("template", "slots", "selection"),
+
+OPTIPROMPT = Method(
+    name="optiprompt",
+    source="PromptBERT 4.2: soft template and MLM transform, backbone frozen",
+    pooling="last/mask",
+    learns=("prompt",),
+    variants={"*": Variant((_TEMPLATE, _TEMPLATE), head="mlm")},
+    counts_specials=False,
+    small=OptiPromptSettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
+    paper={"bert-base-uncased": OptiPromptSettings(batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000)},
 )
-SCPCSE = _soft(
-    "scpcse",
-    "DCPCSE's ablation: input vectors only, backbone frozen",
-    "tanh",
-    TrainingSettings(batch_size=256, learning_rate=1e-3, epochs=5),
-    ("template",),
+
+SCPCSE = Method(
+    name="scpcse",
+    source="DCPCSE's ablation: input vectors only, backbone frozen",
+    pooling="last/mask",
+    learns=("prompt",),
+    variants={"*": Variant((_TEMPLATE, _TEMPLATE))},
+    counts_specials=False,
+    small=SCPCSESettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
+    paper={"bert-base-uncased": SCPCSESettings(batch_size=256, learning_rate=1e-3, epochs=5)},
 )

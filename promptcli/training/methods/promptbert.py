@@ -1,11 +1,39 @@
 """PromptBERT (Jiang et al., 2022): two templates as two views, template denoising (section 4.3; appendix B)."""
 
-from promptcli.training.methods.method import Method, TrainingSettings, Variant
+from dataclasses import dataclass
+
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    DenoisingSettings,
+    SelectionSettings,
+    TemplateSettings,
+    Views,
+    setting,
+)
 
 _OF, _COLON = 'This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .'
 #: RoBERTa's quotes have blanks inside, and the mask touches the period, as in the published code.
 _THIS, _THE = "This sentence : ' [X] ' means[MASK].", "The sentence : ' [X] ' means[MASK]."
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
+
+
+@dataclass(frozen=True)
+class SupervisedPromptBERTSettings(SelectionSettings, DenoisingSettings, TemplateSettings, ContrastiveSettings):
+    """Settings of supervised PromptBERT."""
+
+
+@dataclass(frozen=True)
+class PromptBERTSettings(SupervisedPromptBERTSettings):
+    """Settings of unsupervised PromptBERT."""
+
+    two_templates: bool = setting(True, "one template for each view (table 8).")
+
+    def templates(self, views: Views) -> Views:
+        """Return two templates, or the first one twice."""
+        first, second = super().templates(views)
+        return first, second if self.two_templates else first
+
 
 UNSUPERVISED = Method(
     name="promptbert",
@@ -14,11 +42,10 @@ UNSUPERVISED = Method(
     learns=("backbone",),
     variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
     counts_specials=False,
-    reads=("template", "two_templates", "denoising", "bias_positions", "selection"),
-    small=TrainingSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    small=PromptBERTSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper={
-        "bert-base-uncased": TrainingSettings(batch_size=256, learning_rate=1e-5),
-        "roberta-base": TrainingSettings(batch_size=256, learning_rate=1e-5),
+        "bert-base-uncased": PromptBERTSettings(batch_size=256, learning_rate=1e-5),
+        "roberta-base": PromptBERTSettings(batch_size=256, learning_rate=1e-5),
     },
 )
 
@@ -34,10 +61,9 @@ SUPERVISED = Method(
     keeps_head=True,
     plain_transfer=True,
     counts_specials=False,
-    reads=("template", "denoising", "bias_positions", "selection"),
-    small=TrainingSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    small=SupervisedPromptBERTSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper={
-        "bert-base-uncased": TrainingSettings(batch_size=512, learning_rate=5e-5, epochs=3),
-        "roberta-base": TrainingSettings(batch_size=512, learning_rate=5e-5, epochs=3),
+        "bert-base-uncased": SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3),
+        "roberta-base": SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3),
     },
 )

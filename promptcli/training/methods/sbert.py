@@ -1,0 +1,26 @@
+"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u; v; |u - v|], discarded at test."""
+
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import TrainingSettings
+
+#: The paper's section 3.1 and the library's training_nli.py, on SNLI and MultiNLI together.
+_PAPER = TrainingSettings(
+    batch_size=16,
+    learning_rate=2e-5,
+    epochs=1,
+    eval_steps=1000,
+    max_length=128,
+    weight_decay=0.01,
+    warmup=0.1,
+)
+
+SBERT = Method(
+    name="sbert",
+    source="SBERT, classification objective: softmax over [u; v; |u - v|] of labelled pairs",
+    pooling="last/avg",
+    learns=("backbone",),
+    variants={"*": Variant(head=None)},
+    objective="pair-classifier",
+    small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=100),
+    paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _PAPER),
+)

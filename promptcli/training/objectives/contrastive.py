@@ -1,0 +1,99 @@
+"""``contrastive``: in-batch InfoNCE between two views of a sentence, or between a pair, with hard negatives or none."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from promptcli.data.examples import PAIRS, TRIPLETS
+from promptcli.data.tables import SENTENCES
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import ContrastiveSettings, DenoisingSettings, TrainingSettings
+from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.trainable_encoder import TrainableEncoder
+
+
+class Contrastive(Objective):
+    """The views differ by dropout, by template where the method has two, and by sentence where pairs are given."""
+
+    layouts = (TRIPLETS, PAIRS, SENTENCES)
+
+    def __init__(
+        self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
+        super().__init__(method, settings, encoder, generator)
+        assert isinstance(settings, ContrastiveSettings), f"the settings of {method.name} have no temperature"
+        self._settings = settings
+        denoised = isinstance(settings, DenoisingSettings) and settings.denoising
+        #: Where h - h_hat is taken: of the head's output, of its input, or nowhere.
+        self._denoise = "none"
+        if denoised:
+            self._denoise = "head" if encoder.variant.denoise_at_test == "head" else "hidden"
+        self._raw_positions = isinstance(settings, DenoisingSettings) and settings.bias_positions == "code"
+
+    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+        """Return z1, z2 and, where there are hard negatives, z3, each (n, d) float32, from the head."""
+        second = columns[1] if len(columns) > 1 else columns[0]
+        sides = encoder.tokenize([(0, columns[0]), (1, second), *((1, hard) for hard in columns[2:])])
+        hidden = encoder.hidden(sides)
+        if self._denoise == "none":
+            vectors = encoder.project(hidden)
+        else:
+            bias = encoder.bias(sides, raw_positions=self._raw_positions)
+            behind = self._denoise == "head"
+            vectors = encoder.project(hidden) - encoder.project(bias) if behind else encoder.project(hidden - bias)
+        return torch.split(vectors, len(columns[0]))
+
+    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return the contrastive loss of the whole batch."""
+        same = equal_sentences(columns).to(views[0].device) if self._settings.mask_duplicates else None
+        return contrastive_loss(*views, temperature=self._settings.temperature, same=same)
+
+
+def contrastive_loss(
+    first: Tensor,
+    second: Tensor,
+    hard: Tensor | None = None,
+    *,
+    temperature: float = 0.05,
+    same: Tensor | None = None,
+) -> Tensor:
+    """Return the in-batch contrastive loss, InfoNCE with s(a, b) = cos(a, b) / tau (SimCSE eq. 1 and 5).
+
+    The mean over i of -log( exp s(z1_i, z2_i) / sum_j [exp s(z1_i, z2_j) + exp s(z1_i, z3_j)] ); one direction only.
+
+    Args:
+        first: (n, d), z1.
+        second: (m, d), z2, m >= n; row i belongs to row i of ``first``, further rows are negatives only.
+        hard: (k, d), z3, or None.
+        temperature: tau.
+        same: (n, m) or (n, m + k) bool, True where row j of ``second``, or of ``hard`` behind it, is no negative of
+            first[i] although j is not i: equal sentences.
+    """
+    others = second if hard is None else torch.cat([second, hard])
+    cosines = functional.normalize(first.float(), dim=1) @ functional.normalize(others.float(), dim=1).T
+    logits = cosines / temperature
+    if same is not None:
+        logits = logits.masked_fill(functional.pad(same, (0, len(others) - same.size(1))), float("-inf"))
+    return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
+
+
+def equal_sentences(columns: Sequence[Sequence[str]]) -> Tensor:
+    """Return which of the other rows' sentences (second column, then hard negatives) are no negatives, (n, n or 2n).
+
+    Row j is none of row i where its positive is i's sentence or positive, or where both have the same sentence; a hard
+    negative is none where it is i's sentence or positive.
+    """
+    names: dict[str, int] = {}
+    ids = [torch.tensor([names.setdefault(text, len(names)) for text in column]) for column in columns]
+    first, second = ids[0], ids[min(1, len(ids) - 1)]
+
+    def equal(one: Tensor, other: Tensor) -> Tensor:
+        return one.unsqueeze(1) == other.unsqueeze(0)
+
+    same = equal(first, first) | equal(first, second) | equal(second, second)
+    same.fill_diagonal_(fill_value=False)
+    if len(ids) < 3:
+        return same
+    return torch.cat([same, equal(first, ids[2]) | equal(second, ids[2])], dim=1)

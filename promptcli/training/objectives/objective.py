@@ -1,0 +1,39 @@
+"""The base of objectives: what of the examples it reads, the views of a batch, parameters of its own, and the loss."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.trainable_encoder import TrainableEncoder
+
+#: Texts by column, n in each; a label or a word is text, too.
+Columns = Sequence[Sequence[str]]
+
+
+class Objective(nn.Module):
+    """One objective. Parameters that it registers learn with the rest and are left out of the trained encoder.
+
+    Where several processes train together, ``views`` sees each process's own examples and carries the gradient, and
+    ``loss`` sees the rows of all: what has parameters belongs in ``views``.
+    """
+
+    #: The layouts of examples that it reads, best first (``data.examples``).
+    layouts: ClassVar[tuple[tuple[str, ...], ...]]
+
+    def __init__(
+        self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
+        """Make the objective; ``generator`` is what its own parameters start from."""
+        super().__init__()
+
+    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+        """Return what the loss is computed of, row i of each tensor from example i alone."""
+        raise NotImplementedError
+
+    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return the mean loss over the examples, a scalar."""
+        raise NotImplementedError

@@ -1,0 +1,184 @@
+"""An encoder in training: sentences in, hidden vectors of a method's views out, with gradient and within memory."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import Batch
+from promptcli.encoder.batching import make_batch
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.denoising import bias_batch
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.prompts import start_numbers
+from promptcli.encoder.recipe import Recipe
+from promptcli.encoder.transforms.projection import KINDS, start_projection
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import MaskedLMSettings, TrainingSettings
+from promptcli.training.mlm_term import MLMTerm
+
+#: Tokens of a forward pass where none are given: what a processor's caches like best (benchmarks/README.md).
+_TOKENS = {"cpu": 1024}
+_TOKENS_ELSEWHERE = 32768
+
+
+@dataclass
+class Chunking:
+    """How a step's rows go through the backbone; changes memory and time, not the gradient."""
+
+    #: Padded tokens of one forward pass.
+    tokens: int
+    #: Activations of one pass at a time are held, the others computed again with the same dropout.
+    cached: bool
+
+
+@dataclass(frozen=True)
+class TokenizedView:
+    """The spliced rows of some sentences as one view sees them."""
+
+    encoder: Encoder
+    rows: list[list[int]]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sentence, the template's left out."""
+        return [len(row) - self.encoder.template.length for row in self.rows]
+
+
+class TrainableEncoder(nn.Module):
+    """The prompt's numbers, the head, and the backbone where the method tunes it.
+
+    Frozen or not, the backbone is in train mode while learning: dropout makes the second view.
+    """
+
+    def __init__(
+        self, method: Method, settings: TrainingSettings, backbone: Backbone, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.backbone, self.variant = backbone, method.variant(backbone.provenance.family)
+        self.model: Any = backbone.model
+        tokens = settings.chunk_tokens or _TOKENS.get(backbone.device.type, _TOKENS_ELSEWHERE)
+        self.chunking = Chunking(tokens, settings.gradient_caching)
+        self._prompt_dropout = settings.dropout
+        prompts = self.variant.prompts(settings)
+        self._learned = nn.ParameterDict()  # which takes no dots in its names
+        for name, start in start_numbers(prompts[0], backbone, generator).items():
+            self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
+        self.head = _head(self.variant.head, backbone, generator)
+        weighted = isinstance(settings, MaskedLMSettings) and settings.mlm_weight
+        self.mlm = MLMTerm(backbone, frozen=settings.mlm_head == "frozen") if weighted else None  # type: ignore[attr-defined]
+        #: Sum of the masked-LM losses of the passes since ``forget_mlm``, and their number, (2,).
+        self.mlm_sums = torch.zeros(2, device=backbone.device)
+        self.model.requires_grad_("backbone" in method.learns)
+        made = {prompt: self._view(prompt, method, settings) for prompt in dict.fromkeys(prompts)}
+        #: The encoders of the two views; what is learned of the prompt is in both.
+        self.views = tuple(made[prompt] for prompt in prompts)
+        backbone.set_dropout(settings.dropout)
+
+    def _view(self, prompt: str, method: Method, settings: TrainingSettings) -> Encoder:
+        recipe = Recipe(self.backbone.name, prompt=prompt, period=False, pooling=method.pooling)
+        view = Encoder(recipe, self.backbone, self.learned())
+        limit = settings.max_length + (0 if method.counts_specials else view.template.length)
+        view.max_length = min(limit, view.max_length)
+        return view
+
+    def learned(self) -> dict[str, nn.Parameter]:
+        """Return the prompt's numbers by name."""
+        return {name.replace("/", "."): parameter for name, parameter in self._learned.items()}
+
+    def train(self, mode: bool = True) -> "TrainableEncoder":
+        """Set dropout on or off, that of a prefix included."""
+        super().train(mode)
+        for view in self.views:
+            view.prompt.set_dropout(self._prompt_dropout if mode else 0.0)
+        return self
+
+    def tokenize(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
+        """Return the rows of some texts, each as the view of that number (0 or 1) sees them."""
+        return [TokenizedView(self.views[view], self.views[view].inputs(texts).rows) for view, texts in sides]
+
+    def hidden(self, sides: Sequence[TokenizedView], augment: Callable[[Batch], Batch] = lambda batch: batch) -> Tensor:
+        """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of like length.
+
+        What is learned of the prompt is the same for all views, so rows of several templates share passes.
+
+        Args:
+            sides: From ``tokenize``.
+            augment: Changes each pass's batch: ids, positions, or embeddings by learned vectors in their places.
+        """
+        rows = [row for side in sides for row in side.rows]
+        slots = [side.encoder.template.mask_slots(len(row)) for side in sides for row in side.rows]
+        tokenizer, device, longest = self.backbone.tokenizer, self.backbone.device, self.backbone.max_tokens
+        states, places = [], []
+        for chosen in _groups(rows, self.chunking.tokens):
+            part, masks = [rows[row] for row in chosen], [slots[row] for row in chosen]
+            batch = make_batch(part, masks, tokenizer.pad, device, longest)
+            states.append(self._pass(sides[0].encoder, batch, augment))
+            places.append(chosen)
+        order = torch.from_numpy(np.argsort(np.concatenate(places))).to(device)
+        return torch.cat(states)[order]
+
+    def _pass(self, view: Encoder, batch: Batch, augment: Callable[[Batch], Batch] = lambda batch: batch) -> Tensor:
+        """Return h (n, d) of one pass; gradient caching computes it again when it is needed."""
+
+        def run() -> tuple[Tensor, Tensor]:
+            attached = augment(view.prompt.attach(batch))  # dropout of a prefix is drawn here, once for both losses
+            hidden = view.pooling.pool(batch, self.backbone.run(attached, view.pooling.needs))
+            return hidden, self.mlm.sums(attached) if self.mlm is not None else hidden.new_zeros(2)
+
+        cached = self.chunking.cached and torch.is_grad_enabled()
+        hidden, sums = checkpoint(run, use_reentrant=False) if cached else run()
+        self.mlm_sums = self.mlm_sums + sums
+        return hidden
+
+    def forget_mlm(self) -> None:
+        """Begin to sum the masked-LM losses anew."""
+        self.mlm_sums = torch.zeros(2, device=self.backbone.device)
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """Return the head's output, (n, d) float32."""
+        projected: Tensor = self.head(vectors)
+        return projected.float()
+
+    def bias(self, sides: Sequence[TokenizedView], *, raw_positions: bool) -> Tensor:
+        """Return h_hat for all rows, side after side, (sum n, d), with dropout and gradient.
+
+        One pass per template: sentences of one length share their bias (published code).
+        """
+        found: dict[int, dict[int, Tensor]] = {}
+        for view in {id(side.encoder): side.encoder for side in sides}.values():
+            distinct = sorted({length for side in sides if side.encoder is view for length in side.lengths})
+            batch = bias_batch(view.template, distinct, self.backbone, raw_positions=raw_positions)
+            found[id(view)] = dict(zip(distinct, self._pass(view, batch), strict=True))
+        return torch.stack([found[id(side.encoder)][length] for side in sides for length in side.lengths])
+
+
+def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> nn.Module:
+    """Return a projection where its learning starts; the identity where there is none."""
+    if kind is None:
+        return nn.Identity()
+    context = BuildContext(kind, backbone, {})
+    head = KINDS[kind](context)
+    start = start_projection(kind, context, generator)
+    head.load_state_dict({name.partition(".")[2]: tensor for name, tensor in start.items()})
+    return head.to(backbone.device).requires_grad_(True)
+
+
+def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
+    """Yield the numbers of rows of like length, so that little is padding; together they are all rows.
+
+    Not ``plan_batches``: a pass holds as many rows as fit, since each is gone through once and shapes do not recur.
+    """
+    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+    order = np.argsort(lengths, kind="stable")
+    start = 0
+    for end in range(1, len(order) + 1):
+        longest = lengths[order[end]] if end < len(order) else 0
+        if end == len(order) or (end + 1 - start) * longest > tokens:
+            yield order[start:end]
+            start = end
