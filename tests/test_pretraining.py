@@ -20,7 +20,7 @@ from promptcli.pretraining import loop
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.precision import choose_precision
-from promptcli.storage.training_state import load_state, save_state
+from promptcli.storage.runs import load_state, save_state
 from tests.test_pretraining_steps import random_corpus
 
 TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--batch-tokens", "512", "--positions", "64"]

@@ -1,6 +1,5 @@
 """The folder of a pre-training run: ``work`` while it runs, a backbone with a card when it is done."""
 
-import dataclasses
 import json
 import statistics
 from collections.abc import Callable, Sequence
@@ -16,12 +15,11 @@ from promptcli.pretraining.card import card, plot_loss
 from promptcli.pretraining.corpus import CorpusFile
 from promptcli.pretraining.loop import Trainer
 from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.prepare import keep_plan, stored_plan
 from promptcli.storage.files import write_text
-from promptcli.storage.training_state import Position
+from promptcli.storage.runs import Position, RunFolder
 
 
-def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[Path, Plan]:
+def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[RunFolder, Plan]:
     """Return the work folder and the plan that holds: the stored one of an unfinished run, else the wanted one.
 
     Args:
@@ -33,26 +31,13 @@ def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[Path, Plan]:
         UsageError: A run or a model is there and ``resume`` is not asked for, or none is there and it is, or it was
             started with other settings.
     """
-    work = output / "work"
-    stored = stored_plan(work)
-    if stored is None:
-        if resume:
-            raise UsageError(f"no unfinished run in {output}; leave out --resume to start one")
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise UsageError(f"{output} is not empty; give another --output")
-        work.mkdir(parents=True)
-        keep_plan(work, wanted)
-        return work, wanted
-    if not resume:
-        raise UsageError(f"{output} holds a run already; go on with it by --resume, or give another --output")
-    held = stored if wanted.tokens else dataclasses.replace(stored, tokens=0)
-    differing = held.difference(wanted)
-    if differing:
-        raise UsageError(
-            f"the run in {output} was started with {differing} {getattr(held, differing)}, not"
-            f" {getattr(wanted, differing)}; resume with its own settings"
-        )
-    return work, stored
+    work = RunFolder(output / "work", "plan.json")
+    others = output.is_dir() and any(path != work.folder for path in output.iterdir())
+    if not work.begun and not resume and (others or (output.exists() and not output.is_dir())):
+        raise UsageError(f"{output} is not empty; give another --output")
+    ignored = () if wanted.tokens else ("tokens",)
+    stored = work.open(wanted.to_dict(), resume=resume, name=output, elsewhere="give another --output", ignored=ignored)
+    return work, Plan.from_dict(stored)
 
 
 def finish(

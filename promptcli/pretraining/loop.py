@@ -21,7 +21,7 @@ from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.optimizer import make_optimizer
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.precision import name
-from promptcli.storage.training_state import Position, load_state, save_state, truncate_log
+from promptcli.storage.runs import Position, load_state, save_state, truncate_log
 
 _CLIP = 1.0
 _LOG_EVERY = 20  # steps; their mean is logged

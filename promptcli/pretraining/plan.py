@@ -132,7 +132,3 @@ class Plan:
             if name not in hints or not isinstance(fields.get(name), kinds):  # type: ignore[arg-type]
                 raise UsageError(f"the run's plan.json has no usable field {name!r}; start anew in another folder")
         return cls(**{**fields, "files": tuple(fields["files"])})
-
-    def difference(self, other: "Plan") -> str | None:
-        """Return the name of the first field that differs, or None."""
-        return next((name for name in self.to_dict() if getattr(self, name) != getattr(other, name)), None)

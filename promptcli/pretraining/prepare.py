@@ -1,6 +1,5 @@
 """What a pre-training run makes before its first step, each thing once: vocabulary, token ids, start vectors."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,30 +11,7 @@ from promptcli.errors import UsageError
 from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, tokenise
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import ppmi_svd
-from promptcli.storage.files import atomic_path, write_text
-
-
-def stored_plan(folder: Path) -> Plan | None:
-    """Return the plan of the run in ``folder``, or None where there is none.
-
-    Raises:
-        UsageError: It is there and cannot be read.
-    """
-    path = folder / "plan.json"
-    if not path.is_file():
-        return None
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
-        raise UsageError(f"{path} is no plan; start anew in another folder")
-    return Plan.from_dict(fields)
-
-
-def keep_plan(folder: Path, plan: Plan) -> None:
-    """Write the plan of the run in ``folder``."""
-    write_text(folder / "plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
+from promptcli.storage.files import atomic_path
 
 
 def make_vocabulary(

@@ -14,7 +14,7 @@ from torch import Tensor, nn, optim
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.storage.files import atomic_path
-from promptcli.storage.training_state import Position, load_state, save_state, truncate_log
+from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.training.learner import Learner
 from promptcli.training.processes import Processes
 
@@ -78,7 +78,7 @@ class Checkpointer:
         if self._processes.is_main:
             truncate_log(self._log, position.step)
         self._processes.wait()
-        self.dev_scores = [DevScore(**json.loads(line)) for line in self._log.read_text(encoding="utf-8").splitlines()]
+        self.dev_scores = read_log(self._log, DevScore)
         self._clear(position.seconds)
         return position
 

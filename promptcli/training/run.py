@@ -1,7 +1,6 @@
 """A whole training run: method, backbone and examples to a registry entry, its scores beside the untrained ones."""
 
 import dataclasses
-import json
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,11 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.examples import TrainingExamples
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import portable
-from promptcli.storage.files import write_text
+from promptcli.storage.runs import RunFolder
 from promptcli.training.learner import Learner
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
@@ -77,28 +75,11 @@ class TrainingResult:
     nearest_words: list[dict[str, Any]]
 
 
-def prepare_folder(folder: Path, identity: dict[str, Any], *, resume: bool) -> None:
-    """Make a run's folder, or check that the run in it is the one to go on with.
-
-    Raises:
-        UsageError: A run is there and ``resume`` is not asked for, none is there and it is, or settings differ.
-    """
-    path = folder / "run.json"
-    if not path.is_file():
-        if resume:
-            raise UsageError(f"no unfinished run in {folder}; leave out --resume to start one")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(identity, indent=1) + "\n")
-        return
-    if not resume:
-        raise UsageError(f"{folder} holds an unfinished run; go on with it by --resume, or take another --name")
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    for name, value in json.loads(json.dumps(identity)).items():
-        if stored.get(name) != value:
-            raise UsageError(
-                f"the run in {folder} was started with {name.replace('_', '-')} {stored.get(name)}, not {value}; resume"
-                " with its own settings, or take another --name"
-            )
+def open_run(folder: Path, identity: dict[str, Any], *, resume: bool) -> RunFolder:
+    """Begin a run in a folder, or check that the one in it is the one to go on with; see ``RunFolder.open``."""
+    run = RunFolder(folder)
+    run.open(identity, resume=resume, name=folder, elsewhere="take another --name")
+    return run
 
 
 def execute(

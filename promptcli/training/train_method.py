@@ -1,7 +1,6 @@
 """Train a method, once or several times, into a registry entry: what `promptcli train` and `promptcli.train` call."""
 
 import dataclasses
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import development_task, training_examples
 from promptcli.errors import UsageError
 from promptcli.registry.registry import Registry
+from promptcli.storage.runs import RunFolder
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import start_processes
@@ -102,7 +102,7 @@ def train_method(
     )
     processes.accelerator.end_training()
     if processes.is_main:
-        shutil.rmtree(folder)
+        RunFolder(folder).remove()
     return TrainingReport(results, processes.is_main)
 
 

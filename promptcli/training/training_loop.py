@@ -13,7 +13,7 @@ from torch import Tensor
 from promptcli.data.examples import TrainingExamples
 from promptcli.data.tasks import STSTask
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.storage.training_state import Position
+from promptcli.storage.runs import Position
 from promptcli.training.checkpoint import Checkpointer, DevScore
 from promptcli.training.learner import Learner
 from promptcli.training.methods.training_settings import TrainingSettings

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.registry.entries import Entry
 from promptcli.storage.files import write_text
+from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.processes import Processes
-from promptcli.training.run import TrainingResult, TrainingRun, execute, prepare_folder
+from promptcli.training.run import TrainingResult, TrainingRun, execute, open_run
 from promptcli.training.training_loop import TrainingCallbacks
 
 _FILE = "trials.jsonl"
@@ -125,9 +125,9 @@ def run_trials(
     """
     shared = {**run.identity(backbone), "trials": [trial.key for trial in trials]}
     if processes.is_main:
-        prepare_folder(folder, shared, resume=resume)
+        open_run(folder, shared, resume=resume)
     processes.wait()
-    rows, fresh = _read(folder / _FILE), True
+    rows, fresh = read_log(folder / _FILE, TrialResult), True
     for number, trial in enumerate(trials, 1):
         if any((row.changes, row.seed) == (trial.changes, trial.seed) for row in rows):
             continue
@@ -136,7 +136,7 @@ def run_trials(
         backbone = backbone if fresh else load()
         fresh = False
         if processes.is_main:
-            prepare_folder(inside, mine.identity(backbone), resume=(inside / "run.json").is_file())
+            open_run(inside, mine.identity(backbone), resume=RunFolder(inside).begun)
         processes.wait()
         result = execute(
             mine, backbone, name=name, folder=inside, processes=processes, callbacks=begin(mine, trials, number)
@@ -147,7 +147,7 @@ def run_trials(
                 save(result.entry)
             lines = [json.dumps(dataclasses.asdict(done)) + "\n" for done in [*rows, row]]
             write_text(folder / _FILE, "".join(lines))
-            shutil.rmtree(inside)
+            RunFolder(inside).remove()
         rows.append(row)
     return rows
 
@@ -182,9 +182,3 @@ def _row(trial: Trial, result: TrainingResult) -> TrialResult:
         values,
         result.nearest_words,
     )
-
-
-def _read(path: Path) -> list[TrialResult]:
-    if not path.is_file():
-        return []
-    return [TrialResult(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]

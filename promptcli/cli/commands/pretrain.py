@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from promptcli.pretraining.corpus import Corpus, CorpusFile
     from promptcli.pretraining.loop import Report, Trainer
-    from promptcli.storage.training_state import Position
+    from promptcli.storage.runs import Position, RunFolder
 
 _RUN = "Run"
 
@@ -70,14 +70,15 @@ def pretrain(
     corpus_files = [CorpusFile(path) for path in files] + [CorpusFile(path, unrelated=True) for path in unrelated or []]
     wanted = _wanted(options, minutes, corpus_files)
     device = choose_device(runtime.device)
-    work, plan = open_run(output, wanted, resume=resume)
+    run_folder, plan = open_run(output, wanted, resume=resume)
+    work = run_folder.folder
     dtype, remark = choose_precision(device, output / "log.jsonl")
     if remark:
         note(remark, quiet=runtime.quiet)
     keep_freed_memory()
     corpus, start = _prepared(work, plan, corpus_files, runtime)
     if not plan.tokens:
-        plan = _with_budget(work, plan, corpus, start, minutes or 0, dtype, device, runtime)
+        plan = _with_budget(run_folder, plan, corpus, start, minutes or 0, dtype, device, runtime)
     trainer = Trainer(plan, device, start, dtype)
     position = _trained(trainer, corpus, output, work, save_minutes, runtime)
     command = " ".join(["promptcli", *sys.argv[1:]])
@@ -125,7 +126,7 @@ def _prepared(work: Path, plan: Plan, files: "list[CorpusFile]", runtime: Runtim
 
 
 def _with_budget(
-    work: Path,
+    folder: "RunFolder",
     plan: Plan,
     corpus: "Corpus",
     start: "Tensor | None",
@@ -136,12 +137,11 @@ def _with_budget(
 ) -> Plan:
     """Return the plan with the tokens that so many minutes allow, and keep it."""
     from promptcli.pretraining.loop import tokens_in
-    from promptcli.pretraining.prepare import keep_plan
 
     with progress("measure speed", None, quiet=runtime.quiet):
         budget = tokens_in(plan, corpus, start, minutes=minutes, device=device, dtype=dtype)
     plan = dataclasses.replace(plan, tokens=budget)
-    keep_plan(work, plan)
+    folder.keep(plan.to_dict())
     note(f"{minutes:g} minutes: {budget:,} tokens", quiet=runtime.quiet)
     return plan
 

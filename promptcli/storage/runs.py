@@ -1,0 +1,167 @@
+"""The folder of a run that goes on after a kill: what it is, how far it is, and its log.
+
+The state is one safetensors file: weights, the optimiser's moments, and how far the run is. Batches, masks and dropout
+follow from the run's identity and the step's number, so no generator's state needs keeping. The log has a line for each
+report; lines of steps that the state does not know of are cut off when the run goes on.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from promptcli.errors import UsageError
+from promptcli.storage.documents import parse_document, read_document, shown, to_json
+from promptcli.storage.files import atomic_path, temporary_path, write_text
+
+Report = TypeVar("Report")
+
+_ADAMW = ("exp_avg", "exp_avg_sq")
+_MUON = ("momentum_buffer",)
+
+
+class RunFolder:
+    """The folder of a run, which is begun once and may go on as often as it is killed.
+
+    ``identity`` in it holds all that a run that goes on must have in common with the one it goes on with.
+    """
+
+    def __init__(self, folder: Path, identity: str = "run.json") -> None:
+        self.folder = folder
+        self._identity = folder / identity
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run."""
+        return self._identity.is_file()
+
+    def open(
+        self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str, ignored: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Begin a run, or check that the one in the folder is the one to go on with; return the identity in force.
+
+        Args:
+            identity: JSON-ready.
+            resume: Go on with the run in the folder.
+            name: What messages call the folder.
+            elsewhere: What to do to run elsewhere, e.g. ``give another --output``.
+            ignored: Fields that may differ; the stored ones hold.
+
+        Raises:
+            UsageError: A run is there and ``resume`` is not asked for, none is there and it is, or a field differs.
+        """
+        wanted: dict[str, Any] = json.loads(to_json(identity))
+        if not self.begun:
+            if resume:
+                raise UsageError(f"no unfinished run in {name}; leave out --resume to start one")
+            if self.folder.exists():  # of a run that was killed while it began
+                self.remove()
+            self.folder.mkdir(parents=True)
+            self.keep(wanted)
+            return wanted
+        if not resume:
+            raise UsageError(f"{name} holds an unfinished run; go on with it by --resume, or {elsewhere}")
+        mend = f"delete {self.folder}, or {elsewhere}"
+        stored = read_document(self._identity, dict[str, Any], mend=mend, error=UsageError)
+        for field in [*wanted, *(field for field in stored if field not in wanted)]:
+            if field not in ignored and stored.get(field) != wanted.get(field):
+                raise UsageError(
+                    f"the run in {name} was started with {field.replace('_', '-')} {shown(stored.get(field))}, not"
+                    f" {shown(wanted.get(field))}; resume with its own settings, or {elsewhere}"
+                )
+        return stored
+
+    def keep(self, identity: Mapping[str, Any]) -> None:
+        """Replace the identity."""
+        write_text(self._identity, to_json(identity, indent=1))
+
+    def remove(self) -> None:
+        """Delete the folder so that the run is gone at once, not file by file."""
+        away = temporary_path(self.folder)
+        os.rename(self.folder, away)
+        shutil.rmtree(away)
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a run is."""
+
+    step: int = 0  #: Steps done.
+    seen: int = 0  #: Tokens seen in pre-training, examples in contrastive training.
+    seconds: float = 0.0  #: Time spent in steps, over all sittings.
+
+
+def save_state(
+    path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, position: Position
+) -> None:
+    """Write the state, whole or not at all."""
+    tensors: dict[str, Tensor] = {f"weight.{name}": parameter.detach() for name, parameter in parameters.items()}
+    for name, parameter in parameters.items():
+        kept = optimizer.state[parameter]
+        tensors |= {f"{moment}.{name}": kept[moment] for moment in (*_ADAMW, *_MUON) if moment in kept}
+    about = {"step": str(position.step), "seen": str(position.seen), "seconds": repr(position.seconds)}
+    with atomic_path(path) as temporary:
+        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, metadata=about)
+
+
+def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> Position:
+    """Read the state into parameters and optimiser; return how far the run is.
+
+    Raises:
+        UsageError: The file is broken, or of a model of another shape.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            about, there = file.metadata(), set(file.keys())
+            for name, parameter in parameters.items():
+                kinds = _MUON if f"{_MUON[0]}.{name}" in there else _ADAMW
+                stored = {kind: file.get_tensor(f"{kind}.{name}") for kind in ("weight", *kinds)}
+                if stored["weight"].shape != parameter.shape:
+                    raise UsageError(
+                        f"{path} holds {name} of shape {tuple(stored['weight'].shape)}, this model has"
+                        f" {tuple(parameter.shape)}; resume with the settings that it was started with"
+                    )
+                with torch.no_grad():
+                    parameter.copy_(stored["weight"])
+                moments: dict[str, Any] = {moment: stored[moment].to(parameter.device) for moment in kinds}
+                optimizer.state[parameter] = {"step": torch.tensor(float(about["step"])), **moments}
+            return Position(int(about["step"]), int(about["seen"]), float(about["seconds"]))
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise UsageError(f"{path} is no state of this run ({reason}); delete {path.parent} and start anew") from None
+
+
+def truncate_log(path: Path, steps: int) -> None:
+    """Drop the log lines of steps that the state does not know of, and a line that a kill cut short."""
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and _parse_line(path, line, _Step).step <= steps]
+        write_text(path, "".join(kept))
+
+
+def read_log(path: Path, kind: type[Report]) -> list[Report]:
+    """Return the lines of a log or of another JSONL file of a run, each checked against its dataclass.
+
+    Raises:
+        UsageError: a line is not what the run wrote.
+    """
+    if not path.is_file():
+        return []
+    return [_parse_line(path, line, kind) for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+
+
+@dataclass(frozen=True)
+class _Step:
+    step: int
+
+
+def _parse_line(path: Path, line: str, kind: type[Report]) -> Report:
+    return parse_document(line, kind, name=str(path), mend=f"delete {path.parent} and start anew", error=UsageError)
