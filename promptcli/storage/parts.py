@@ -157,7 +157,8 @@ def replace_with_sidecar(target: Path, sidecar: Path, document: Callable[[str], 
             sync(target.parent)
             os.replace(waiting, sidecar)
             for path in target.parent.iterdir():
-                if path.name.startswith(_waiting(sidecar, "").name):
+                # what killed writers left, whole or half written
+                if path.name.startswith((waiting.name[:-16], f".{waiting.name[:-16]}")):
                     path.unlink(missing_ok=True)
     finally:
         temporary.unlink(missing_ok=True)

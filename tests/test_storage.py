@@ -1,0 +1,378 @@
+"""Stored documents by their schema, parts under content-derived names, locks, run folders."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from promptcli.encoder.recipe import Recipe
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError
+from promptcli.index.stored import IndexManifest
+from promptcli.registry.entries import CardDocument
+from promptcli.settings import SettingsFile
+from promptcli.storage import locks
+from promptcli.storage.documents import parse_document, read_document, to_json
+from promptcli.storage.files import remove_leftovers, temporary_path, write_text
+from promptcli.storage.locks import hold
+from promptcli.storage.parts import (
+    check_part,
+    part_named,
+    read_parts,
+    replace_parts,
+    replace_with_sidecar,
+    sidecar_of,
+)
+from promptcli.storage.runs import RunFolder, read_log, truncate_log
+from tests.killing import in_a_process_that_dies
+
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+# Documents
+
+
+@dataclass(frozen=True)
+class Inner:
+    a: int
+    b: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    dim: int
+    name: str | None
+    inner: Inner
+    scores: list[dict[str, Any]]
+    sums: dict[str, str] = field(default_factory=dict)
+    schema_version: int = 2
+
+
+WHOLE = {"dim": 3, "name": "ü", "inner": {"a": 1, "b": [0.5]}, "scores": [{"x": 1}], "sums": {"f": "0"}}
+
+
+def parsed(content, kind=Sample, **options):
+    return parse_document(content, kind, name="FILE", mend="MEND", **options)
+
+
+def test_a_document_comes_back():
+    made = parsed(json.dumps(WHOLE))
+    assert made == Sample(3, "ü", Inner(1, (0.5,)), [{"x": 1}], {"f": "0"})
+    assert parsed(to_json(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dim": "x"}, "'dim' holds 'x', and it must be a whole number"),
+        ({"dim": True}, "'dim' holds True"),
+        ({"name": 5}, "'name' holds 5, and it must be text or null"),
+        ({"inner": 5}, "'inner' holds 5, and it must be a table"),
+        ({"inner": {}}, "'inner.a' is missing"),
+        ({"inner": {"a": 1, "b": [0, "x"]}}, r"'inner\.b\[1\]' holds 'x', and it must be a number"),
+        ({"scores": [1]}, r"'scores\[0\]' holds 1"),
+        ({"sums": {"f": 1}}, "must be text"),
+        ({"schema_version": 3}, "version 3; this promptcli reads versions up to 2"),
+        ({"schema_version": "x"}, "version 'x'"),
+        ({"dim": 1 << 70}, "integer of"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_it_holds(change, said):
+    with pytest.raises(CheckFailedError, match=f"^FILE: .*{said}.*; MEND$"):
+        parsed(json.dumps({**WHOLE, **change}))
+
+
+HOSTILE = {
+    "empty": b"",
+    "cut short": b'{"dim": 3',
+    "no UTF-8": b"\xff\xfe",
+    "another kind": b"[]",
+    "a key twice": b'{"dim": 1, "dim": 2}',
+    "not a number": b'{"dim": NaN}',
+    "infinite": b'{"dim": -Infinity}',
+    "too large a number": b'{"dim": 1e999}',
+    "5,000 digits": b'{"dim": ' + b"1" * 5000 + b"}",
+    "half a surrogate pair": rb'{"dim": "\ud800"}',
+    "half a surrogate pair as key": rb'{"\udfff": 1}',
+    "nesting beyond the decoder": b"[" * 100_000,
+    "nesting within the decoder": b'{"dim": ' + b"[" * 500 + b"]" * 500 + b"}",
+    "a zero byte": b"\x00",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", [Sample, CardDocument, IndexManifest, dict[str, str]])
+def test_hostile_content_is_one_short_line(name, kind):
+    content = HOSTILE[name]
+    if (name, kind) == ("half a surrogate pair as key", dict[str, str]):
+        content = rb'{"\udfff": "x"}'
+    with pytest.raises(CheckFailedError) as raised:
+        parsed(content, kind)
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 400 and str(raised.value).isprintable()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+DOCUMENTS = {
+    Sample: WHOLE,
+    CardDocument: asdict(CardDocument("2026", "0.1", {"width": 2}, [{"task": "x"}], {"recipe.json": "0"})),
+    IndexManifest: asdict(IndexManifest(5, 2, "Flat", True, None, "f", {}, None, {}, "2026", {"index.faiss": "0"})),
+    SettingsFile: {"backbone": "mini"},
+}
+
+
+@relaxed
+@given(st.sampled_from(sorted(DOCUMENTS, key=str)), st.data())
+def test_any_value_in_any_field_is_read_or_refused_in_one_line(kind, data):
+    name = data.draw(st.sampled_from([one.name for one in fields(kind)]))
+    content = json.dumps({**DOCUMENTS[kind], name: data.draw(json_values)})
+    try:
+        parsed(content, kind, closed=True)
+    except CheckFailedError as error:
+        assert "\n" not in str(error) and len(str(error)) < 400
+        str(error).encode("utf-8")
+
+
+@relaxed
+@given(st.sampled_from([one.name for one in fields(Recipe)]), json_values)
+def test_any_value_in_a_recipe_is_read_or_refused(name, value):
+    try:
+        Recipe.from_text(json.dumps({name: value}))
+    except UsageError as error:
+        assert "\n" not in str(error)
+
+
+@relaxed
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_in_one_line(content):
+    for toml in (False, True):
+        try:
+            parsed(content, toml=toml)
+        except CheckFailedError as error:
+            assert "\n" not in str(error)
+
+
+def test_what_cannot_be_opened_is_one_line(tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    for name in ("folder.json", "none.json"):
+        with pytest.raises(UsageError, match=name):
+            read_document(tmp_path / name, Sample, mend="MEND", error=UsageError)
+
+
+def test_help_needs_no_schema_library():
+    code = "import sys, promptcli.cli.app, promptcli.storage.documents; assert 'msgspec' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Files
+
+
+def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
+    target = tmp_path / ("long name " * 25)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    mine = temporary_path(target)
+    theirs = mine.with_name(mine.name.replace(f"-{os.getpid()}.", f"-{dead.pid}."))
+    for path in (mine, theirs):
+        path.write_text("x")
+    write_text(target, "whole")
+    assert mine.exists() and not theirs.exists() and target.read_text() == "whole"
+    remove_leftovers(tmp_path / "other")
+    assert mine.exists()
+
+
+# Parts
+
+
+def write_thing(folder, text, parts=3):
+    with replace_parts(folder, "thing.json", owns=lambda name: True) as writer:
+        for number in range(parts):
+            with writer.part(f"{'abc'[number]}.txt") as path:
+                path.write_text(f"{number} {text}")
+        writer.commit(to_json({"text": text, "sha256": dict(writer.sums)}))
+
+
+def read_thing(folder):
+    """Return the texts of the manifest and of all parts."""
+
+    def damaged(name, reason):
+        return CheckFailedError(f"{name}: {reason}")
+
+    def read():
+        manifest = read_document(folder / "thing.json", dict[str, Any], mend="")
+        sums = manifest["sha256"]
+        files = [part_named(sums, f"{letter}.txt") for letter in "abc"]
+        texts = [check_part(folder, file, sums[file], damaged).read_text().partition(" ")[2] for file in files]
+        return [manifest["text"], *texts]
+
+    return read_parts(folder / "thing.json", read)
+
+
+def test_a_thing_comes_back_and_old_parts_go(tmp_path):
+    for text in ("one", "two"):
+        write_thing(tmp_path / "thing", text)
+        assert read_thing(tmp_path / "thing") == [text] * 4
+        assert len(list((tmp_path / "thing").iterdir())) == 4
+
+
+def test_a_write_that_fails_leaves_the_old_thing_and_nothing_else(tmp_path):
+    for made in (False, True):
+        with pytest.raises(RuntimeError), replace_parts(tmp_path / "t", "thing.json", lambda name: True) as writer:
+            with writer.part("a.txt") as path:
+                path.write_text("new")
+            raise RuntimeError
+        assert (tmp_path / "t").exists() == made
+        if not made:
+            write_thing(tmp_path / "t", "old")
+    assert read_thing(tmp_path / "t") == ["old"] * 4 and len(list((tmp_path / "t").iterdir())) == 4
+
+
+def test_a_kill_at_any_file_event_leaves_the_old_thing_or_the_new(tmp_path):
+    codes, texts = [], []
+    for step in range(100):
+        folder = tmp_path / str(step) / "thing"
+        write_thing(folder, "old")
+        codes.append(in_a_process_that_dies(step, lambda: write_thing(folder, "new")))  # noqa: B023
+        found = read_thing(folder)
+        assert len(set(found)) == 1, "a mixture"
+        texts.append(found[0])
+        write_thing(folder, "third")
+        assert len(list(folder.iterdir())) == 4, "a killed process's rest is swept"
+        if codes[-1] == 0:
+            break
+    assert codes[-1] == 0 and len(codes) > 12 and set(codes[:-1]) == {9}
+    assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"}
+
+
+def write_pair(folder, text):
+    with replace_with_sidecar(folder / "v", folder / "v.json", lambda digest: f"{digest} {text}") as path:
+        path.write_text(text)
+
+
+def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_document(tmp_path):
+    from promptcli.storage.files import sha256
+
+    codes, texts = [], []
+    for step in range(100):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        write_pair(folder, "old")
+        codes.append(in_a_process_that_dies(step, lambda: write_pair(folder, "new")))  # noqa: B023
+        digest = sha256(folder / "v")
+        text = (folder / "v").read_text()
+        assert sidecar_of(folder / "v.json", digest).read_text() == f"{digest} {text}"
+        texts.append(text)
+        write_pair(folder, "third")
+        assert sorted(path.name for path in folder.iterdir()) == ["v", "v.json"]
+        if codes[-1] == 0:
+            break
+    assert codes[-1] == 0 and set(codes[:-1]) == {9} and set(texts) == {"old", "new"}
+
+
+def _write_often(folder, done):
+    for number in range(150):
+        write_thing(folder, str(number))
+    done.set()
+
+
+def test_readers_next_to_a_writer_never_see_a_mixture(tmp_path):
+    write_thing(tmp_path / "thing", "start")
+    context = multiprocessing.get_context("spawn")
+    done = context.Event()
+    writer = context.Process(target=_write_often, args=(tmp_path / "thing", done))
+    writer.start()
+    seen = set()
+    while not done.is_set() and writer.is_alive():
+        found = read_thing(tmp_path / "thing")
+        assert len(set(found)) == 1, "a mixture of two writes"
+        seen.add(found[0])
+    writer.join()
+    assert writer.exitcode == 0 and len(seen) > 1 and read_thing(tmp_path / "thing") == ["149"] * 4
+
+
+# Locks
+
+
+def _hold(path, held, ended):
+    with hold(path):
+        held.set()
+        ended.wait()
+
+
+def test_a_lock_that_cannot_be_had_names_the_file_and_the_process_and_a_dead_one_holds_nothing(tmp_path, monkeypatch):
+    context = multiprocessing.get_context("spawn")
+    held, ended = context.Event(), context.Event()
+    process = context.Process(target=_hold, args=(tmp_path / "lock", held, ended))
+    process.start()
+    held.wait()
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
+    with pytest.raises(PromptcliError, match=rf"another process \({process.pid}\).*{tmp_path / 'lock'}"):
+        with hold(tmp_path / "lock"):
+            pass
+    process.kill()
+    process.join()
+    with hold(tmp_path / "lock"):
+        assert int((tmp_path / "lock").read_text()) == os.getpid()
+
+
+# Run folders
+
+
+def opened(folder, seed=1, *, resume=False):
+    return RunFolder(folder).open({"seed": seed, "rate": 0.1}, resume=resume, name=folder, elsewhere="ELSEWHERE")
+
+
+def test_a_run_goes_on_only_with_its_own_settings(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(UsageError, match="no unfinished run"):
+        opened(folder, resume=True)
+    assert opened(folder) == {"seed": 1, "rate": 0.1}
+    with pytest.raises(UsageError, match=r"holds an unfinished run.*--resume.*ELSEWHERE"):
+        opened(folder)
+    with pytest.raises(UsageError, match="was started with seed 1, not 2"):
+        opened(folder, 2, resume=True)
+    assert opened(folder, resume=True)["seed"] == 1
+    (folder / "run.json").write_text("[" * 5000)
+    with pytest.raises(UsageError, match=r"run\.json.*nested"):
+        opened(folder, resume=True)
+
+
+def test_a_new_run_takes_nothing_from_one_that_was_killed_while_it_was_removed(tmp_path):
+    folder = tmp_path / "run"
+    for step in range(40):
+        opened(folder)
+        for name in ("trials.jsonl", "state.safetensors"):
+            (folder / name).write_text("old")
+        if in_a_process_that_dies(step, RunFolder(folder).remove) == 0:
+            break
+        if not RunFolder(folder).begun:
+            opened(folder)
+            assert [path.name for path in folder.iterdir()] == ["run.json"]
+        RunFolder(folder).remove()
+    assert step > 1 and not folder.exists()
+
+
+def test_a_log_is_cut_to_the_state(tmp_path):
+    @dataclass(frozen=True)
+    class Line:
+        step: int
+        loss: float | None = None
+
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "loss": 2.5}\n{"step": 2}\n{"step": 3}\n{"step": 4, "lo')
+    truncate_log(path, 2)
+    assert read_log(path, Line) == [Line(1, 2.5), Line(2)]
+    path.write_text('{"step": "x"}\n')
+    with pytest.raises(UsageError, match=r"log\.jsonl: the field 'step' holds 'x'"):
+        read_log(path, Line)
+    assert read_log(Path(tmp_path / "none"), Line) == []
