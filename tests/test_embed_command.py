@@ -2,13 +2,13 @@ import errno
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from promptcli.data.vectors.reading import read_vectors
-from promptcli.data.vectors.writers import WRITERS
+from promptcli.data.vectors import FORMATS, read_vectors
 from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused, run_command  # noqa: F401
 
@@ -165,7 +165,7 @@ def test_a_disk_that_fails(run, monkeypatch, kind, failing):
         def abandon(self):
             pass
 
-    monkeypatch.setitem(WRITERS, kind, Full)
+    monkeypatch.setitem(FORMATS, kind, replace(FORMATS[kind], open=Full))
     Path("a.txt").write_text(TEXT)
     expected = "Input/output error" if failing == errno.EIO else "disk full"
     refused(run("embed", "a.txt", "-o", f"v{kind}"), 1, expected, "nothing half written")

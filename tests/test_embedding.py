@@ -11,8 +11,7 @@ import pytest
 
 from promptcli.data.tables import Record
 from promptcli.data.text import STANDARD, open_source
-from promptcli.data.vectors.reading import manifest_path, read_vectors
-from promptcli.data.vectors.writers import WRITERS
+from promptcli.data.vectors import FORMATS, manifest_path, read_vectors
 from promptcli.encoder import embedding
 from promptcli.encoder.embedding import embed_file, embed_stream, similarity_stream, unit, windows
 from promptcli.errors import PromptcliError
@@ -107,7 +106,7 @@ def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
     return target, report
 
 
-@pytest.mark.parametrize("kind", list(WRITERS))
+@pytest.mark.parametrize("kind", list(FORMATS))
 def test_a_file_and_its_manifest(tmp_path, kind):
     target, _ = embed(tmp_path, kind)
     found = read_vectors(target)
@@ -140,7 +139,7 @@ def test_standard_input_has_its_hash_in_the_manifest(tmp_path):
     assert manifest["input"] == {"path": "-", "sha256": hashlib.sha256(b"one\ntwo").hexdigest()}
 
 
-@pytest.mark.parametrize("kind", list(WRITERS))
+@pytest.mark.parametrize("kind", list(FORMATS))
 def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkeypatch):
     target, _ = embed(tmp_path, kind)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -201,7 +200,7 @@ from pathlib import Path
 from tests.embed_fakes import FakeEncoder
 from promptcli.data.text import open_source
 from promptcli.encoder.embedding import embed_stream
-from promptcli.data.vectors.writers import open_sink
+from promptcli.data.vectors import open_sink
 source_path, target = Path(sys.argv[1]), Path(sys.argv[2])
 with open_source(source_path) as source, target.open("wb") as file, open_sink(file, target.suffix, 64) as sink:
     report = embed_stream(FakeEncoder(64), source, sink, window=4096)
@@ -210,7 +209,7 @@ print(report.rows, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-@pytest.mark.parametrize("kind", list(WRITERS))
+@pytest.mark.parametrize("kind", list(FORMATS))
 def test_memory_does_not_grow_with_the_lines(tmp_path, kind):
     peaks = []
     for rows in (20_000, 200_000):

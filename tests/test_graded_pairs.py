@@ -123,3 +123,14 @@ def test_a_pipe_of_pairs_loses_none(tmp_path):
     writer.start()
     assert len(development_task(str(path), None).pairs()) == len(rows)
     writer.join(timeout=60)
+
+
+def test_a_row_makes_an_sts_task(run, tiny_folder, monkeypatch):
+    from promptcli.data.task_table import TASKS, TaskRow
+
+    parts = {"near": ROWS[:2], "far": ROWS[2:]}
+    monkeypatch.setitem(TASKS, "TOY", TaskRow("spearman", lambda root: parts, sizes={"all": 5}))
+    ran = run("eval", "--recipe", "cls", "--backbone", tiny_folder("bert"), "--offline", "--task", "TOY", "--subsets")
+    assert ran.code == 0, ran.err
+    assert "* TOY: 4 pairs, not 5: not comparable" in ran.out and "TOY by subset" in ran.out
+    assert len(development_task("TOY", None).pairs()) == 4

@@ -484,3 +484,20 @@ def test_real_files_have_the_printed_counts(data_folder):
     loaded = load_transfer(data_folder, TRANSFER_TASKS)
     assert {"MR", "SST-2", "TREC", "MRPC"} <= {task.name for task in loaded.tasks}
     assert all(task.unexpected_counts() == {} for task in loaded.tasks)
+
+
+# --- a new task is one row
+
+
+def test_a_row_makes_a_transfer_task(run, arguments, monkeypatch):
+    from promptcli.data.task_table import TASKS, TaskRow
+
+    rows = [
+        (sentence, None, float(label)) for label, kind in enumerate((GOOD, BAD)) for sentence in sentences(kind, 20)
+    ]
+    monkeypatch.setitem(TASKS, "TOY", TaskRow("accuracy", lambda root: {"all": rows}, sizes={"all": 41}))
+    ran = run(*arguments, "--task", "TOY", "--recipe", "cls", "--json")
+    assert ran.code == 0, ran.err
+    (found,) = json.loads(ran.out)["results"]
+    assert (found["task"], found["examples"], found["metric"]) == ("TOY", {"all": 40}, "accuracy")
+    assert "TOY: 40 examples in all, not 41: not comparable" in ran.err

@@ -12,11 +12,10 @@ from hypothesis.extra import numpy as st_numpy
 from safetensors import safe_open
 
 from promptcli.data.tables import Record
-from promptcli.data.vectors.reading import holds_vectors, read_vectors
-from promptcli.data.vectors.writers import WRITERS, kind_of, open_sink
+from promptcli.data.vectors import FORMATS, holds_vectors, kind_of, open_sink, read_vectors
 from promptcli.errors import UsageError
 
-KINDS = list(WRITERS)
+KINDS = list(FORMATS)
 TEXTS = ["one", "", 'three "quoted"', "vier \u2028 ü 😀", "five"]
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import pickle
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from promptcli.data.text import open_source
-from promptcli.data.vectors.reading import holds_vectors, manifest_path, read_vectors
-from promptcli.data.vectors.writers import WRITERS
+from promptcli.data.vectors import FORMATS, holds_vectors, manifest_path, read_vectors
+from promptcli.data.vectors.vector_format import VectorFormat
 from promptcli.encoder.embedding import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from tests.embed_fakes import FakeEncoder
@@ -22,7 +23,7 @@ def matrix(rows, width=3):
 # --- manifests
 
 
-@pytest.fixture(params=list(WRITERS))
+@pytest.fixture(params=list(FORMATS))
 def embedded(tmp_path, request):
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
     path = tmp_path / f"v{request.param}"
@@ -149,3 +150,46 @@ def test_text_files_hold_no_vectors(tmp_path):
     assert not holds_vectors(tmp_path / "a.txt")
     with pytest.raises(NotFoundError):
         holds_vectors(tmp_path / "none.npy")
+
+
+# --- a new format is one file and one row
+
+
+class _Lines:
+    """Write one vector a line, as text."""
+
+    def __init__(self, file, width, with_text):
+        self.file = file
+
+    def write(self, records, vectors):
+        np.savetxt(self.file, vectors)
+
+    def close(self):
+        pass
+
+    def abandon(self):
+        pass
+
+
+def test_a_row_makes_a_format(monkeypatch, tmp_path, run, tiny_folder):
+    def read(path):
+        matrix = np.loadtxt(path, dtype=np.float32, ndmin=2)
+        return range(len(matrix)), None, matrix
+
+    monkeypatch.setitem(FORMATS, ".lines", VectorFormat(read, _Lines))
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    target = tmp_path / "a.lines"
+    ran = run("embed", tmp_path / "a.txt", "-o", target, "--backbone", tiny_folder("bert"), "--offline", "-q")
+    assert ran.code == 0, ran.err
+    found = read_vectors(target)
+    assert found.matrix.shape == (found.manifest["rows"], found.manifest["dim"]) == (2, found.matrix.shape[1])
+    ran = run("index", "build", target, "-o", tmp_path / "index", "--texts", tmp_path / "a.txt", "-q")
+    assert ran.code == 0, ran.err
+
+
+def test_a_pipe_holds_sentences_and_no_vectors(tmp_path):
+    for name in ("rows.jsonl", "rows.parquet"):
+        os.mkfifo(tmp_path / name)
+        assert not holds_vectors(tmp_path / name)  # without opening it, which would wait for a writer
+        with pytest.raises(UsageError, match=r"is a pipe, and .* is not read from front to end; give a file"):
+            read_vectors(tmp_path / name)

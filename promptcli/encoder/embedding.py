@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 import promptcli
 from promptcli.data.tables import Record
 from promptcli.data.text import Source
-from promptcli.data.vectors.reading import manifest_path
-from promptcli.data.vectors.writers import Sink, kind_of, open_sink
+from promptcli.data.vectors import Sink, kind_of, manifest_path, open_sink
 from promptcli.errors import PromptcliError
 from promptcli.storage import files
 

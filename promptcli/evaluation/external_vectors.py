@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from promptcli.data.tasks import STSTask
-from promptcli.data.vectors.reading import read_vectors
+from promptcli.data.vectors import read_vectors
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import Embedded, distinct_sentences
 from promptcli.evaluation.scores import Label

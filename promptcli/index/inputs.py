@@ -13,7 +13,7 @@ import numpy as np
 
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source, open_source
-from promptcli.data.vectors.reading import Vectors, holds_vectors, manifest_path, read_vectors
+from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_vectors
 from promptcli.encoder.embedding import EmbedReport, Progress, embed_stream, windows
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, UsageError

@@ -68,7 +68,7 @@ def embed(
     target = _target(file, output, id_field=id_field, force=force)
     with open_source(file, Fields(text_field, id_field), stdin=_stdin(file)) as source:
         from promptcli.cli.opening import open_encoder  # after the input is known to be right: it loads torch
-        from promptcli.data.vectors.writers import open_sink
+        from promptcli.data.vectors import open_sink
         from promptcli.encoder.embedding import embed_file, embed_stream
 
         encoder = open_encoder(choice, runtime, default_dtype="auto")
@@ -118,7 +118,7 @@ def _stdin(file: Path) -> BinaryIO | None:
 
 def _target(file: Path, output: Path | None, *, id_field: str | None, force: bool) -> Path | None:
     """Return the vector file to write, or None for stdout; refuse now what could not be written later."""
-    from promptcli.data.vectors.writers import WITH_IDS, kind_of
+    from promptcli.data.vectors import WITH_IDS, kind_of
 
     if output == _STANDARD or (output is None and file == _STANDARD):
         return None

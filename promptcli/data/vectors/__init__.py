@@ -1,1 +1,138 @@
-"""Files of sentence vectors: written window by window, read and checked against their manifests."""
+"""Vector files: one table of formats, a file each with reader and writer; checked against their manifests.
+
+Files of other programs, without a manifest, are read as well. Knows nothing of encoders.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from promptcli.data.streams import check_file, check_regular
+from promptcli.data.vectors.jsonl import JSONL
+from promptcli.data.vectors.npy import NPY
+from promptcli.data.vectors.parquet import PARQUET
+from promptcli.data.vectors.safetensors import SAFETENSORS
+from promptcli.data.vectors.vector_format import COLUMN, Floats, Sink, VectorFormat
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.storage import files
+
+#: The format of each extension.
+FORMATS: dict[str, VectorFormat] = {".npy": NPY, ".parquet": PARQUET, ".jsonl": JSONL, ".safetensors": SAFETENSORS}
+
+#: Those that have room for ids and texts.
+WITH_IDS = tuple(kind for kind, form in FORMATS.items() if form.columns is not None)
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The rows of a vector file."""
+
+    ids: Sequence[int] | Sequence[str]  # row numbers, or text where the file has a column of them
+    texts: list[str] | None
+    matrix: Floats  # (n, d), memory-mapped where the file is .npy in float32
+    manifest: dict[str, Any] | None
+
+
+def manifest_path(path: Path) -> Path:
+    """Return where the manifest of a vector file stands."""
+    return path.with_name(path.name + ".manifest.json")
+
+
+def holds_vectors(path: Path) -> bool:
+    """Return whether a file holds vectors rather than sentences, by its extension and, if need be, its columns.
+
+    A pipe is not looked into, since what is read of it is gone: it holds sentences.
+    """
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        return False
+    check_file(path)
+    return form.columns is None or (path.is_file() and COLUMN in form.columns(path))
+
+
+def read_vectors(path: Path) -> Vectors:
+    """Read a vector file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: no vector file, or one of another shape than (n, d).
+        CheckFailedError: it is damaged, or not the file that its manifest describes.
+    """
+    check_file(path)
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise UsageError(f"{path}: no vector file; its name ends with one of: {', '.join(FORMATS)}")
+    check_regular(path)
+    manifest = read_manifest(path)
+    if manifest is not None and manifest["output"]["sha256"] != files.sha256(path):
+        raise _not_as_described(path, "its sha256 differs")
+    ids, texts, matrix = form.read(path)
+    if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
+        raise UsageError(
+            f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of shape (n, d)"
+        )
+    if manifest is not None and matrix.shape != (manifest["rows"], manifest["dim"]):
+        raise _not_as_described(path, f"its shape is {matrix.shape}")
+    return Vectors(ids, texts, matrix.astype(np.float32, copy=False), manifest)
+
+
+def read_manifest(path: Path) -> dict[str, Any] | None:
+    """Return the manifest of the vector file ``path``, or None where it has none.
+
+    Raises:
+        CheckFailedError: the manifest is damaged.
+    """
+    beside = manifest_path(path)
+    if not beside.exists():
+        return None
+    try:
+        manifest: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
+        (manifest["rows"], manifest["dim"], manifest["output"]["sha256"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckFailedError(
+            f"{beside}: damaged manifest ({error!r}); run `promptcli embed` again with --force"
+        ) from None
+    return manifest
+
+
+def _not_as_described(path: Path, found: str) -> CheckFailedError:
+    beside = manifest_path(path).name
+    return CheckFailedError(
+        f"{path}: not the file that {beside} describes: {found}; embed again, or delete the manifest"
+    )
+
+
+def kind_of(path: Path) -> str:
+    """Return the format of a vector file by its extension.
+
+    Raises:
+        UsageError: an extension that is no format.
+    """
+    kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise UsageError(f"cannot write vectors as {path.name!r}; end its name with one of: {', '.join(FORMATS)}")
+    return kind
+
+
+@contextlib.contextmanager
+def open_sink(file: BinaryIO, kind: str, width: int, *, with_text: bool = True) -> Iterator[Sink]:
+    """Open a writer on an open binary file; the file is whole when the block has ended well.
+
+    Args:
+        file: Where the bytes go; seekable for .npy and .safetensors.
+        kind: A key of ``FORMATS``.
+        width: Numbers in a vector.
+        with_text: Store the sentences where the format has room for them.
+    """
+    sink = FORMATS[kind].open(file, width, with_text)
+    try:
+        yield sink
+    except BaseException:
+        sink.abandon()
+        raise
+    sink.close()

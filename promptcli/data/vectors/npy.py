@@ -1,0 +1,27 @@
+"""Vectors as a NumPy array: .npy, (n, d) float32; memory-mapped when read."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from promptcli.data.vectors.vector_format import Content, HeadedSink, VectorFormat
+from promptcli.errors import CheckFailedError
+
+
+def _read_npy(path: Path) -> Content:
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise CheckFailedError(f"{path}: not a whole .npy file of numbers: {error}") from None
+    return range(len(matrix) if matrix.ndim else 0), None, matrix
+
+
+def _npy_header(rows: int, width: int) -> bytes:
+    # numpy pads the header so that the first axis may grow in place: the length does not depend on ``rows``.
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
+    return file.getvalue()
+
+
+NPY = VectorFormat(_read_npy, lambda file, width, with_text: HeadedSink(file, width, _npy_header))

@@ -1,0 +1,97 @@
+"""Vectors as the column ``embedding`` of a Parquet file, with ids and texts."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from promptcli.data.tables import Record
+from promptcli.data.vectors.vector_format import COLUMN, Content, Floats, VectorFormat, row_ids, row_texts
+from promptcli.errors import CheckFailedError, UsageError
+
+#: Rows of a file held at once beside the matrix.
+_ROWS = 4096
+
+
+def _read_parquet(path: Path) -> Content:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, buffer_size=1 << 20) as file:
+            names = file.schema_arrow.names
+            if COLUMN not in names:
+                raise UsageError(f"{path}: no column {COLUMN!r}; columns: {', '.join(names)}")
+            columns = [name for name in ("id", "text", COLUMN) if name in names]
+            parts: dict[str, list[Any]] = {name: [] for name in columns}
+            matrix, row = np.empty((0, 0), np.float32), 0
+            for batch in file.iter_batches(_ROWS, columns=columns):
+                block = _rows_of(batch.column(COLUMN), f"{path}: rows {row + 1} to {row + len(batch)}")
+                if row == 0:
+                    matrix = np.empty((file.metadata.num_rows, block.shape[1]), np.float32)
+                if block.shape[1] != matrix.shape[1]:
+                    raise UsageError(f"{path}: vectors of {matrix.shape[1]} and of {block.shape[1]} numbers")
+                matrix[row : row + len(block)] = block
+                for name in columns[:-1]:
+                    parts[name] += batch.column(name).to_pylist()
+                row += len(block)
+    except (pa.ArrowException, OSError) as error:
+        raise CheckFailedError(f"{path}: not a whole Parquet file: {error}") from None
+    return row_ids(path, parts.get("id"), row), row_texts(path, parts.get("text")), matrix
+
+
+def _rows_of(column: Any, where: str) -> Floats:
+    """Return a column of lists as a matrix (n, d)."""
+    import pyarrow.compute as pc
+
+    lengths = set(pc.list_value_length(column).to_pylist())
+    values = column.flatten()
+    if len(lengths) != 1 or None in lengths or values.null_count:
+        raise UsageError(f"{where}: {COLUMN!r} is not a list of equally many numbers in every row")
+    block: Floats = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False).reshape(len(column), -1)
+    return block
+
+
+def _columns(path: Path) -> Sequence[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names: list[str] = pq.read_schema(path).names
+    except (pa.ArrowException, OSError):
+        return []  # no vector file; whoever reads it as sentences says what is wrong
+    return names
+
+
+class _Parquet:
+    """Columns id (int64 row numbers, or text), text (unless left out), embedding: fixed_size_list<float>[d]."""
+
+    def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
+        self._file, self._width, self._with_text = file, width, with_text
+        self._writer: Any = None
+
+    def write(self, records: Sequence[Record], vectors: Floats) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = {"id": pa.array([record.id for record in records])}
+        if self._with_text:
+            columns["text"] = pa.array([record.text for record in records], pa.string())
+        columns[COLUMN] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self._width)
+        table = pa.table(columns)
+        if self._writer is None:  # the type of the ids shows in the first window
+            self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd", use_dictionary=False)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def abandon(self) -> None:
+        with contextlib.suppress(Exception):  # else the garbage collector closes it, and complains on stderr
+            self.close()
+
+
+PARQUET = VectorFormat(_read_parquet, _Parquet, _columns)
