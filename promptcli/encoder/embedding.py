@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 import promptcli
 from promptcli.data.tables import Record
 from promptcli.data.text import Source
-from promptcli.data.vectors import Sink, kind_of, manifest_path, open_sink
+from promptcli.data.vectors import kind_of, manifest_path, open_sink
+from promptcli.data.vectors.vector_format import Sink
 from promptcli.errors import PromptcliError
 from promptcli.storage import files
 
