@@ -1,0 +1,174 @@
+"""Objectives and methods as rows of tables: SBERT's classifier against a plain loop, a method made here and trained."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.data.tables import SENTENCES as ALONE
+from promptcli.errors import UsageError
+from promptcli.registry.registry import Registry
+from promptcli.training import methods, objectives
+from promptcli.training.learner import Learner
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import TrainingSettings, setting
+from promptcli.training.objectives.contrastive import contrastive_loss
+from promptcli.training.objectives.objective import Objective
+from promptcli.training.objectives.pair_classifier import CLASSES
+from promptcli.training.processes import Processes
+from promptcli.training.step import TrainingStep
+from promptcli.training.train_method import train_method
+from promptcli.training.training_loop import learning_rate
+from promptcli.training.training_plan import TrainingPlan
+from tests.tiny import SENTENCES
+
+LABELS = ["entailment", "contradiction", "neutral", "neutral"]
+PAIRS = [SENTENCES[:4], SENTENCES[4:8], LABELS]
+
+
+def learner_of(method, folder, **changes):
+    settings = method.small.replace(**{"batch_size": 4, "max_length": 20, "seed": 1, **changes})
+    return Learner(method, settings, load_backbone(str(folder), offline=True))
+
+
+def step_of(learner):
+    return TrainingStep(learner, Processes(Accelerator(cpu=True)), print)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_sberts_loss_is_the_papers(family, tiny_folder):
+    learner = learner_of(methods.find_method("sbert", supervised=True), tiny_folder(family), dropout=0.0, max_length=60)
+    vectors = [learner.encoder().encode(texts).tolist() for texts in PAIRS[:2]]
+    weight = learner.objective.classifier.weight.tolist()
+    bias = learner.objective.classifier.bias.tolist()
+    expected = 0.0
+    for first, second, label in zip(*vectors, LABELS, strict=True):
+        features = [*first, *second, *(abs(u - v) for u, v in zip(first, second, strict=True))]
+        scores = [
+            sum(w * x for w, x in zip(row, features, strict=True)) + b for row, b in zip(weight, bias, strict=True)
+        ]
+        expected += math.log(sum(map(math.exp, scores))) - scores[CLASSES[label]]
+    assert step_of(learner).gradients(0, PAIRS) == pytest.approx(expected / 4, rel=1e-4)
+    assert learner.encoder().recipe.pooling == "last/avg"
+    gradients = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
+    assert gradients["objective.classifier.weight"].abs().max() > 0
+    assert any(name.startswith("backbone.") for name in gradients)
+    assert not [name for name in learner.tensors() if not name.startswith("backbone.")]  # the classifier is discarded
+
+
+def test_the_learning_rate_rises_and_falls_linearly():
+    settings = TrainingSettings(learning_rate=1.0, warmup=0.1)
+    rates = [learning_rate(settings, step, 20) for step in range(20)]
+    assert rates[:3] == [0.0, 0.5, 1.0]
+    assert rates[2:] == pytest.approx([(20 - step) / 18 for step in range(2, 20)])
+    assert learning_rate(settings.replace(warmup=0.0), 5, 20) == 0.75
+
+
+@pytest.mark.parametrize("word", [("sbert",), ("--method", "sbert")])
+def test_sbert_trains_from_a_table_of_labelled_pairs(word, run, tiny_folder, tmp_path):
+    data = tmp_path / "nli.tsv"
+    rows = [f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}" for at in range(8)]
+    data.write_text("label\tpremise\thypothesis\n" + "\n".join([*rows, "-\tNobody\tagreed"]))
+    options = ["--backbone", tiny_folder("bert"), "--data", data, "--batch-size", 4, "--eval-steps", 1, "--offline"]
+    ran = run("train", *word, *options, "--epochs", 2, "--json")
+    assert ran.code == 0, ran.err
+    assert "1 rows without a label left out" in ran.err
+    assert json.loads(ran.out)["steps"] == 4
+    trained = Registry(tmp_path / "home").load("sbert").provenance["trained"]
+    assert (trained["method"], trained["warmup"], trained["examples"]) == ("sbert", 0.1, 8)
+
+
+def test_sbert_wants_labelled_pairs(run):
+    ran = run("train", "sbert", "--offline", "-q")
+    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1)
+    assert "columns premise, hypothesis, label" in ran.err
+
+
+def test_what_is_typed_instead_of_a_method(run):
+    assert "did you mean dcpcse?" in run("train", "dcpse").err
+    assert "which method? e.g. `promptcli train simcse`" in run("train").err
+    assert "'simcse' is not expected here" in run("train", "--method", "dcpcse", "simcse").err
+
+
+@dataclass(frozen=True)
+class ShuffleSettings(TrainingSettings):
+    """Settings of the method below."""
+
+    share: float = setting(0.5, "share of the batch whose tokens are shuffled.", min=0, max=1)
+
+
+class Shuffled(Objective):
+    """A second view by shuffled positions (ConSERT's token shuffling), scored through a matrix of its own."""
+
+    layouts = (ALONE,)
+
+    def __init__(self, method, settings, encoder, generator):
+        super().__init__(method, settings, encoder, generator)
+        self.share = settings.share
+        self.mixing = torch.nn.Parameter(torch.eye(encoder.backbone.width))
+
+    def shuffle(self, batch):
+        """Permute the position ids of the first rows of a pass."""
+        count, length = batch.ids.shape
+        order = torch.rand(count, length).argsort(1)
+        kept = torch.arange(count).unsqueeze(1) >= self.share * count
+        return replace(batch, positions=torch.where(kept, torch.arange(length), order))
+
+    def views(self, encoder, columns):
+        """Return the plain and the shuffled view."""
+        side = encoder.tokenize([(0, columns[0])])
+        return encoder.hidden(side) @ self.mixing, encoder.hidden(side, self.shuffle)
+
+    def loss(self, views, columns):
+        """Return InfoNCE."""
+        return contrastive_loss(*views)
+
+
+SHUFFLED = Method(
+    name="shuffled",
+    source="this test",
+    pooling="last/avg",
+    learns=("backbone",),
+    small=ShuffleSettings(batch_size=4, learning_rate=1e-3, eval_steps=2),
+    paper={},
+    variants={"*": Variant(head=None)},
+    objective="shuffled",
+)
+
+
+def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder, tmp_path):
+    """As ``docs/extending.md`` has it: a row in each table, and the run, the entry and its encoder follow."""
+    monkeypatch.setitem(methods.METHODS, "shuffled", (SHUFFLED, None))
+    plan = TrainingPlan(
+        "shuffled", "mine", SENTENCES * 2, "demo:dev", backbone=str(tiny_folder("bert")), changes={"share": 1.0}
+    )
+    registry = Registry(tmp_path / "home")
+    with pytest.raises(UsageError, match="unknown objective of method shuffled: 'shuffled'; valid: contrastive"):
+        train_method(plan, registry, offline=True)
+    monkeypatch.setitem(objectives.OBJECTIVES, "shuffled", Shuffled)
+    report = train_method(plan, registry, offline=True)
+    entry = registry.load("mine")
+    assert entry.recipe.pooling == "last/avg"
+    assert entry.provenance["trained"]["share"] == 1.0
+    assert entry.scores[0]["value"] == pytest.approx(report.best.chosen_by, abs=0.01)
+    assert not [name for name in entry.tensors if name.startswith("objective.")]
+    learner = learner_of(SHUFFLED, tiny_folder("bert"), dropout=0.0)
+    first, second = learner([SENTENCES[:4]]).vectors
+    assert int(((first - second).abs().amax(1) > 1e-4).sum()) == 2  # half of the batch is shuffled
+    assert any("share" in item for item in methods.all_settings().__dataclass_fields__)
+
+
+def test_pairs_of_a_data_set_train_the_supervised_form(tiny_folder, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"sent0": SENTENCES[:8], "sent1": SENTENCES[4:]})
+    registry = Registry(tmp_path / "home")
+    changes = {"batch_size": 4, "epochs": 1, "prefix_length": 2}
+    plan = TrainingPlan("dcpcse", "mine", data, "demo:dev", backbone=str(tiny_folder("bert")), changes=changes)
+    train_method(plan, registry, offline=True)
+    entry = registry.load("mine")
+    assert entry.recipe.transforms == ("projection:tanh",)  # which only the supervised form keeps
+    assert (entry.provenance["trained"]["source"], entry.provenance["trained"]["steps"]) == ("Dataset", 2)
