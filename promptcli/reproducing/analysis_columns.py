@@ -9,7 +9,7 @@ from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.encoder.recipe import split_spec
 from promptcli.reproducing.figures import Figures, figure, rounded
-from promptcli.reproducing.measured_system import MeasuredSystem
+from promptcli.reproducing.measured_system import Systems
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.reproducing.systems import ranked_heads
@@ -34,7 +34,7 @@ def corpus_sentences(preparation: Preparation, described: str) -> Callable[[Meas
 
 
 def measure_cosines(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext, *, column: str
+    systems: Systems, data: MeasureData, context: MeasurementContext, *, column: str
 ) -> Iterator[Figures]:
     """Yield the mean cosine of each system's sentence vectors (PromptBERT, table 1; Ditto, table 5)."""
     with context.working(column, len(data.content)) as advance:
@@ -43,9 +43,7 @@ def measure_cosines(
         yield {column: rounded(one.value, None, _CORPUS)}
 
 
-def measure_vocabulary(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> Iterator[Figures]:
+def measure_vocabulary(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield the mean cosine of all rows of the backbone's word-embedding matrix (PromptBERT, table 2)."""
     value = token_anisotropy(context.backbone).value
     for _ in systems:
@@ -58,9 +56,7 @@ def diagonal_data(context: MeasurementContext) -> MeasureData:
     return MeasureData({**found.facts, "idf": context.corpus_facts} if found.facts else {}, found.missing)
 
 
-def measure_diagonals(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> Iterator[Figures]:
+def measure_diagonals(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield how alike each head's diagonal and TF-IDF are, x 100 over the development sentences (Ditto, table 4).
 
     The correlations have no interval: the tokens of a sentence are no independent draws.
@@ -85,9 +81,7 @@ def impact_data(context: MeasurementContext) -> MeasureData:
     return MeasureData({"corpus": facts}, {}, sentences)
 
 
-def measure_impact(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> Iterator[Figures]:
+def measure_impact(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield how alike the impacts of tokens and their TF-IDF are, x 100 over all sentences' tokens (Ditto, table 3).
 
     The backbone alone decides the correlations. They have no interval: a sentence's tokens are no independent draws.
@@ -98,9 +92,7 @@ def measure_impact(
         yield _correlations("impact", found.pearson, found.spearman, _CORPUS)
 
 
-def measure_tokens(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> Iterator[Figures]:
+def measure_tokens(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield the five most probable tokens at each sentence's mask, plain and denoised (PromptBERT, table 7)."""
     recipe = systems[0].recipe
     assert recipe is not None
@@ -109,9 +101,7 @@ def measure_tokens(
         yield {name: figure([guess.token for guess in best]) for name, best in lists.items()}
 
 
-def measure_settings(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> Iterator[Figures]:
+def measure_settings(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield what promptcli's own tables say for each row's columns; a column that they do not hold is left out."""
     for system in systems:
         held = _HELD.get(system.row.argument, _method_settings)(system.row)
@@ -134,9 +124,7 @@ _HELD: dict[str, Callable[[PublishedRow], dict[str, Any]]] = {"ditto": _chosen_h
 _DRAWN_ON = {"token-bias": _CORPUS, "token-bias-output": _CORPUS, "uniformity": ["STS-B"]}
 
 
-def measure_pictures(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> Iterator[Figures]:
+def measure_pictures(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Draw each system's picture and yield the name of its file."""
     assert context.draw is not None
     for system in systems:

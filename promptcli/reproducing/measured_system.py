@@ -41,6 +41,9 @@ class MeasuredSystem:
         return encoder if self.transfer is None else Encoder(self.transfer, encoder.backbone, encoder.tensors())
 
 
+Systems = Sequence[MeasuredSystem]
+
+
 def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSystem]]:
     """Return systems in groups that one forward pass serves.
 

@@ -1,14 +1,15 @@
 """How columns are measured. A new kind of column is one entry of ``MEASURES`` and the function that it names."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from promptcli.analysis.anisotropy import Preparation
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
-from promptcli.reproducing import analysis_columns, task_columns
+from promptcli.reproducing import analysis_columns as analyses
+from promptcli.reproducing import task_columns as tasks
 from promptcli.reproducing.figures import EXTREMES, Figures
-from promptcli.reproducing.measured_system import MeasuredSystem
+from promptcli.reproducing.measured_system import Systems
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext
 
 
@@ -29,7 +30,7 @@ class Measure:
     takes: str = ""  #: its data, for the list of tables
     #: Systems that share a model input, the data, the context -> each one's figures, in order, as soon as they are
     #: known; None for what is only looked at.
-    run: Callable[[Sequence[MeasuredSystem], MeasureData, MeasurementContext], Iterator[Figures]] | None = None
+    run: Callable[[Systems, MeasureData, MeasurementContext], Iterator[Figures]] | None = None
     load: Callable[[MeasurementContext], MeasureData] = lambda context: MeasureData()
     cached: bool = True  #: not what is only looked up
 
@@ -59,58 +60,50 @@ MEASURES: dict[str, Measure] = {
             **{name: Column(name, mean_of=_TESTS) for name in ("Avg", *EXTREMES)},
         },
         "STS12-16, STS-B, SICK-R",
-        task_columns.measure_sts_average,
+        tasks.measure_sts_average,
         lambda context: context.tasks(_TESTS),
     ),
     "development": Measure(
-        {"STS-B:dev": Column("STS-B dev")},
-        "STS-B",
-        task_columns.measure_sts,
-        lambda context: context.tasks(["STS-B:dev"]),
+        {"STS-B:dev": Column("STS-B dev")}, "STS-B", tasks.measure_sts, lambda context: context.tasks(["STS-B:dev"])
     ),
     "transfer": Measure(
         {**{name: Column(name) for name in TRANSFER_TASKS}, "transfer": Column("Avg", mean_of=TRANSFER_TASKS)},
         "transfer tasks",
-        task_columns.measure_transfer,
-        task_columns.transfer_data,
+        tasks.measure_transfer,
+        tasks.transfer_data,
     ),
     "anisotropy": Measure(
         {"anisotropy": Column("anisotropy", 4)},
         "corpus",
-        functools.partial(analysis_columns.measure_cosines, column="anisotropy"),
-        analysis_columns.corpus_sentences(Preparation(), _FROM_THE_START),
+        functools.partial(analyses.measure_cosines, column="anisotropy"),
+        analyses.corpus_sentences(Preparation(), _FROM_THE_START),
     ),
     "mean-cosine": Measure(
         {"mean-cosine": Column("cosine", 3)},
         "corpus",
-        functools.partial(analysis_columns.measure_cosines, column="mean-cosine"),
-        analysis_columns.corpus_sentences(Preparation(sample=1000, lower=False, words=None), _AT_RANDOM),
+        functools.partial(analyses.measure_cosines, column="mean-cosine"),
+        analyses.corpus_sentences(Preparation(sample=1000, lower=False, words=None), _AT_RANDOM),
     ),
-    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", analysis_columns.measure_vocabulary),
+    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", analyses.measure_vocabulary),
     "diagonals": Measure(
         {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
         "STS-B",
-        analysis_columns.measure_diagonals,
-        analysis_columns.diagonal_data,
+        analyses.measure_diagonals,
+        analyses.diagonal_data,
     ),
     "impact": Measure(
         {"impact-pearson": Column("Pearson"), "impact-spearman": Column("Spearman")},
         "corpus",
-        analysis_columns.measure_impact,
-        analysis_columns.impact_data,
+        analyses.measure_impact,
+        analyses.impact_data,
     ),
     "tokens": Measure(
-        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)},
-        "",
-        analysis_columns.measure_tokens,
+        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", analyses.measure_tokens
     ),
     "settings": Measure(
-        {name: Column(head, None) for name, head in _SETTINGS.items()},
-        "",
-        analysis_columns.measure_settings,
-        cached=False,
+        {name: Column(head, None) for name, head in _SETTINGS.items()}, "", analyses.measure_settings, cached=False
     ),
-    "picture": Measure({"picture": Column("picture", None)}, "", analysis_columns.measure_pictures, cached=False),
+    "picture": Measure({"picture": Column("picture", None)}, "", analyses.measure_pictures, cached=False),
     "list": Measure({"list": Column("list", None)}),
 }
 

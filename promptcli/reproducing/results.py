@@ -98,11 +98,6 @@ class Repetition:
     changed: list[Change]  #: those that differ by more than ``SAME``, or are missing on one side
     inputs: list[str]  #: weights and data that are others than the file's, by name
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
-        changed = [vars(change) for change in self.changed]
-        return {"figures": self.figures, "largest": self.largest, "changed": changed, "inputs": self.inputs}
-
 
 def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repetition:
     """Compare two result documents of the same table, figure by figure."""

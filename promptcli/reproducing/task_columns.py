@@ -15,7 +15,7 @@ from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.protocols import DECAYS, HELD_OUT
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.reproducing.figures import Figures, rounded
-from promptcli.reproducing.measured_system import MeasuredSystem
+from promptcli.reproducing.measured_system import Systems
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
 
 #: SentEval's, of folds, first weights and order of examples.
@@ -23,15 +23,13 @@ _SEED = 1111
 _SETTING = f"SentEval's linear classifier, {FULL.folds} folds, {FULL.optimizer}, seed {_SEED}; accuracy x 100"
 
 
-def measure_sts(systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield each system's figure on every task that is there."""
     for scores in _score(systems, data, context):
         yield _figures(scores)
 
 
-def measure_sts_average(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> Iterator[Figures]:
+def measure_sts_average(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield each system's figure on every task that is there, and their average."""
     rows = _score(systems, data, context)
     by_task = list(zip(*rows, strict=True))
@@ -43,9 +41,7 @@ def measure_sts_average(
         yield {**found, "Avg": rounded(evaluator.average(scores), (100 * low, 100 * high), list(found))}
 
 
-def _score(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> list[list[SpearmanScore]]:
+def _score(systems: Systems, data: MeasureData, context: MeasurementContext) -> list[list[SpearmanScore]]:
     """Return each system's scores, tasks in the same order in all."""
     tasks: list[STSTask] = data.content
     with context.working("eval", len(evaluator.distinct_sentences(tasks))) as advance:
@@ -84,9 +80,7 @@ def _transfer_facts(task: TransferTask) -> dict[str, Any]:
     }
 
 
-def measure_transfer(
-    systems: Sequence[MeasuredSystem], data: MeasureData, context: MeasurementContext
-) -> Iterator[Figures]:
+def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield each system's accuracy on every task that is there, and the average; they have no interval.
 
     One system after the other: their classifiers take longer than their vectors.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.backbones.families import WORD_VECTORS
-from promptcli.cli.commands.reproduce_pictures import painter
 from promptcli.cli.console import progress
 from promptcli.cli.opening import announcer, open_backbone
 from promptcli.cli.options import Runtime
@@ -56,6 +55,7 @@ def open_context(
     output: Path = Path("results"),
 ) -> "MeasurementContext":
     """Return a context; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
+    from promptcli.cli.commands.reproduce_pictures import painter
     from promptcli.registry.registry import home
     from promptcli.reproducing.measurement_context import MeasurementContext
     from promptcli.storage.cache import Cache

@@ -2,21 +2,19 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
+from promptcli.reproducing.planning import TableOverview
 from promptcli.reproducing.report import TableLine, caption, heads, notes, reasons
 from promptcli.reproducing.report import table_lines as rows_of
-
-if TYPE_CHECKING:
-    from promptcli.reproducing.planning import TableOverview
 
 #: A longer label gets a line of its own.
 _LABEL = 26
 #: Lines of text are folded here; tables are not.
 _WIDTH = 98
-#: How each kind of line overviews: what was published for another model is grey.
+#: How each kind of line looks: what was published for another model is grey.
 _STYLES = {
     "measured": "bold",
     "interval": "dim",
@@ -35,7 +33,7 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[Text]:
     columns = heads(document)
     lines = list(rows_of(document))
     filled = [line for line in lines if line.kind != "reason"]
-    widths = [max([7, len(head), *(len(line.cells[place]) for line in filled)]) for place, head in enumerate(columns)]
+    widths = [max(7, *map(len, column)) for column in zip(columns, *(line.cells for line in filled), strict=True)]
     labels = [_indented(line) for line in filled]
     width = max([6, *(len(label) for label in labels if len(label) <= _LABEL)])
     yield Text(_aligned("", columns, width, widths))
@@ -46,7 +44,7 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[Text]:
         yield from _folded(remark, style="dim")
 
 
-def list_lines(overviews: "Sequence[TableOverview]", backbone: str) -> Iterator[Text]:
+def list_lines(overviews: Sequence[TableOverview], backbone: str) -> Iterator[Text]:
     """Lay out what every table needs and how many of its figures can be measured now."""
     yield Text(f"figures that can be measured now on {backbone}, of those published")
     for look in overviews:

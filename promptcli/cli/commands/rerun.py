@@ -1,5 +1,6 @@
 """``promptcli rerun``: a kept result measured again and compared. Options, calls, notes; no arithmetic."""
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,7 @@ def rerun(
         before, open_on, default_backbone(paper=False), backbone=backbone, corpus=corpus, triplets=triplets
     )
     if json:
-        result_json({"file": file.name, **found.to_dict(), "result": after})
+        result_json({"file": file.name, **dataclasses.asdict(found), "result": after})
     else:
         result(
             f"{before['table']}: {found.figures} figures, {len(found.changed)} changed;"
