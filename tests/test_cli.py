@@ -118,7 +118,7 @@ def test_help_fits_80_columns_and_cuts_nothing(path, run, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["embd", "x"], "unknown command 'embd'; valid: embed, .*; did you mean embed\\?$"),
+        (["embd", "x"], "unknown command 'embd'; valid: examples, embed, .*; did you mean embed\\?$"),
         (["models", "shw"], "unknown command 'shw'; valid: list, .*; did you mean show\\?$"),
         (["embed", "x", "--backbon", "y"], "embed has no option --backbon; .* --help; did you mean --backbone\\?$"),
         (["embed", "x", "--threads", "0"], "--threads 0 is not allowed: .* 1; all options: promptcli embed --help$"),
@@ -131,12 +131,13 @@ def test_help_fits_80_columns_and_cuts_nothing(path, run, monkeypatch):
         (["similarity", "a", "b", "--transform", "whitning"], "unknown transform 'whitning'.*did you mean whitening"),
         (["similarity", "a", "b", "--template", "manul"], "unknown template 'manul'.*did you mean manual"),
         (["eval", "--task", "STSB"], "unknown task 'STSB'.*did you mean STS-B"),
+        (["similarity", "a", "b", "--model", "minni"], "no model 'minni'.*did you mean mini"),
         (["train", "--method", "dcpse"], "unknown method 'dcpse'.*did you mean dcpcse"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_with_the_nearest_name(arguments, message, run):
     ran = run(*arguments)
-    assert (ran.code, ran.out) == (2, "") and ran.err.count("\n") == 1
+    assert ran.code == (3 if "no model" in message else 2) and ran.out == "" and ran.err.count("\n") == 1
     assert re.search(message, ran.err), ran.err
 
 

@@ -20,9 +20,8 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.searching import racing, template_scorer, template_space
-from promptcli.searching.greedy import search_greedily
-from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer, score_templates
-from promptcli.searching.template_search import STRATEGIES, SearchOutcome, search_templates
+from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer
+from promptcli.searching.template_search import STRATEGIES, SearchOutcome, search_greedily, search_templates
 from promptcli.storage.cache import Cache
 from tests.tiny import SENTENCES
 
@@ -103,14 +102,6 @@ def test_twins_are_those_with_the_same_input(tiny_backbone, task):
     assert not twins("bert", "the [X] dog [MASK] .", "the [X] barks [MASK] .")
     assert not twins("roberta", '"[X]" is [MASK].', '" [X] " is [MASK].')
     assert not twins("roberta", '"[X] is [MASK].', '[X]" is [MASK].')
-
-
-def test_score_templates_puts_the_best_first(tiny_backbone, task):
-    done = []
-    ranked = score_templates(tiny_backbone("bert"), TEXTS, task, progress=done.append)
-    assert [item.value for item in ranked] == sorted((item.value for item in ranked), reverse=True)
-    assert {item.template for item in ranked} == set(TEXTS) and sum(done) == len(TEXTS)
-    assert score_templates(tiny_backbone("bert"), [], task) == []
 
 
 def test_development_sets_that_cannot_choose(tiny_backbone, task):
@@ -317,7 +308,8 @@ def test_greedy_builds_on_the_relation_that_won():
     assert [item.template for item in found.ranked[:3]] == [
         "The text [X] is [MASK] .", "This [X] is [MASK] .", "[X] is [MASK] .",
     ]  # fmt: skip
-    assert {item.stage for item in found.relations} == {"relation"} and found.prefixes[0].stage == "prefix"
+    relations, prefixes = found.stages.values()
+    assert {item.stage for item in relations} == {"relation"} and prefixes[0].stage == "prefix"
 
 
 def test_greedy_tries_the_papers_templates_in_its_order():

@@ -16,17 +16,11 @@ from promptcli.encoder.recipe import Recipe
 
 @dataclass(frozen=True)
 class Attention:
-    """One head on one sentence.
+    """One head on one sentence."""
 
-    Attributes:
-        head: Layer-head, 1-based.
-        tokens: t vocabulary items, the special ones included.
-        matrix: (t, t) float64, a_ij: how much token i attends to token j; rows add up to 1.
-    """
-
-    head: str
-    tokens: list[str]
-    matrix: NDArray[np.float64]
+    head: str  #: layer-head, 1-based
+    tokens: list[str]  #: t vocabulary items, the special ones included
+    matrix: NDArray[np.float64]  #: (t, t), a_ij: how much token i attends to token j; rows add up to 1
 
     @property
     def diagonal(self) -> NDArray[np.float64]:

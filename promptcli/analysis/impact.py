@@ -23,15 +23,10 @@ from promptcli.errors import UsageError
 
 @dataclass(frozen=True)
 class Impact:
-    """One sentence's impact matrix.
+    """One sentence's impact matrix."""
 
-    Attributes:
-        tokens: N vocabulary items, without the special ones.
-        matrix: (N, N) float64, F_ij: the impact of token j on token i; 0 on the diagonal.
-    """
-
-    tokens: list[str]
-    matrix: NDArray[np.float64]
+    tokens: list[str]  #: N vocabulary items, without the special ones
+    matrix: NDArray[np.float64]  #: (N, N), F_ij: the impact of token j on token i; 0 on the diagonal
 
     @property
     def means(self) -> NDArray[np.float64]:
@@ -42,23 +37,14 @@ class Impact:
 
 @dataclass(frozen=True)
 class ImpactStudy:
-    """How alike the impacts of tokens and their TF-IDF weights are, over many sentences (Ditto, table 3).
+    """How alike the impacts of tokens and their TF-IDF weights are, over many sentences (Ditto, table 3)."""
 
-    Attributes:
-        correlation: Over the tokens of all sentences put together; 0 where not defined.
-        by_sentence: The mean of the correlations inside each sentence of two tokens or more.
-        means: (tokens,) impacts, sentence after sentence.
-        weights: (tokens,) TF-IDF.
-        sentences: How many were looked at.
-        left_out: How many were not: blank, or longer than the longest input.
-    """
-
-    correlation: Correlation
-    by_sentence: Correlation
-    means: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    sentences: int
-    left_out: int
+    correlation: Correlation  #: over the tokens of all sentences put together; 0 where not defined
+    by_sentence: Correlation  #: the mean of the correlations inside each sentence of two tokens or more
+    means: NDArray[np.float64]  #: (tokens,) impacts, sentence after sentence
+    weights: NDArray[np.float64]  #: (tokens,) TF-IDF
+    sentences: int  #: how many were looked at
+    left_out: int  #: how many were not: blank, or longer than the longest input
 
 
 def inputs_for(tokens: int) -> int:

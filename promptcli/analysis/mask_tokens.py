@@ -27,19 +27,12 @@ class Guess:
 
 @dataclass(frozen=True)
 class MaskTokens:
-    """The predictions for one sentence, most probable first.
-
-    Attributes:
-        sentence: As given.
-        plain: From h.
-        denoised: With the template's bias h_hat taken away.
-        truncated: The sentence lost tokens to the longest input.
-    """
+    """The predictions for one sentence, most probable first."""
 
     sentence: str
-    plain: list[Guess]
-    denoised: list[Guess]
-    truncated: bool
+    plain: list[Guess]  #: from h
+    denoised: list[Guess]  #: with the template's bias h_hat taken away
+    truncated: bool  #: the sentence lost tokens to the longest input
 
 
 #: Where the bias is taken: head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT prints denoised tokens and does

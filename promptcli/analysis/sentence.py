@@ -10,15 +10,10 @@ from promptcli.errors import UsageError
 
 @dataclass(frozen=True)
 class Tokenized:
-    """A sentence's input.
+    """A sentence's input."""
 
-    Attributes:
-        ids: t token ids, the special token at either end included.
-        tokens: Their vocabulary items.
-    """
-
-    ids: list[int]
-    tokens: list[str]
+    ids: list[int]  #: t token ids, the special token at either end included
+    tokens: list[str]  #: their vocabulary items
 
 
 def plain_encoder(backbone: Backbone) -> Encoder:

@@ -24,43 +24,26 @@ _WINDOW = 8192
 
 
 @dataclass(frozen=True)
-class Group:
-    """Tokens that share a property.
+class TokenGroup:
+    """Tokens that share a property."""
 
-    Attributes:
-        bias: ``frequency``, ``subword`` or ``case``.
-        name: Which of its groups.
-        tokens: How many.
-        mean: Mean position in the plane.
-    """
-
-    bias: str
-    name: str
-    tokens: int
-    mean: tuple[float, float]
+    bias: str  #: ``frequency``, ``subword`` or ``case``
+    name: str  #: which of its groups
+    tokens: int  #: how many
+    mean: tuple[float, float]  #: mean position in the plane
 
 
 @dataclass(frozen=True)
 class TokenBias:
-    """The tokens of a vocabulary in the plane; the special tokens are left out.
+    """The tokens of a vocabulary in the plane; the special tokens are left out."""
 
-    Attributes:
-        variance: Share of all variance on either axis.
-        between: Bias -> share of the plane's variance that lies between its groups' means, 0 to 1.
-        groups: Of each bias.
-        points: (k, 2) float64 positions.
-        counts: (k,) how often each token occurs in the corpus.
-        subword: (k,) whether it continues a word.
-        capital: (k,) whether it has a capital letter.
-    """
-
-    variance: tuple[float, float]
-    between: dict[str, float]
-    groups: list[Group]
-    points: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    subword: NDArray[np.bool_]
-    capital: NDArray[np.bool_]
+    variance: tuple[float, float]  #: share of all variance on either axis
+    between: dict[str, float]  #: bias -> share of the plane's variance that lies between its groups' means, 0 to 1
+    groups: list[TokenGroup]  #: of each bias
+    points: NDArray[np.float64]  #: (k, 2) positions
+    counts: NDArray[np.int64]  #: (k,) how often each token occurs in the corpus
+    subword: NDArray[np.bool_]  #: (k,) whether it continues a word
+    capital: NDArray[np.bool_]  #: (k,) whether it has a capital letter
 
 
 def token_bias(
@@ -95,7 +78,7 @@ def token_bias(
         "case": np.where(capital, "with a capital", "no capital"),
     }
     groups = [
-        Group(bias, name, int((named == name).sum()), _position(points[named == name]))
+        TokenGroup(bias, name, int((named == name).sum()), _position(points[named == name]))
         for bias, named in labels.items()
         for name in dict.fromkeys(named[np.argsort(-counts, kind="stable")].tolist())
     ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.families import WORD_VECTORS
 from promptcli.encoder.recipe import Recipe
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import is_temporary, write_text
@@ -190,7 +190,8 @@ class Registry:
         found = self.aliases().get(name, name)
         names = self.names()
         if found not in names:
-            raise NotFoundError(f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models list`")
+            near = did_you_mean(name, names)
+            raise NotFoundError(f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models list`{near}")
         return found
 
     def _saved(self, name: str, done: str) -> None:

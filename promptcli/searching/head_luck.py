@@ -15,19 +15,14 @@ HALVINGS, SEED = 20, 42
 class CrossValidation:
     """How much of the best head's figure is luck: chosen on one half of the pairs, scored on the other, repeated.
 
-    Attributes:
-        choices: How many times a head was chosen: both ways of every halving.
-        chosen: Mean Spearman x 100 of the chosen head on the half that chose it.
-        held_out: ... on the other half.
-        gain: ``held_out`` minus the plain average of the same states there.
-        agreement: Share of the choices that took the head that is best on all pairs.
+    Figures are means of Spearman x 100.
     """
 
-    choices: int
-    chosen: float
-    held_out: float
-    gain: float
-    agreement: float
+    choices: int  #: how many times a head was chosen: both ways of every halving
+    chosen: float  #: of the chosen head on the half that chose it
+    held_out: float  #: on the other half
+    gain: float  #: ``held_out`` minus the plain average of the same states there
+    agreement: float  #: share of the choices that took the head that is best on all pairs
 
     @property
     def gap(self) -> float:
@@ -36,11 +31,10 @@ class CrossValidation:
 
     def to_dict(self) -> dict[str, float]:
         """Return the figures as JSON-ready values."""
-        figures = {"chosen": self.chosen, "held_out": self.held_out, "gap": self.gap, "gain": self.gain}
+        figures = {"choices": self.choices, "chosen": self.chosen, "held_out": self.held_out, "gap": self.gap}
         return {
-            "choices": self.choices,
-            **{name: round(value, 4) for name, value in figures.items()},
-            "agreement": round(self.agreement, 4),
+            name: round(value, 4)
+            for name, value in (figures | {"gain": self.gain, "agreement": self.agreement}).items()
         }
 
 

@@ -27,19 +27,12 @@ _DECIMALS = 12
 
 @dataclass(frozen=True)
 class HeadCosines:
-    """What one pass found out about n pairs.
+    """What one pass found out about n pairs."""
 
-    Attributes:
-        heads: (s, L*h, n) float64 cosines, for s kinds of states; heads layer after layer.
-        plain: (s, n) float64 cosines of the plain averages of the same states.
-        rows: Token ids of every distinct sentence, specials included.
-        diagonals: Per row (t, L*h) float32, the heads' diagonals on its tokens.
-    """
-
-    heads: NDArray[np.float64]
-    plain: NDArray[np.float64]
-    rows: list[list[int]]
-    diagonals: list[NDArray[np.float32]]
+    heads: NDArray[np.float64]  #: (s, L*h, n) cosines, for s kinds of states; heads layer after layer
+    plain: NDArray[np.float64]  #: (s, n) cosines of the plain averages of the same states
+    rows: list[list[int]]  #: token ids of every distinct sentence, specials included
+    diagonals: list[NDArray[np.float32]]  #: per row (t, L*h), the heads' diagonals on its tokens
 
 
 def head_cosines(
@@ -82,15 +75,10 @@ def head_cosines(
 
 @dataclass(frozen=True)
 class _Held:
-    """One sentence that still waits for a partner.
+    """One sentence that still waits for a partner."""
 
-    Attributes:
-        packed: (t, r + widths of all states) float32: r weights per token (the heads', and 1 for the average), states.
-        squares: (s, r) float64, squared lengths of its vectors.
-    """
-
-    packed: Tensor
-    squares: Tensor
+    packed: Tensor  #: (t, r + widths of all states) float32: r weights per token (the heads', and 1), states
+    squares: Tensor  #: (s, r) float64, squared lengths of its vectors
 
 
 class _Pass:

@@ -96,8 +96,8 @@ class HeadSearch:
 
 def search_heads(
     backbone: Backbone | str,
-    on: STSTask | str = BARE.development,
-    corpus: Sequence[str] | str = BARE.corpus,
+    on: STSTask | str | Path = BARE.development,
+    corpus: Sequence[str] | str | Path = BARE.corpus,
     *,
     states: Sequence[str] = SEARCHED,
     top: int = 10,
@@ -111,7 +111,7 @@ def search_heads(
 
     Args:
         backbone: Whose heads: loaded, or its name.
-        on: The development set, or its task's name.
+        on: The development set: a task's name, a file of graded pairs, or loaded.
         corpus: Sentences that the idf of the TF-IDF correlation is counted on, or a file, a task or ``demo``; blank
             ones are left out.
         states: Out of ``SEARCHED``.
@@ -135,14 +135,15 @@ def search_heads(
         if name not in SEARCHED:
             raise unknown("states", name, SEARCHED)
     states = [name for name in SEARCHED if name in states]
-    task = development_task(on, data_dir, offline=offline) if isinstance(on, str) else on
+    task = on if isinstance(on, STSTask) else development_task(str(on), data_dir, offline=offline)
     check_rankable(task)
-    sentences = fitting_sentences(corpus, data_dir, offline=offline) if isinstance(corpus, str) else corpus
+    if isinstance(corpus, str | Path):
+        corpus = fitting_sentences(str(corpus), data_dir, offline=offline)
     if isinstance(backbone, str):
         encoder = build_encoder(Recipe(backbone=backbone), device=device, dtype=dtype, offline=offline)
     else:
         encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
-    return _ranked(encoder, task, sentences, states, top, progress)
+    return _ranked(encoder, task, corpus, states, top, progress)
 
 
 def _ranked(

@@ -1,60 +1,31 @@
 """Racing many templates: all on few pairs, the better ones on more, the last ten on all (successive halving).
 
 Jamieson and Talwalkar 2016. The pairs of a rung are among those of the next, so nothing is encoded twice on the way,
-and the result does not depend on the order of the candidates. Knows neither backbone nor data.
+and the result does not depend on the order of the candidates.
 """
 
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.evaluation import statistics
-from promptcli.searching.template_scorer import ScoredTemplate
+from promptcli.searching.template_scorer import ScoredTemplate, TemplateScorer
 
 FINAL = "final"
 
 
-class Scorer(Protocol):
-    """What a race needs of a ``TemplateScorer``."""
-
-    gold: NDArray[np.float64]
-    size: int
-
-    def identity(self, template: str) -> Hashable:
-        """Return what is equal for templates that can only have the same figure."""
-        ...
-
-    def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        """Return cosines on some pairs, or on all."""
-        ...
-
-    def score(
-        self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent
-    ) -> list[ScoredTemplate]:
-        """Score on all pairs."""
-        ...
-
-
 @dataclass(frozen=True)
 class Schedule:
-    """How fast a race narrows; about 12% of what scoring every candidate on every pair costs.
+    """How fast a race narrows; about 12% of what scoring every candidate on every pair costs."""
 
-    Attributes:
-        first: Share of the pairs in the first rung.
-        least: Pairs of the first rung at least: on fewer a correlation says too little.
-        growth: Pairs of a rung over those of the one before.
-        cut: Candidates of a rung over those of the next.
-    """
-
-    first: float = 1 / 20
-    least: int = 48
-    growth: float = 2.0
-    cut: float = 2.5
+    first: float = 1 / 20  #: share of the pairs in the first rung
+    least: int = 48  #: pairs of the first rung at least: on fewer a correlation says too little
+    growth: float = 2.0  #: pairs of a rung over those of the one before
+    cut: float = 2.5  #: candidates of a rung over those of the next
 
 
 SCHEDULE = Schedule()
@@ -79,19 +50,12 @@ class Dropped:
 
 @dataclass(frozen=True)
 class RaceResult:
-    """What a race found.
+    """What a race found."""
 
-    Attributes:
-        finalists: ScoredTemplate on all pairs, the best first.
-        dropped: The rest, the last to leave first.
-        rungs: What was compared.
-        twins: Candidates left out because another has the same model input.
-    """
-
-    finalists: list[ScoredTemplate]
-    dropped: list[Dropped]
-    rungs: list[Rung]
-    twins: int
+    finalists: list[ScoredTemplate]  #: scored on all pairs, the best first
+    dropped: list[Dropped]  #: the rest, the last to leave first
+    rungs: list[Rung]  #: what was compared
+    twins: int  #: candidates left out because another has the same model input
 
 
 def plan_rungs(candidates: int, pairs: int, finalists: int, schedule: Schedule = SCHEDULE) -> list[Rung]:
@@ -132,7 +96,7 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
 
 def race(
     templates: Sequence[str],
-    scorer: Scorer,
+    scorer: TemplateScorer,
     *,
     seed: int = 42,
     finalists: int = 10,

@@ -32,61 +32,19 @@ PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", period=True, pooling="last/mask")
 
 @dataclass(frozen=True)
 class ScoredTemplate:
-    """A template's figure on the whole development set.
-
-    Attributes:
-        template: Its text.
-        value: Spearman x 100 over all pairs.
-        ci95: 95% bootstrap interval over the pairs.
-        stage: The part of the search that scored it.
-    """
+    """A template's figure on the whole development set."""
 
     template: str
-    value: float
-    ci95: tuple[float, float]
-    stage: str = "all"
-
-
-def score_templates(
-    backbone: Backbone,
-    templates: Sequence[str],
-    task: STSTask,
-    *,
-    recipe: Recipe = PROTOCOL,
-    cache: Cache | None = None,
-    progress: Progress = silent,
-) -> list[ScoredTemplate]:
-    """Score templates on all pairs of a task.
-
-    Args:
-        backbone: Reads the templates.
-        templates: Texts with one [X] and one [MASK].
-        task: The development set.
-        recipe: Period rule, denoising and longest input; its prompt is replaced by each template.
-        cache: Where cosines are kept.
-        progress: Called with the number of templates newly done.
-
-    Returns:
-        The best first; equals in the order of their text.
-
-    Raises:
-        UsageError: A template or a task that cannot be scored.
-    """
-    scorer = TemplateScorer(backbone, task, recipe=recipe, cache=cache)
-    scored = scorer.score(templates, progress=lambda pairs: progress(pairs // scorer.size))
-    return sorted(scored, key=lambda item: (-item.value, item.template))
+    value: float  #: Spearman x 100 over all pairs
+    ci95: tuple[float, float]  #: 95% bootstrap interval over the pairs
+    stage: str = "all"  #: the part of the search that scored it
 
 
 class TemplateScorer:
-    """Cosines and figures of templates on one task, for one backbone and one protocol.
+    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe``, but for its prompt).
 
-    Attributes:
-        backbone: Reads the templates.
-        task: The development set.
-        recipe: The protocol; its prompt is replaced.
-        gold: (p,) gold scores of the pairs.
-        size: p.
-        tokens: Tokens encoded up to now, specials and template included; what came from the cache is not counted.
+    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``tokens`` counts the tokens encoded up to now,
+    specials and template included, without what came from the cache.
     """
 
     def __init__(

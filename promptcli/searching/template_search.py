@@ -16,11 +16,11 @@ from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError, unknown
 from promptcli.registry.entries import Entry
 from promptcli.searching import generate_mlm, generate_t5
-from promptcli.searching.greedy import search_greedily
 from promptcli.searching.racing import plan_rungs, planned_pairs, race
 from promptcli.searching.search_settings import DRAWN, FINALISTS, SearchSettings
 from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer
 from promptcli.searching.template_space import (
+    GreedySpace,
     draw,
     grammar_templates,
     greedy_space,
@@ -64,9 +64,25 @@ def _search_greedily(context: SearchContext) -> SearchOutcome:
     space = greedy_space().extended(context.settings.relation, context.settings.prefix)
     number = len(space.relations) + len(space.prefixes)
     with context.stage(f"search {scorer.backbone.name}", number * scorer.size) as advance:
-        found = search_greedily(lambda templates, stage: scorer.score(templates, stage=stage, progress=advance), space)
-    stages = {"Searching for relationship tokens": found.relations, "Searching for prefix tokens": found.prefixes}
-    return SearchOutcome(stages, found.ranked, f"{number} templates, each on all pairs")
+        return search_greedily(lambda texts, stage: scorer.score(texts, stage=stage, progress=advance), space)
+
+
+def search_greedily(score: Callable[[Sequence[str], str], list[ScoredTemplate]], space: GreedySpace) -> SearchOutcome:
+    """Find a relation, then a prefix around the relation that really won (PromptBERT, section 4.2).
+
+    Args:
+        score: Scores templates, in their order; the second argument names the stage.
+        space: The candidates.
+    """
+    relations = score([space.template(space.start, relation) for relation in space.relations], "relation")
+    best = max(range(len(relations)), key=lambda number: relations[number].value)
+    prefixes = score([space.template(prefix, space.relations[best]) for prefix in space.prefixes], "prefix")
+    found = [*relations, *prefixes]
+    return SearchOutcome(
+        {"Searching for relationship tokens": relations, "Searching for prefix tokens": prefixes},
+        sorted(found, key=lambda item: -item.value),  # of equals the one tried first
+        f"{len(found)} templates, each on all pairs",
+    )
 
 
 def _race_freely(context: SearchContext) -> SearchOutcome:
@@ -206,7 +222,7 @@ class TemplateSearch:
 
 def search_templates(
     backbone: Backbone | str,
-    on: STSTask | str = BARE.development,
+    on: STSTask | str | Path = BARE.development,
     *,
     settings: SearchSettings | None = None,
     period: bool = True,
@@ -224,7 +240,7 @@ def search_templates(
 
     Args:
         backbone: What reads the templates: loaded, or its name.
-        on: Development pairs to rank by, or their task's name.
+        on: Development pairs to rank by: a task's name, a file of graded pairs, or loaded.
         settings: What is tried.
         period: A sentence without an end mark gets a "." (PromptBERT's evaluation).
         denoise: ``none``, or ``hidden``: minus the template's own bias.
@@ -247,7 +263,7 @@ def search_templates(
     """
     settings = dataclasses.replace(settings or SearchSettings(), **changes)
     strategy = choose_strategy(settings)
-    task = development_task(on, data_dir, offline=offline) if isinstance(on, str) else on
+    task = on if isinstance(on, STSTask) else development_task(str(on), data_dir, offline=offline)
     if isinstance(backbone, str):
         recipe = Recipe(backbone=backbone)
         opened = build_encoder(recipe, device=device, dtype=dtype, offline=offline, announce=announce)

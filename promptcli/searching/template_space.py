@@ -23,19 +23,12 @@ _SLOT_NAME = re.compile(r"<([a-z]+)>")
 
 @dataclass(frozen=True)
 class GreedySpace:
-    """The pieces of the greedy search (PromptBERT, section 4.2); a template is prefix, relation, ending.
+    """The pieces of the greedy search (PromptBERT, section 4.2); a template is prefix, relation, ending."""
 
-    Attributes:
-        start: The prefix of the first stage, ``[X]`` alone.
-        relations: Candidates of the first stage, without any prefix; empty is a candidate.
-        prefixes: Candidates of the second stage, [X] among them.
-        ending: Behind the relation, [MASK] in it.
-    """
-
-    start: str
-    relations: tuple[str, ...]
-    prefixes: tuple[str, ...]
-    ending: str
+    start: str  #: the prefix of the first stage, ``[X]`` alone
+    relations: tuple[str, ...]  #: candidates of the first stage, without any prefix; empty is a candidate
+    prefixes: tuple[str, ...]  #: candidates of the second stage, with [X]
+    ending: str  #: after the relation, with [MASK]
 
     def template(self, prefix: str, relation: str) -> str:
         """Return the template of a prefix and a relation, one blank between its parts."""

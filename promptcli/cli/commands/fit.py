@@ -1,10 +1,10 @@
 """``promptcli fit``: fit a recipe's TF-IDF weights, whitening or flow on sentences, into a registry entry."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from promptcli.cli import options
 from promptcli.cli.console import note, progress
 from promptcli.cli.opening import announcer, chosen_entry, configure_libraries, data_folder, open_registry
 from promptcli.cli.options import ModelChoice, Runtime
@@ -20,9 +20,9 @@ def fit(
         ),
     ],
     name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make.")],
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="SentEval folder of the task.")] = None,
+    data_dir: options.DataDir = None,
     text_field: Annotated[str | None, typer.Option("--text-field", help="Field of the sentence in the file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an entry of that name.")] = False,
+    force: options.Force = False,
     *,
     choice: ModelChoice,
     runtime: Runtime,

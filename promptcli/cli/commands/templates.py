@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from promptcli.cli import options
 from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
 from promptcli.cli.options import Runtime
@@ -13,13 +14,11 @@ if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.prompts.checking import Checked
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
 #: Stands at [X] where none is given.
 _SENTENCE = "A cat sleeps on the mat."
 
 
-def list_templates(json: Json = False) -> None:
+def list_templates(json: options.Json = False) -> None:
     """List the named templates, for --template NAME."""
     from promptcli.encoder.prompts.named import named_templates
 
@@ -37,7 +36,7 @@ def list_templates(json: Json = False) -> None:
 
 
 def show_template(
-    name: Annotated[str, typer.Argument(help="Name of a template.", show_default=False)], json: Json = False
+    name: Annotated[str, typer.Argument(help="Name of a template.", show_default=False)], json: options.Json = False
 ) -> None:
     """Show a named template: its text, where it comes from, its published figure."""
     from promptcli.encoder.prompts.named import named_templates
@@ -59,11 +58,9 @@ def show_template(
 def check_template(
     text: Annotated[str, typer.Argument(help="Template with [X] and [MASK], or a name.", show_default=False)],
     runtime: Runtime,
-    backbone: Annotated[
-        str | None, typer.Option(help="A local folder or a hub id. Default: mini (shipped).", show_default=False)
-    ] = None,
+    backbone: options.BackboneName = None,
     sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Show what a template becomes for a backbone: token ids, mask position, and what is cut of a long sentence."""
     configure_libraries(runtime)
