@@ -197,7 +197,7 @@ class _Layout:
         slots = [slot + (len(sentence) if slot >= at else 0) for sentence in self._sentences]
         total = torch.zeros(len(backbone.token_rows), device=backbone.device)
         for part in plan_batches(np.array([len(row) for row in rows])):
-            chosen_rows, at_slots = [rows[row] for row in part], [slots[row] for row in part]
+            chosen_rows, at_slots = [rows[row] for row in part], [[slots[row]] for row in part]
             batch = make_batch(chosen_rows, at_slots, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
             states = self._pooling.pool(batch, backbone.run(batch, self._pooling.needs))
             total += backbone.head.to_logits(backbone.head.to_hidden(states)).log_softmax(-1).sum(0)
