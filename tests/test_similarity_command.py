@@ -1,4 +1,6 @@
 import json
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -47,3 +49,33 @@ def test_similarity_of_what_does_not_fit(run, fake):
     refused(run("similarity", "a.txt", "c.txt"), 2, "c.txt: line 4, byte 1")
     refused(run("similarity", "caf\udce9", "tea"), 2, "not UTF-8")
     assert not fake
+
+
+def test_two_pipes_lose_no_row(run):
+    rows = [f"row {number} of many" for number in range(3000)]
+    writers = []
+    for name in ("a", "b"):
+        os.mkfifo(name)
+        writers.append(threading.Thread(target=Path(name).write_text, args=("\n".join(rows),), daemon=True))
+        writers[-1].start()
+    code, out, _ = run("similarity", "a", "b")
+    for writer in writers:
+        writer.join(timeout=60)
+    assert (code, out.split()) == (0, ["1.0000"] * len(rows))
+
+
+def test_a_mistyped_file_is_answered_with_the_nearest(run):
+    Path("sentences.txt").write_text(TEXT)
+    refused(run("embed", "sentence.txt"), 3, "cannot be opened", "did you mean sentences.txt?")
+
+
+def test_a_pipe_is_embedded_to_standard_output(run):
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=Path("pipe").write_text, args=(TEXT,), daemon=True)
+    writer.start()
+    code, out, _ = run("embed", "pipe")
+    writer.join(timeout=60)
+    assert code == 0 and [json.loads(line)["text"] for line in out.splitlines()] == ROWS
+    os.mkfifo("pipe.npy")
+    Path("a.txt").write_text(TEXT)
+    refused(run("embed", "a.txt", "-o", "pipe.npy", "--force"), 2, "pipe.npy is a device or a pipe; give a file")

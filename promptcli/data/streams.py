@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, UsageError, did_you_mean
 
 #: The longest line in bytes. Longer "lines" come from files that are no text, and would fill the memory.
 LONGEST_LINE = 64 << 20
+
+#: The path that stands for standard input, and for standard output.
+STANDARD = Path("-")
 
 _BUFFER = 1 << 20
 _BOM = b"\xef\xbb\xbf"
@@ -60,8 +63,9 @@ def check_file(path: Path) -> None:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
+        near = did_you_mean(path.name, _names_in(path.parent))
         raise NotFoundError(
-            f"{str(path)!r} cannot be opened ({reason}); give a file, or - for standard input"
+            f"{str(path)!r} cannot be opened ({reason}); give a file, or - for standard input{near}"
         ) from None
     if stat.S_ISDIR(mode):
         raise UsageError(f"{str(path)!r} is a folder; give a file in it")
@@ -79,6 +83,13 @@ def check_regular(path: Path) -> None:
     check_file(path)
     if not path.is_file():
         raise UsageError(f"{str(path)!r} is a pipe, and {path.suffix} is not read from front to end; give a file")
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (OSError, ValueError):
+        return []
 
 
 @contextlib.contextmanager

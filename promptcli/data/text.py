@@ -2,13 +2,14 @@
 
 import contextlib
 import itertools
+import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from promptcli.data.streams import check_regular, count_lines, open_hashed, read_lines, strip_ending
+from promptcli.data.streams import STANDARD, check_regular, count_lines, open_hashed, read_lines, strip_ending
 from promptcli.data.tables import (
     Chooser,
     Fields,
@@ -23,9 +24,6 @@ from promptcli.data.tables import (
 )
 from promptcli.errors import UsageError
 from promptcli.storage import files
-
-#: The path that stands for standard input, and for standard output.
-STANDARD = Path("-")
 
 
 def read_text(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
@@ -104,6 +102,50 @@ def open_source(path: Path, fields: Chooser = Fields(), *, stdin: BinaryIO | Non
         if first is None:
             raise UsageError(f"{_name(path)} is empty: there is nothing to encode")
         yield replace(source, records=itertools.chain([first], source.records))
+
+
+@contextlib.contextmanager
+def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iterator[tuple[str, str]], int]]:  # noqa: B008
+    """Open pairs of sentences: two sentences, or rows of two files; yield the pairs and their number.
+
+    Files are walked once before, to find faults first; the sentences of a pipe are kept instead.
+
+    Raises:
+        NotFoundError, UsageError: see ``open_source``; one file and one sentence, other numbers of rows, not UTF-8.
+    """
+    # a sentence may be too long for a path, which is no error here
+    are_files = [os.path.exists(name) and not os.path.isdir(name) for name in (a, b)]
+    if not any(are_files):
+        for sentence in (a, b):
+            check_encodable(sentence)
+        yield iter([(a, b)]), 1
+        return
+    for name, is_file in zip((a, b), are_files, strict=True):
+        if not is_file:
+            raise UsageError(f"{name!r} is no file, but the other argument is; give two files or two sentences")
+    with contextlib.ExitStack() as stack:
+        sides: list[Iterator[str]] = []
+        counts = []
+        for path in (Path(a), Path(b)):
+            with open_source(path, fields) as source:
+                kept = None if path.is_file() else [record.text for record in source]
+                counts.append(sum(1 for _ in source) if kept is None else len(kept))
+            again = kept if kept is not None else stack.enter_context(open_source(path, fields))
+            sides.append(one if isinstance(one, str) else one.text for one in again)
+        if counts[0] != counts[1]:
+            raise UsageError(
+                f"{a} has {counts[0]:,} rows and {b} has {counts[1]:,}; row i of one is compared with row i of the"
+                " other"
+            )
+        yield zip(*sides, strict=True), counts[0]
+
+
+def check_encodable(sentence: str) -> None:
+    """Refuse a sentence of the command line that the terminal's encoding did not bring through."""
+    try:
+        sentence.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8") from None
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ Files of other programs, without a manifest, are read as well. Knows nothing of 
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from promptcli.data.streams import check_file, check_regular
+from promptcli.data.streams import STANDARD, check_file, check_regular
 from promptcli.data.vectors.jsonl import JSONL
 from promptcli.data.vectors.npy import NPY
 from promptcli.data.vectors.parquet import PARQUET
@@ -117,6 +118,37 @@ def kind_of(path: Path) -> str:
     if kind not in FORMATS:
         raise UsageError(f"cannot write vectors as {path.name!r}; end its name with one of: {', '.join(FORMATS)}")
     return kind
+
+
+def output_of(file: Path, output: Path | None, *, id_field: str | None = None, force: bool = False) -> Path | None:
+    """Return the vector file to write, or None for standard output; refuse now what could not be written later.
+
+    Args:
+        file: The sentences; ``-`` for standard input.
+        output: As the user gave it, ``-`` for standard output; None: FILE.npy, for pipes standard output.
+        id_field: The user's field of ids, for which not every format has room.
+        force: A file that is there may be replaced.
+
+    Raises:
+        UsageError: An extension that is no format, or a place that cannot be written.
+    """
+    if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
+        return None
+    target = output or file.with_name(file.name + ".npy")
+    kind, folder = kind_of(target), target.parent
+    if id_field is not None and kind not in WITH_IDS:
+        raise UsageError(f"--id-field: {kind} has no room for ids; give -o with one of: {', '.join(WITH_IDS)}")
+    if not folder.is_dir():
+        raise UsageError(f"{target}: there is no folder {str(folder)!r}; make it first: mkdir -p {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{target}: the folder {str(folder)!r} may not be written to; give another file with -o")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{target} is {'a folder' if target.is_dir() else 'a device or a pipe'}; give a file with -o")
+    if target.exists() and file.exists() and target.samefile(file):
+        raise UsageError(f"{target} is the input itself; give another file with -o")
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists; replace it with --force, or give another file with -o")
+    return target
 
 
 @contextlib.contextmanager
