@@ -27,6 +27,8 @@ from promptcli.training.step import TrainingStep
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
+LABELLED = [SENTENCES[:7], SENTENCES[3:10], ["entailment", "neutral", "contradiction", "neutral"] * 2]
+LABELLED[2].pop()
 
 
 def learner_of(name, folder, supervised=False, **changes):
@@ -34,6 +36,10 @@ def learner_of(name, folder, supervised=False, **changes):
     prefix = {"prefix_length": 3} if name == "dcpcse" else {}
     settings = method.small.replace(**{**prefix, "max_length": 20, "seed": 1, **changes})
     return Learner(method, settings, load_backbone(str(folder), offline=True))
+
+
+def columns_of(name):
+    return LABELLED if name == "sbert" else COLUMNS
 
 
 def step_of(learner, note=lambda message: None):
@@ -203,20 +209,20 @@ WORKER = """
     from accelerate import Accelerator
     from promptcli.training.processes import Processes
     from promptcli.training.step import TrainingStep
-    from tests.test_training_step import COLUMNS, learner_of
+    from tests.test_training_step import columns_of, learner_of
 
     name, folder, out = sys.argv[1:]
     torch.set_num_threads(1)
     learner = learner_of(name, folder, dropout=0.0)
     accelerator = Accelerator(cpu=True)
-    loss = TrainingStep(learner, Processes(accelerator), print).gradients(0, COLUMNS)
+    loss = TrainingStep(learner, Processes(accelerator), print).gradients(0, columns_of(name))
     found = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     made = {"loss": loss, "gradients": found, "processes": accelerator.num_processes}
     torch.save(made, f"{out}.{accelerator.process_index}")
 """
 
 
-@pytest.mark.parametrize("name", ["dcpcse", "promptbert"])
+@pytest.mark.parametrize("name", ["dcpcse", "promptbert", "sbert"])
 def test_two_processes_have_the_loss_and_gradients_of_one(name, tiny_folder, tmp_path):
     script = tmp_path / "worker.py"
     script.write_text(textwrap.dedent(WORKER))
@@ -226,7 +232,7 @@ def test_two_processes_have_the_loss_and_gradients_of_one(name, tiny_folder, tmp
         [*launch, name, str(folder), str(tmp_path / "out")], capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    expected = gradients(learner_of(name, folder, dropout=0.0))
+    expected = gradients(learner_of(name, folder, dropout=0.0), columns=columns_of(name))
     for rank in range(2):
         got = torch.load(tmp_path / f"out.{rank}", weights_only=True)
         assert got["processes"] == 2

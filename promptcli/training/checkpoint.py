@@ -21,25 +21,15 @@ from promptcli.training.processes import Processes
 
 @dataclass(frozen=True)
 class DevScore:
-    """A score on the development set, while training.
+    """A score on the development set, while training."""
 
-    Attributes:
-        step: Steps done.
-        loss: Mean training loss since the last score; None at the start.
-        value: Spearman x 100 on the development set.
-        best: Whether it is the best so far.
-        seconds: Time spent in steps.
-        rate: Examples per second since the last score.
-        noise: Whether the value is within two standard errors of 0: the vectors say nothing any more.
-    """
-
-    step: int
-    loss: float | None
-    value: float
-    best: bool
-    seconds: float
-    rate: float | None
-    noise: bool
+    step: int  #: steps done
+    loss: float | None  #: mean training loss since the last score; None at the start
+    value: float  #: Spearman x 100
+    best: bool  #: the best so far
+    seconds: float  #: spent in steps
+    rate: float | None  #: examples per second since the last score
+    noise: bool  #: within two standard errors of 0: the vectors say nothing any more
 
 
 class Checkpointer:

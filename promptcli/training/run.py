@@ -27,22 +27,14 @@ from promptcli.training.training_loop import TrainedWeights, TrainingCallbacks, 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What is to be done.
-
-    Attributes:
-        method: What learns how.
-        settings: In force.
-        examples: To train on; ``source`` names them.
-        development: Pairs that the best numbers are chosen by.
-        tests: Tasks scored at the end, untrained and trained.
-    """
+    """What is to be done."""
 
     method: Method
     settings: TrainingSettings
     examples: TrainingExamples
-    source: str
-    development: STSTask
-    tests: tuple[STSTask, ...]
+    source: str  #: names the examples
+    development: STSTask  #: what the best numbers are chosen by
+    tests: tuple[STSTask, ...]  #: scored at the end, untrained and trained
 
     def identity(self, backbone: Backbone) -> dict[str, Any]:
         """Return what a resumed run must have in common with the one it goes on with; JSON-ready."""
@@ -58,21 +50,13 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What came of it.
-
-    Attributes:
-        entry: Recipe, numbers, provenance and scores.
-        trained: The run.
-        untrained: Scores of the same recipe without anything learned, development set first.
-        scores: Of the trained encoder, on the same tasks.
-        nearest_words: Of a soft template: each word and the five tokens nearest to its learned vector.
-    """
+    """What came of it."""
 
     entry: Entry
     trained: TrainedWeights
-    untrained: list[SpearmanScore]
-    scores: list[SpearmanScore]
-    nearest_words: list[dict[str, Any]]
+    untrained: list[SpearmanScore]  #: of the same recipe without anything learned, development set first
+    scores: list[SpearmanScore]  #: of the trained encoder, on the same tasks
+    nearest_words: list[dict[str, Any]]  #: of a soft template: each word and the tokens nearest to its learned vector
 
 
 def open_run(folder: Path, identity: dict[str, Any], *, resume: bool) -> RunFolder:

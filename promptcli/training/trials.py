@@ -22,14 +22,9 @@ _FILE = "trials.jsonl"
 
 @dataclass(frozen=True)
 class Trial:
-    """One run among several.
+    """One run among several."""
 
-    Attributes:
-        changes: What differs from the others, the seed apart.
-        seed: Of everything random.
-    """
-
-    changes: dict[str, Any]
+    changes: dict[str, Any]  #: what differs from the others, the seed apart
     seed: int
 
     @property
@@ -44,27 +39,16 @@ Begin = Callable[[TrainingRun, Sequence[Trial], int], TrainingCallbacks]
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of a trial.
-
-    Attributes:
-        changes: As in the trial.
-        seed: As in the trial.
-        steps: Steps done.
-        best_step: Step whose numbers were kept.
-        seconds: Time spent in steps.
-        untrained: Spearman x 100 by task, the development set first, of the recipe without anything learned.
-        values: The same, trained.
-        nearest_words: Of a soft template, its words and the tokens nearest to the learned vectors.
-    """
+    """What came of a trial."""
 
     changes: dict[str, Any]
     seed: int
     steps: int
-    best_step: int
-    seconds: float
-    untrained: dict[str, float]
-    values: dict[str, float]
-    nearest_words: list[dict[str, Any]]
+    best_step: int  #: whose numbers were kept
+    seconds: float  #: in steps
+    untrained: dict[str, float]  #: Spearman x 100 by task, the development set first, without anything learned
+    values: dict[str, float]  #: the same, trained
+    nearest_words: list[dict[str, Any]]  #: of a soft template, see ``TrainingResult``
 
     @property
     def chosen_by(self) -> float:
