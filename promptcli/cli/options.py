@@ -26,7 +26,6 @@ BackboneName = Annotated[
     typer.Option("--backbone", help="A local folder or a hub id. Default: mini (shipped).", show_default=False),
 ]
 Corpus = Annotated[str, typer.Option("--corpus", help="Sentences to count idf on: a file, a task or `demo`.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything random.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there under that name.")]
 
 

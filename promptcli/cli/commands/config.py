@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from promptcli.cli import console
+from promptcli.cli.options import Json
 from promptcli.settings import KEYS, config_file, read_settings, write_setting
 
 _Key = Annotated[str, typer.Argument(metavar="KEY", help=f"One of: {', '.join(KEYS)}.", show_default=False)]
 
 
-def show(as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
+def show(as_json: Json = False) -> None:
     """Show which defaults hold and where each comes from: environment, file, or built in. A flag comes before all."""
     settings = read_settings(os.environ)
     path = config_file(os.environ)

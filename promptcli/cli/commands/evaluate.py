@@ -19,7 +19,7 @@ from promptcli.cli.commands.eval_choice import (
 from promptcli.cli.commands.external import ExternalVectors, list_sentences, read_external
 from promptcli.cli.console import note, out, progress, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
-from promptcli.cli.options import Runtime
+from promptcli.cli.options import Json, Runtime
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.settings import BARE, PAPER
 
@@ -62,7 +62,7 @@ def evaluate_command(
         ),
     ] = None,
     save: Annotated[bool, typer.Option("--save", help="Store the scores in the registry entry (--model).")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Score encoders on STS12-16, STS-B and SICK-R: Spearman x 100 with 95% intervals."""
     from promptcli.data.task_table import protocol_named

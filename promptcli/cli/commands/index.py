@@ -13,7 +13,7 @@ import typer
 from promptcli.cli import console
 from promptcli.cli.commands.embed import IdField, TextField
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.options import ModelChoice, Runtime, expand
+from promptcli.cli.options import Json, ModelChoice, Runtime, expand
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 
@@ -41,7 +41,6 @@ Texts = Annotated[
     Path | None,
     typer.Option("--texts", help="The sentences that a .npy or .safetensors file came from.", show_default=False),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
 def build(

@@ -6,13 +6,13 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.opening import open_registry
+from promptcli.cli.options import Json
 from promptcli.encoder.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
     from promptcli.registry.registry import Card
 
 Name = Annotated[str, typer.Argument(help="Entry or alias.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
 def method_line(recipe: Recipe) -> str:

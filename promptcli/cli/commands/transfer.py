@@ -13,7 +13,7 @@ from rich.text import Text
 from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates
 from promptcli.cli.console import note, out, progress, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
-from promptcli.cli.options import Runtime
+from promptcli.cli.options import Json, Runtime
 from promptcli.errors import NotFoundError
 from promptcli.settings import PAPER
 
@@ -57,7 +57,7 @@ def transfer(
         bool, typer.Option("--fast", help="SentEval's 5-fold setting: for development, not for print.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of folds, first weights and order. SentEval's is 1111.")] = 1111,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
     configure_libraries(runtime)
