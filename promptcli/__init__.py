@@ -1,3 +1,44 @@
-"""promptcli: sentence encoders from pre-trained language models, by prompts."""
+"""promptcli: sentence encoders from pre-trained language models, by prompts.
+
+    >>> import promptcli as pc
+    >>> encoder = pc.load("mini")
+    >>> encoder.encode(["A cat sleeps.", "Two dogs play."]).shape
+    (2, 256)
+
+The names of ``__all__`` are loaded when they are first used, so that importing promptcli takes no time.
+"""
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "RECIPES",
+    "Encoder",
+    "Found",
+    "PromptcliError",
+    "Recipe",
+    "SentenceIndex",
+    "Trained",
+    "evaluate",
+    "fit",
+    "load",
+    "models",
+    "search_heads",
+    "search_templates",
+    "similarity",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    value = getattr(importlib.import_module("promptcli.library"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})

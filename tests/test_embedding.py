@@ -13,7 +13,8 @@ from promptcli.data.tables import Record
 from promptcli.data.text import STANDARD, open_source
 from promptcli.data.vectors import FORMATS, manifest_path, read_vectors
 from promptcli.encoder import embedding
-from promptcli.encoder.embedding import embed_file, embed_stream, similarity_stream, unit, windows
+from promptcli.encoder.embedder import unit
+from promptcli.encoder.embedding import embed_file, embed_stream, similarity_stream, windows
 from promptcli.errors import PromptcliError
 from tests.embed_fakes import PATHS, FakeEncoder, vector
 

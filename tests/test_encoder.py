@@ -189,7 +189,7 @@ def test_a_file_of_many_windows_has_few_shapes():
 
 
 def test_make_batch_pads_on_the_right():
-    batch = make_batch([[5, 6, 7], [8]], [1, 0], 9, torch.device("cpu"), limit=8)
+    batch = make_batch([[5, 6, 7], [8]], [[1], [0]], 9, torch.device("cpu"), limit=8)
     assert batch.ids.tolist() == [[5, 6, 7], [8, 9, 9]]
     assert batch.padded and batch.real().tolist() == [[True] * 3, [True, False, False]]
 

@@ -18,7 +18,9 @@ _EXACT_LENGTHS = 48
 _MANY_BATCHES = 16
 
 
-def plan_batches(lengths: np.ndarray, token_budget: int = TOKEN_BUDGET) -> Iterator[np.ndarray]:
+def plan_batches(
+    lengths: np.ndarray, token_budget: int = TOKEN_BUDGET, *, most: int | None = None
+) -> Iterator[np.ndarray]:
     """Yield the row numbers of each batch, longest inputs first (so that memory is asked for once).
 
     Every batch is filled to the budget, so that a length has one shape: the matrix library keeps compiled code and
@@ -28,6 +30,7 @@ def plan_batches(lengths: np.ndarray, token_budget: int = TOKEN_BUDGET) -> Itera
     Args:
         lengths: (n,) tokens of each input.
         token_budget: Rows times longest row of a batch stay within it, unless one row alone is longer.
+        most: Rows of a batch; without it only the budget counts.
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order]
@@ -35,6 +38,7 @@ def plan_batches(lengths: np.ndarray, token_budget: int = TOKEN_BUDGET) -> Itera
     while start < len(order):
         longest = int(sorted_lengths[start])
         rows = max(1, token_budget // padded_length(longest))
+        rows = min(rows, most or rows)
         chosen = order[start : start + rows]
         yield np.resize(chosen, rows) if batches >= _MANY_BATCHES else chosen
         start += rows

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,12 @@ from promptcli.data.tables import Record
 from promptcli.data.text import Source
 from promptcli.data.vectors import kind_of, manifest_path, open_sink
 from promptcli.data.vectors.vector_format import Sink
+from promptcli.encoder.embedder import Progress, silent, unit
+from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError
 from promptcli.storage import files
 
-if TYPE_CHECKING:
-    from promptcli.encoder.encoder import Encoder
-
 Floats = NDArray[np.float32]
-Progress = Callable[[int], None]
 
 #: Sentences in a window: enough that sorting by length inside it fills every batch well.
 WINDOW = 8192
@@ -53,18 +51,14 @@ class EmbedReport:
     seconds: float
 
 
-def _silent(done: int) -> None:
-    pass
-
-
 def embed_stream(
-    encoder: "Encoder",
+    encoder: Encoder,
     records: Iterable[Record],
     sink: Sink,
     *,
     window: int = WINDOW,
     normalize: bool = False,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> EmbedReport:
     """Encode records window by window into a sink; row i is record i.
 
@@ -94,13 +88,13 @@ def embed_stream(
 
 
 def embed_file(
-    encoder: "Encoder",
+    encoder: Encoder,
     source: Source,
     target: Path,
     *,
     with_text: bool = True,
     normalize: bool = False,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> EmbedReport:
     """Encode a source into a vector file and write the manifest after it; ``target`` is whole or untouched.
 
@@ -130,7 +124,7 @@ def embed_file(
 
 
 def similarity_stream(
-    encoder: "Encoder", pairs: Iterable[tuple[str, str]], *, window: int = WINDOW // 2, progress: Progress = _silent
+    encoder: Encoder, pairs: Iterable[tuple[str, str]], *, window: int = WINDOW // 2, progress: Progress = silent
 ) -> Iterator[tuple[str, str, float]]:
     """Yield each pair of sentences with the cosine of their vectors, -1 to 1; 0 where a vector is all zeros.
 
@@ -162,12 +156,6 @@ def windows(items: Iterable[Item], characters: Callable[[Item], int], *, size: i
         yield part
 
 
-def unit(vectors: Floats) -> Floats:
-    """Return vectors (n, d) scaled to length 1; a vector of zeros stays one."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, np.where(lengths > 0, lengths, 1), dtype=np.float32)
-
-
 def _characters(record: Record) -> int:
     return len(record.text)
 
@@ -180,7 +168,7 @@ def _check_finite(vectors: Floats, part: Sequence[Record]) -> None:
         )
 
 
-def _manifest(encoder: "Encoder", source: Source, report: EmbedReport, *, normalize: bool) -> dict[str, Any]:
+def _manifest(encoder: Encoder, source: Source, report: EmbedReport, *, normalize: bool) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
     return {
         "schema_version": SCHEMA_VERSION,

@@ -3,7 +3,6 @@
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,9 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.word_vectors import load_word_vectors
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.denoising import Denoising, bias_batch
+from promptcli.encoder.embedder import Embedder, Encoded, check_texts
+from promptcli.encoder.embedder import Progress as Progress
+from promptcli.encoder.embedder import silent as silent
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import build_prompt
@@ -31,38 +33,25 @@ from promptcli.errors import UsageError
 #: Before the names of a tuned backbone's tensors.
 TUNED = "backbone."
 
-Progress = Callable[[int], None]
 
-
-def silent(done: int) -> None:
-    """Take the number of rows newly done, and say nothing."""
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Encoded sentences.
-
-    Attributes:
-        vectors: (n, d) float32, row i is sentence i; not normalised.
-        truncated: (n,) bool, the sentence lost tokens to the longest input.
-    """
-
-    vectors: np.ndarray
-    truncated: np.ndarray
-
-
-class Encoder:
+class Encoder(Embedder):
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
-    Attributes:
-        recipe: With every name resolved: template text, Ditto head.
-        backbone: The language model.
-        template: The prompt.
-        pooling: States x weights.
-        transforms: In order.
-        denoising: Where h_hat is subtracted.
-        max_length: Longest input in tokens.
+    It goes where a sentence-transformers model is expected, and into a scikit-learn pipeline. It does not change once
+    it is made, so several threads may call it.
+
+    Example:
+        >>> import promptcli as pc
+        >>> encoder = pc.Encoder.from_recipe(pc.RECIPES["prompt"], device="cpu")
+        >>> encoder.encode(["A cat sleeps.", "Two dogs play."]).shape
+        (2, 256)
+        >>> encoder.encode("A cat sleeps.").shape
+        (256,)
     """
+
+    recipe: Recipe  #: with every name resolved: template text, Ditto head, period
+    backbone: Backbone
+    max_length: int  #: longest input in tokens
 
     def __init__(self, recipe: Recipe, backbone: Backbone, tensors: Mapping[str, Tensor]) -> None:
         self.backbone = backbone
@@ -94,13 +83,26 @@ class Encoder:
         if place != "none":
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> np.ndarray:
-        """Return the vectors of n sentences, (n, d) float32."""
-        return self.encode_report(sentences, progress=progress).vectors
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, **options: Any) -> "Encoder":
+        """Return the encoder of a recipe; in float32 unless told otherwise. The options: see ``build_encoder``.
 
-    def encode_report(self, sentences: Sequence[str], *, progress: Progress = silent) -> Encoded:
-        """Return the vectors of n sentences and which of them were cut."""
-        return encode_together([self], sentences, progress=progress)[0]
+        Raises:
+            UsageError: Unknown names, or parts that do not fit together.
+            NotFoundError: The backbone is not there.
+        """
+        return build_encoder(recipe, **{"dtype": "float32", **options})
+
+    def encode_report(
+        self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
+    ) -> Encoded:
+        """Return the vectors of n sentences and which of them were cut; ``most`` sentences in a forward pass."""
+        return encode_together([self], check_texts(sentences), progress=progress, most=most)[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.backbone.device
 
     @functools.cached_property
     def width(self) -> int:
@@ -240,7 +242,7 @@ def _max_length(recipe: Recipe, backbone: Backbone, prompt: Prompt) -> int:
 
 
 def encode_together(
-    encoders: Sequence["Encoder"], sentences: Sequence[str], *, progress: Progress = silent
+    encoders: Sequence["Encoder"], sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
 ) -> list[Encoded]:
     """Encode with several encoders, one forward pass wherever the model input is the same.
 
@@ -250,6 +252,7 @@ def encode_together(
         encoders: May differ in backbone, prompt and all else.
         sentences: n texts.
         progress: Called with the number of sentences newly done; adds up to n.
+        most: Sentences of a forward pass; without it they fill the token budget.
     """
     unique = list(dict.fromkeys(sentences))
     row_of = {sentence: row for row, sentence in enumerate(unique)}
@@ -260,12 +263,14 @@ def encode_together(
     share = _Share(progress, len(sentences), len(unique) * len(groups))
     encoded: dict[int, Encoded] = {}
     for members in groups.values():
-        results = _encode_group([encoders[number] for number in members], unique, share)
+        results = _encode_group([encoders[number] for number in members], unique, share, most)
         encoded.update(zip(members, results, strict=True))
     return [Encoded(encoded[number].vectors[back], encoded[number].truncated[back]) for number in range(len(encoders))]
 
 
-def _encode_group(encoders: Sequence["Encoder"], sentences: list[str], progress: Progress) -> list[Encoded]:
+def _encode_group(
+    encoders: Sequence["Encoder"], sentences: list[str], progress: Progress, most: int | None
+) -> list[Encoded]:
     """Encode with encoders of one ``input_key``."""
     first = encoders[0]
     inputs = first.inputs(sentences)
@@ -274,7 +279,7 @@ def _encode_group(encoders: Sequence["Encoder"], sentences: list[str], progress:
     vectors: list[np.ndarray | None] = [None] * len(encoders)
     template = first.template
     with torch.inference_mode():
-        for chosen in plan_batches(lengths):
+        for chosen in plan_batches(lengths, most=most):
             rows = [inputs.rows[row] for row in chosen]
             slots = [template.mask_slots(len(row)) for row in rows]
             batch = make_batch(rows, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)

@@ -14,7 +14,8 @@ import numpy as np
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source, open_source
 from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_vectors
-from promptcli.encoder.embedding import EmbedReport, Progress, embed_stream, windows
+from promptcli.encoder.embedder import Progress
+from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index.origins import check_same, origin_of

@@ -19,7 +19,7 @@ from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
     from promptcli.data.text import Source
-    from promptcli.encoder.embedding import Progress
+    from promptcli.encoder.embedder import Progress
     from promptcli.encoder.encoder import Encoder
     from promptcli.index.inputs import RowFiles, VectorRows
     from promptcli.index.rows import Hit

@@ -1,0 +1,20 @@
+"""The names of the package for type checkers; they are loaded on first use (PEP 562)."""
+
+from promptcli.library import RECIPES as RECIPES
+from promptcli.library import Encoder as Encoder
+from promptcli.library import Found as Found
+from promptcli.library import PromptcliError as PromptcliError
+from promptcli.library import Recipe as Recipe
+from promptcli.library import SentenceIndex as SentenceIndex
+from promptcli.library import Trained as Trained
+from promptcli.library import evaluate as evaluate
+from promptcli.library import fit as fit
+from promptcli.library import load as load
+from promptcli.library import models as models
+from promptcli.library import search_heads as search_heads
+from promptcli.library import search_templates as search_templates
+from promptcli.library import similarity as similarity
+from promptcli.library import train as train
+
+__version__: str
+__all__: list[str]

@@ -1,0 +1,198 @@
+"""What a program expects of a model of sentences: the calls of sentence-transformers and of scikit-learn.
+
+Knows nothing of how the vectors are made.
+"""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from promptcli.errors import UsageError
+
+Progress = Callable[[int], None]
+
+
+def silent(done: int) -> None:
+    """Take the number of rows newly done, and say nothing."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encoded sentences."""
+
+    vectors: np.ndarray  #: (n, d) float32, row i is sentence i; not normalised
+    truncated: np.ndarray  #: (n,) bool: the sentence lost tokens to the longest input
+
+
+class Embedder(ABC):
+    """Sentences in, vectors out; everything but the vectors themselves."""
+
+    #: Keeps an encoder under a name, replacing one of that name if asked to; the library's face puts the registry here.
+    keep: "ClassVar[Callable[[Embedder, str, bool], None] | None]" = None
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the weights are."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """d, the width of the vectors."""
+
+    @abstractmethod
+    def encode_report(
+        self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
+    ) -> Encoded:
+        """Return the vectors of n sentences and which of them were cut; ``most`` sentences in a forward pass."""
+
+    @overload
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: Literal[False] = False,
+        normalize_embeddings: bool = False,
+        progress: Progress = silent,
+    ) -> np.ndarray: ...
+    @overload
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: Literal[True],
+        normalize_embeddings: bool = False,
+        progress: Progress = silent,
+    ) -> Tensor: ...
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        normalize_embeddings: bool = False,
+        progress: Progress = silent,
+    ) -> Any:
+        """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
+
+        The arguments are those of sentence-transformers, so that an encoder can stand in its place.
+
+        Args:
+            sentences: n texts, or one.
+            batch_size: At most so many sentences in a forward pass; by default as many as fit 4,096 tokens. The
+                vectors do not depend on it.
+            show_progress_bar: Draw a bar to stderr, or into the notebook.
+            precision: ``float32``, nothing else.
+            convert_to_numpy: A numpy array; else a list of n tensors.
+            convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy`` says.
+            normalize_embeddings: Scale every vector to length 1; a vector of zeros stays one.
+            progress: Called with the number of sentences newly done.
+
+        Raises:
+            UsageError: What is given is no text; with its index and type.
+        """
+        if precision != "float32":
+            raise UsageError(f"precision {precision!r} is not allowed; give float32 and round the vectors yourself")
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(f"batch_size {batch_size} is not allowed; give at least 1, or leave it out")
+        texts = check_texts(sentences)
+        with _progress_bar(len(texts), progress) if show_progress_bar else contextlib.nullcontext(progress) as advance:
+            encoded = self.encode_report(texts, progress=advance, most=batch_size).vectors
+        vectors = unit(encoded) if normalize_embeddings else encoded
+        found: Any = vectors
+        if convert_to_tensor or not convert_to_numpy:
+            found = torch.from_numpy(vectors).to(self.device)
+            found = found if convert_to_tensor else list(found)
+        return found[0] if isinstance(sentences, str) else found
+
+    def similarity(self, first: Any, second: Any) -> Tensor:
+        """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
+        tensors = (torch.as_tensor(vectors).float() for vectors in (first, second))
+        left, right = (vectors.reshape(-1, vectors.size(-1)) for vectors in tensors)
+        return functional.normalize(left, dim=1) @ functional.normalize(right, dim=1).T
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return d, the width of the vectors (sentence-transformers' name for it)."""
+        return self.width
+
+    def fit(self, sentences: Any = None, labels: Any = None) -> Self:
+        """Return the encoder as it is, for pipelines of scikit-learn: nothing is learned."""
+        return self
+
+    def transform(self, sentences: Sequence[str]) -> np.ndarray:
+        """Return ``encode(sentences)``, for pipelines of scikit-learn."""
+        return self.encode(sentences)
+
+    def __sklearn_clone__(self) -> Self:
+        """Let every fold of a cross-validation use this one encoder: nothing in it changes."""
+        return self
+
+    def save(self, name: str, *, force: bool = False) -> None:
+        """Save the encoder in the registry; from then on ``promptcli.load(name)`` and ``--model name`` know it.
+
+        Args:
+            name: Up to 100 of ``A-Z a-z 0-9 . _ -``.
+            force: Replace an entry of that name.
+
+        Raises:
+            UsageError: The name is taken, or no name.
+        """
+        if Embedder.keep is None:
+            raise UsageError("there is no registry to save in; use the library as `import promptcli`, and its Encoder")
+        Embedder.keep(self, name, force)
+
+
+def check_texts(sentences: str | Sequence[str]) -> list[str]:
+    """Return the sentences as a list; one alone as a list of one.
+
+    Raises:
+        UsageError: Something that is no text, with its index and type.
+    """
+    if isinstance(sentences, str):
+        return [sentences]
+    if isinstance(sentences, bytes) or not isinstance(sentences, Iterable):
+        raise UsageError(f"sentences are {type(sentences).__name__}, not text; give a string or a list of strings")
+    texts = list(sentences)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"sentence {index} is {type(text).__name__} ({text!r:.40}), not text; give strings only")
+    return texts
+
+
+@contextlib.contextmanager
+def _progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
+    """Draw a bar to stderr or into the notebook, as sentence-transformers does where it is asked to."""
+    from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+    with tqdm(total=total, desc="Sentences", unit="") as bar:
+
+        def advance(done: int) -> None:
+            bar.update(done)
+            progress(done)
+
+        yield advance
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors (n, d) scaled to length 1; a vector of zeros stays one."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: np.ndarray = np.divide(vectors, np.where(lengths > 0, lengths, 1), dtype=np.float32)
+    return scaled

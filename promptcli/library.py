@@ -1,0 +1,397 @@
+"""The library: what the commands do, as functions. ``import promptcli as pc`` finds all of it without loading anything.
+
+Like the entrance, and unlike every other room, it reads the environment: PROMPTCLI_HOME says where models are kept.
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import choose_device, choose_dtype
+from promptcli.backbones.loading import load_backbone
+from promptcli.data.sources import development_task, fitting_sentences, training_examples
+from promptcli.data.tasks import STSTask, load_tasks, task_names
+from promptcli.encoder.embedder import Embedder, check_texts
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
+from promptcli.evaluation import evaluator
+from promptcli.evaluation.scores import SpearmanScore
+from promptcli.fitting import fits
+from promptcli.index.sentence_index import SentenceIndex
+from promptcli.registry.entries import Card, Entry
+from promptcli.registry.registry import Registry, home
+from promptcli.registry.resolving import resolve
+from promptcli.searching import heads, template_space
+from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, score_templates
+from promptcli.settings import BARE
+from promptcli.training.checkpoint import DevScore
+from promptcli.training.methods import find_method
+from promptcli.training.processes import start_processes
+from promptcli.training.run import TrainingRun, execute
+
+__all__ = [
+    "RECIPES",
+    "Encoder",
+    "Found",
+    "PromptcliError",
+    "Recipe",
+    "SentenceIndex",
+    "Trained",
+    "evaluate",
+    "fit",
+    "load",
+    "models",
+    "open_registry",
+    "search_heads",
+    "search_templates",
+    "similarity",
+    "train",
+]
+
+#: Sentences: a list, or what names them: ``demo``, a task, a file.
+Sentences = str | Path | Sequence[str]
+
+
+def open_registry() -> Registry:
+    """Return the registry of $PROMPTCLI_HOME, else of the platform's data folder."""
+    return Registry(home(os.environ))
+
+
+def load(
+    choice: str | Path | Recipe, *, device: str = "auto", dtype: str = "float32", offline: bool = False
+) -> Encoder:
+    """Return an encoder.
+
+    Args:
+        choice: A model of the registry or its alias, a named recipe, a ``Recipe`` or a file of one, a folder with a
+            pre-trained model, or a model's id on the hub (these two are averaged over first and last layer).
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        dtype: ``float32``, ``bfloat16``, or ``auto``: the latter where the hardware computes in it.
+        offline: Never use the network.
+
+    Raises:
+        NotFoundError: Nothing of that name is known; with what there is.
+        UsageError: Its parts do not fit together.
+
+    Example:
+        >>> import promptcli as pc
+        >>> pc.load("mini").encode(["A cat sleeps."]).shape
+        (1, 256)
+    """
+    entry = _entry(choice)
+    try:
+        return Encoder.from_recipe(entry.recipe, device=device, dtype=dtype, offline=offline, tensors=entry.tensors)
+    except NotFoundError as error:
+        if entry.name or Path(entry.recipe.backbone).exists():
+            raise
+        known = [*open_registry().names(), *RECIPES]
+        near = did_you_mean(str(choice), known)
+        raise NotFoundError(
+            f"nothing is called {str(choice)!r}{near}; there are: {', '.join(known)}; or give a Recipe, a folder, or a"
+            f" hub id ({str(error).partition(';')[0]})"
+        ) from None
+
+
+def _entry(choice: str | Path | Recipe) -> Entry:
+    """Return the entry of a choice; a nameless one where it can only be a backbone."""
+    if isinstance(choice, Recipe):
+        return Entry("recipe", choice)
+    registry, text = open_registry(), str(choice)
+    if text in registry.names() or text in registry.aliases():
+        return registry.load(text)
+    if text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text:
+        return resolve(registry, model=None, recipe=text, changes={})
+    return Entry("", Recipe(backbone=text))
+
+
+def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder: Encoder | str = "mini") -> Any:
+    """Return the cosine of two sentences, -1 to 1; of two lists of n, the n cosines of their pairs.
+
+    Example:
+        >>> import promptcli as pc
+        >>> bool(pc.similarity("A dog runs.", "A puppy is running.") > pc.similarity("A dog runs.", "Prices fell."))
+        True
+    """
+    left, right = check_texts(first), check_texts(second)
+    if len(left) != len(right):
+        raise UsageError(f"{len(left)} and {len(right)} sentences make no pairs; give equally many")
+    vectors = _encoder(encoder).encode([*left, *right], normalize_embeddings=True)
+    cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
+    return float(cosines[0]) if isinstance(first, str) else cosines
+
+
+def evaluate(
+    encoder: Encoder | str, tasks: Sequence[str] = (), *, data_dir: str | Path | None = None, offline: bool = False
+) -> list[SpearmanScore]:
+    """Score an encoder on graded pairs: Spearman x 100 with a 95% interval, in the order of the papers' tables.
+
+    Args:
+        encoder: An encoder, or what ``load`` takes.
+        tasks: ``STS12`` to ``STS16``, ``STS-B``, ``SICK-R``, ``STS-B:dev``, ``demo``, ``demo:dev``, ...; by default
+            all seven where there is a ``data_dir``, else ``demo``, the package's own pairs.
+        data_dir: SentEval's ``downstream`` folder; without it tasks are fetched from the hub.
+        offline: Never use the network.
+
+    Raises:
+        UsageError: A name that is no task.
+        NotFoundError: A task's data are not there.
+
+    Example:
+        >>> import promptcli as pc
+        >>> score = pc.evaluate("mini", tasks=["demo"])[0]
+        >>> score.ci95[0] < score.value < score.ci95[1]
+        True
+    """
+    folder = None if data_dir is None else Path(data_dir)
+    wanted = task_names(list(tasks) or ([] if folder else list(BARE.tasks)))
+    loaded = load_tasks(folder, wanted, "senteval", offline=offline)
+    if loaded.missing:
+        raise NotFoundError("; ".join(f"task {label} is not there: {why}" for label, why in loaded.missing.items()))
+    return evaluator.evaluate([_encoder(encoder)], loaded.tasks)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained encoder and how it came about."""
+
+    encoder: Encoder
+    curve: list[DevScore]  #: development scores while it learned
+    untrained: list[SpearmanScore]  #: of the same recipe without anything learned
+    scores: list[SpearmanScore]  #: of the encoder, on the same tasks
+    entry: Entry  #: as the registry keeps it
+
+
+def train(
+    method: str,
+    data: Any = BARE.corpus,
+    *,
+    backbone: str = BARE.backbone,
+    name: str | None = None,
+    on: str | Path = BARE.development,
+    tests: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    offline: bool = False,
+    force: bool = False,
+    **settings: Any,
+) -> Trained:
+    """Train an encoder by a published method.
+
+    Args:
+        method: ``promptbert``, ``dcpcse``, ``simcse`` or ``optiprompt``.
+        data: Sentences, pairs or triplets: ``demo``, a file, a list, or a ``datasets.Dataset``. Pairs and triplets
+            make it the supervised method.
+        backbone: What it starts from: a shipped name, a folder, or a hub id.
+        name: Save it in the registry under this name.
+        on: Graded pairs that the best numbers are chosen by.
+        tests: Tasks to score at the end.
+        data_dir: SentEval folder of tasks other than ``demo``.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        dtype: Of matrix products; ``bfloat16`` keeps weights and optimiser in float32.
+        offline: Never use the network.
+        force: Replace an entry of that name.
+        settings: The method's own, by the names of its options: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
+
+    Raises:
+        UsageError: An unknown method or setting, data that are no sentences, or a name that is taken.
+    """
+    if name is not None:
+        open_registry().check_free(name, force=force)
+    examples = training_examples(data, offline=offline)
+    found = find_method(method, supervised=examples.supervised)
+    folder = None if data_dir is None else Path(data_dir)
+    pairs = [development_task(str(task), folder, offline=offline) for task in (on, *tests)]
+    where = choose_device(device)
+    halves = "bfloat16" in str(choose_dtype(dtype, where))
+    model = _backbone(backbone, where, offline)
+    values = found.settings(backbone, model.width).replace(**settings)
+    source = str(data) if isinstance(data, str | Path) else f"{len(examples):,} examples from memory"
+    run = TrainingRun(found, values, examples, source, pairs[0], tuple(pairs[1:]))
+    with tempfile.TemporaryDirectory() as work:
+        processes = start_processes(where, halves=halves, trackers=[], folder=Path(work))
+        made = execute(run, model, name=name or method, folder=Path(work), processes=processes)
+    if name is not None:
+        open_registry().save(made.entry, force=force)
+    encoder = Encoder.from_recipe(made.entry.recipe, device=where, offline=offline, tensors=made.entry.tensors)
+    return Trained(encoder, made.trained.dev_scores, made.untrained, made.scores, made.entry)
+
+
+def fit(
+    recipe: str | Recipe,
+    on: Sentences = BARE.corpus,
+    *,
+    name: str | None = None,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    offline: bool = False,
+    force: bool = False,
+) -> Encoder:
+    """Return the encoder of a recipe with whitening, flow or TF-IDF weights, fitted on sentences.
+
+    Args:
+        recipe: A named one (``whitening``, ``flow``, ``first-last-tfidf``) or a ``Recipe``.
+        on: Sentences, or what names them: ``demo``, a task, a file.
+        name: Save it in the registry under this name.
+        data_dir: SentEval folder of a task.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        offline: Never use the network.
+        force: Replace an entry of that name.
+
+    Raises:
+        UsageError: The recipe has nothing to fit, or there are too few sentences.
+
+    Example:
+        >>> import promptcli as pc
+        >>> pc.fit("first-last-tfidf", on=["A cat sleeps.", "A dog runs."]).recipe.pooling
+        'first-last/tfidf'
+    """
+    if name is not None:
+        open_registry().check_free(name, force=force)
+    sentences = _sentences(on, data_dir, offline)
+    made = fits.fit(_entry(recipe).recipe, sentences, device=device, dtype="float32", offline=offline)
+    source = str(on) if isinstance(on, str | Path) else "a list"
+    if name is not None:
+        _keep(made.encoder, name, force, fitted_on={"source": source, "sentences": made.sentences})
+    return made.encoder
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best encoder of a search, and how all others did, best first."""
+
+    encoder: Encoder
+    ranking: "list[heads.RankedHead] | list[ScoredTemplate]"
+
+
+def search_heads(
+    backbone: str = BARE.backbone,
+    on: str | Path = BARE.development,
+    *,
+    name: str | None = None,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    offline: bool = False,
+    force: bool = False,
+) -> Found:
+    """Return the attention head whose diagonal weighs tokens best (Ditto), with the ten best.
+
+    Args:
+        backbone: Whose heads: a shipped name, a folder or a hub id.
+        on: Graded pairs to rank by: ``demo:dev``, ``STS-B:dev``, ...
+        name: Save the best in the registry under this name.
+        data_dir: SentEval folder of a task other than ``demo``.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        offline: Never use the network.
+        force: Replace an entry of that name.
+
+    Raises:
+        UsageError: The backbone does not open its attention, or the pairs rank nothing.
+    """
+    model, task = _searched(backbone, on, name, data_dir, device, offline, force)
+    found = heads.search_heads(model, task, fitting_sentences(BARE.corpus, None))
+    encoder = Encoder(Recipe(backbone=backbone, pooling=found.heads[0].pooling), model, {})
+    _keep_found(encoder, name, force, task, found.heads[0].value)
+    return Found(encoder, found.heads)
+
+
+def search_templates(
+    backbone: str = BARE.backbone,
+    on: str | Path = BARE.development,
+    *,
+    templates: Sequence[str] | None = None,
+    name: str | None = None,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    offline: bool = False,
+    force: bool = False,
+) -> Found:
+    """Return the template that suits a backbone best, with the ranking of all.
+
+    Args:
+        backbone: Reads the templates: a shipped name, a folder or a hub id.
+        on: Graded pairs to rank by: ``demo:dev``, ``STS-B:dev``, ...
+        templates: With [X] and [MASK]; by default those that the papers publish.
+        name: Save the best in the registry under this name.
+        data_dir: SentEval folder of a task other than ``demo``.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        offline: Never use the network.
+        force: Replace an entry of that name.
+
+    Raises:
+        UsageError: A template without [X] or [MASK], or pairs that rank nothing.
+    """
+    texts = template_space.check_candidates(
+        list(templates) if templates is not None else template_space.published_templates(), "templates"
+    )
+    model, task = _searched(backbone, on, name, data_dir, device, offline, force)
+    recipe = PROTOCOL.replace(backbone=backbone)
+    ranking = score_templates(model, texts, task, recipe=recipe)
+    encoder = Encoder(recipe.replace(prompt=ranking[0].template), model, {})
+    _keep_found(encoder, name, force, task, ranking[0].value)
+    return Found(encoder, ranking)
+
+
+def models() -> list[Card]:
+    """Return what is known of every model that ``load`` finds by name, shipped and saved.
+
+    Example:
+        >>> import promptcli as pc
+        >>> pc.models()[0].name
+        'mini'
+    """
+    registry = open_registry()
+    return [registry.card(name) for name in registry.names()]
+
+
+def _encoder(encoder: Encoder | str) -> Encoder:
+    return encoder if isinstance(encoder, Encoder) else load(encoder)
+
+
+def _sentences(on: Sentences, data_dir: str | Path | None, offline: bool) -> list[str]:
+    if not isinstance(on, str | Path):
+        return check_texts(on)
+    return fitting_sentences(str(on), None if data_dir is None else Path(data_dir), offline=offline)
+
+
+def _backbone(name: str, device: str, offline: bool) -> Backbone:
+    return load_backbone(name, device=choose_device(device), offline=offline)
+
+
+def _searched(
+    backbone: str,
+    on: str | Path,
+    name: str | None,
+    data_dir: str | Path | None,
+    device: str,
+    offline: bool,
+    force: bool,
+) -> tuple[Backbone, STSTask]:
+    """Return what a search works on; a name that is taken is refused first."""
+    if name is not None:
+        open_registry().check_free(name, force=force)
+    task = development_task(str(on), None if data_dir is None else Path(data_dir), offline=offline)
+    return _backbone(backbone, device, offline), task
+
+
+def _keep_found(encoder: Encoder, name: str | None, force: bool, task: STSTask, value: float) -> None:
+    if name is not None:
+        searched = {"task": task.label, "data_sha256": task.sha256(), "value": round(value, 4)}
+        _keep(encoder, name, force, searched_on=searched)
+
+
+def _keep(encoder: Embedder, name: str, force: bool, **about: Any) -> None:
+    """Save an encoder in the registry."""
+    assert isinstance(encoder, Encoder)
+    provenance = {**encoder.provenance, "width": encoder.width, **about}
+    open_registry().save(Entry(name, encoder.recipe, encoder.tensors(), provenance), force=force)
+
+
+Embedder.keep = staticmethod(_keep)
