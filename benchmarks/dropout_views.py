@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from promptcli.backbones.loading import SHIPPED
+from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe

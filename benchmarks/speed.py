@@ -26,7 +26,7 @@ from sentence_transformers.models import Pooling, Transformer
 from shapes import random_backbone
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.loading import SHIPPED
+from promptcli.backbones.pretrained import SHIPPED
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe
 

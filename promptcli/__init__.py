@@ -16,7 +16,6 @@ __version__ = "0.1.0"
 __all__ = [
     "RECIPES",
     "Encoder",
-    "Found",
     "PromptcliError",
     "Recipe",
     "SentenceIndex",

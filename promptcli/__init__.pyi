@@ -2,7 +2,6 @@
 
 from promptcli.library import RECIPES as RECIPES
 from promptcli.library import Encoder as Encoder
-from promptcli.library import Found as Found
 from promptcli.library import PromptcliError as PromptcliError
 from promptcli.library import Recipe as Recipe
 from promptcli.library import SentenceIndex as SentenceIndex

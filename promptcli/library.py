@@ -3,6 +3,7 @@
 Like the entrance, and unlike every other room, it reads the environment: PROMPTCLI_HOME says where models are kept.
 """
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Sequence
@@ -12,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import development_task, fitting_sentences, training_examples
-from promptcli.data.tasks import STSTask, load_tasks, task_names
+from promptcli.data.tasks import load_tasks, task_names
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean, unknown
 from promptcli.evaluation import evaluator
 from promptcli.evaluation.scores import SpearmanScore
 from promptcli.fitting import fits
@@ -28,8 +28,8 @@ from promptcli.index.sentence_index import SentenceIndex
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
 from promptcli.registry.resolving import resolve
-from promptcli.searching import heads, template_space
-from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, score_templates
+from promptcli.searching.heads import search_heads
+from promptcli.searching.template_search import search_templates
 from promptcli.settings import BARE
 from promptcli.training.checkpoint import DevScore
 from promptcli.training.methods import find_method
@@ -39,7 +39,6 @@ from promptcli.training.run import TrainingRun, execute
 __all__ = [
     "RECIPES",
     "Encoder",
-    "Found",
     "PromptcliError",
     "Recipe",
     "SentenceIndex",
@@ -211,8 +210,11 @@ def train(
     pairs = [development_task(str(task), folder, offline=offline) for task in (on, *tests)]
     where = choose_device(device)
     halves = "bfloat16" in str(choose_dtype(dtype, where))
-    model = _backbone(backbone, where, offline)
-    values = found.settings(backbone, model.width).replace(**settings)
+    model = load_backbone(backbone, device=where, offline=offline)
+    base = found.settings(backbone, model.width)
+    for key in settings.keys() - {one.name for one in dataclasses.fields(base)}:
+        raise unknown("setting", key, [one.name for one in dataclasses.fields(base)])
+    values = base.replace(**settings)
     source = str(data) if isinstance(data, str | Path) else f"{len(examples):,} examples from memory"
     run = TrainingRun(found, values, examples, source, pairs[0], tuple(pairs[1:]))
     with tempfile.TemporaryDirectory() as work:
@@ -263,82 +265,6 @@ def fit(
     return made.encoder
 
 
-@dataclass(frozen=True)
-class Found:
-    """The best encoder of a search, and how all others did, best first."""
-
-    encoder: Encoder
-    ranking: "list[heads.RankedHead] | list[ScoredTemplate]"
-
-
-def search_heads(
-    backbone: str = BARE.backbone,
-    on: str | Path = BARE.development,
-    *,
-    name: str | None = None,
-    data_dir: str | Path | None = None,
-    device: str = "auto",
-    offline: bool = False,
-    force: bool = False,
-) -> Found:
-    """Return the attention head whose diagonal weighs tokens best (Ditto), with the ten best.
-
-    Args:
-        backbone: Whose heads: a shipped name, a folder or a hub id.
-        on: Graded pairs to rank by: ``demo:dev``, ``STS-B:dev``, ...
-        name: Save the best in the registry under this name.
-        data_dir: SentEval folder of a task other than ``demo``.
-        device: ``auto``, ``cpu``, ``cuda``, ...
-        offline: Never use the network.
-        force: Replace an entry of that name.
-
-    Raises:
-        UsageError: The backbone does not open its attention, or the pairs rank nothing.
-    """
-    model, task = _searched(backbone, on, name, data_dir, device, offline, force)
-    found = heads.search_heads(model, task, fitting_sentences(BARE.corpus, None))
-    encoder = Encoder(Recipe(backbone=backbone, pooling=found.heads[0].pooling), model, {})
-    _keep_found(encoder, name, force, task, found.heads[0].value)
-    return Found(encoder, found.heads)
-
-
-def search_templates(
-    backbone: str = BARE.backbone,
-    on: str | Path = BARE.development,
-    *,
-    templates: Sequence[str] | None = None,
-    name: str | None = None,
-    data_dir: str | Path | None = None,
-    device: str = "auto",
-    offline: bool = False,
-    force: bool = False,
-) -> Found:
-    """Return the template that suits a backbone best, with the ranking of all.
-
-    Args:
-        backbone: Reads the templates: a shipped name, a folder or a hub id.
-        on: Graded pairs to rank by: ``demo:dev``, ``STS-B:dev``, ...
-        templates: With [X] and [MASK]; by default those that the papers publish.
-        name: Save the best in the registry under this name.
-        data_dir: SentEval folder of a task other than ``demo``.
-        device: ``auto``, ``cpu``, ``cuda``, ...
-        offline: Never use the network.
-        force: Replace an entry of that name.
-
-    Raises:
-        UsageError: A template without [X] or [MASK], or pairs that rank nothing.
-    """
-    texts = template_space.check_candidates(
-        list(templates) if templates is not None else template_space.published_templates(), "templates"
-    )
-    model, task = _searched(backbone, on, name, data_dir, device, offline, force)
-    recipe = PROTOCOL.replace(backbone=backbone)
-    ranking = score_templates(model, texts, task, recipe=recipe)
-    encoder = Encoder(recipe.replace(prompt=ranking[0].template), model, {})
-    _keep_found(encoder, name, force, task, ranking[0].value)
-    return Found(encoder, ranking)
-
-
 def models() -> list[Card]:
     """Return what is known of every model that ``load`` finds by name, shipped and saved.
 
@@ -359,32 +285,6 @@ def _sentences(on: Sentences, data_dir: str | Path | None, offline: bool) -> lis
     if not isinstance(on, str | Path):
         return check_texts(on)
     return fitting_sentences(str(on), None if data_dir is None else Path(data_dir), offline=offline)
-
-
-def _backbone(name: str, device: str, offline: bool) -> Backbone:
-    return load_backbone(name, device=choose_device(device), offline=offline)
-
-
-def _searched(
-    backbone: str,
-    on: str | Path,
-    name: str | None,
-    data_dir: str | Path | None,
-    device: str,
-    offline: bool,
-    force: bool,
-) -> tuple[Backbone, STSTask]:
-    """Return what a search works on; a name that is taken is refused first."""
-    if name is not None:
-        open_registry().check_free(name, force=force)
-    task = development_task(str(on), None if data_dir is None else Path(data_dir), offline=offline)
-    return _backbone(backbone, device, offline), task
-
-
-def _keep_found(encoder: Encoder, name: str | None, force: bool, task: STSTask, value: float) -> None:
-    if name is not None:
-        searched = {"task": task.label, "data_sha256": task.sha256(), "value": round(value, 4)}
-        _keep(encoder, name, force, searched_on=searched)
 
 
 def _keep(encoder: Embedder, name: str, force: bool, **about: Any) -> None:

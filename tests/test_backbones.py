@@ -6,10 +6,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from transformers import OPTConfig, OPTModel, Qwen2Config, Qwen2Model
 
 from promptcli.backbones.families import FAMILIES as ROWS
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.seam import SeamCall
+from promptcli.backbones.seam import NAME, SeamCall
+from promptcli.backbones.seam_check import seam_fault
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.encoder.recipe import Recipe
@@ -76,7 +78,7 @@ def test_a_prefix_equals_keys_and_values_put_in_front(family, tiny_backbone):
                 weights = (keys @ q[i, head, t] / 2).softmax(0)
                 assert torch.allclose(out[i, t, head], weights @ values, atol=1e-5)
                 assert torch.allclose(call.diagonals[0][i, head, t], weights[3 + t], atol=1e-5)
-    tiny_backbone(family).require_seam("Ditto")  # the probe prefix moves the whole model's output
+    tiny_backbone(family).require_seam("Ditto")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA: no such device here")
@@ -241,3 +243,36 @@ def test_shipped_mini_loads_and_predicts():
         hidden = backbone.model(input_ids=torch.tensor([ids])).last_hidden_state[0, slot : slot + 1]
         best = backbone.head.to_logits(backbone.head.to_hidden(hidden))[0].topk(10).indices
     assert "france" in [backbone.tokenizer.text(int(token)) for token in best]
+
+
+_SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_DECODERS = {
+    "causal": lambda: OPTModel(
+        OPTConfig(**_SMALL, ffn_dim=48, word_embed_proj_dim=32, init_std=0.3, attn_implementation=NAME)
+    ),
+    "causal with rotary positions": lambda: Qwen2Model(
+        Qwen2Config(**_SMALL, num_key_value_heads=4, initializer_range=0.3, attn_implementation=NAME)
+    ),
+    "grouped queries": lambda: Qwen2Model(
+        Qwen2Config(**_SMALL, num_key_value_heads=2, initializer_range=0.3, attn_implementation=NAME)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", _DECODERS)
+def test_a_model_that_the_seam_would_compute_wrongly_is_refused(kind, tiny_backbone, monkeypatch):
+    torch.manual_seed(0)
+    model = _DECODERS[kind]().eval()
+    fault = seam_fault(model, 2)
+    assert fault is not None and model.config._attn_implementation == NAME and not model.training
+    backbone = tiny_backbone("bert")
+    monkeypatch.setattr(backbone, "_seam_fault", fault)
+    with pytest.raises(UsageError, match=r"Ditto needs .* family 'bert' .* does not open: (its own|it fails)"):
+        backbone.require_seam("Ditto")
+
+
+@pytest.mark.parametrize("family", SEAM)
+def test_the_seam_computes_what_the_model_computes(family, tiny_backbone):
+    backbone = tiny_backbone(family)
+    assert seam_fault(backbone.model, backbone.n_layers) is None
+    assert seam_fault(backbone.model, backbone.n_layers + 1) == "its layers do not call it"

@@ -63,7 +63,7 @@ def test_what_cannot_be_measured(tiny_backbone, run, tmp_path):
 
 @pytest.mark.data
 def test_the_card_of_mini_tells_its_figures(data_folder, run):
-    from promptcli.backbones.loading import SHIPPED
+    from promptcli.backbones.pretrained import SHIPPED
 
     card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
     found = re.search(r"top-1 ([\d.]+)%, perplexity ([\d.]+)", card)

@@ -5,7 +5,7 @@ import json
 import torch
 from safetensors import safe_open
 
-from promptcli.backbones.loading import SHIPPED
+from promptcli.backbones.pretrained import SHIPPED
 
 MINI = SHIPPED["mini"]
 

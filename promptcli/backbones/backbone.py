@@ -15,6 +15,7 @@ from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_head
 from promptcli.backbones.last_layer import compute_last_layer_at_slots
 from promptcli.backbones.seam import SeamCall
+from promptcli.backbones.seam_check import seam_fault
 from promptcli.backbones.states import Batch, HiddenStates, Needs, slot_positions
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
@@ -46,6 +47,8 @@ class Backbone:
         n_heads: h.
         max_tokens: Longest input in tokens, specials included.
     """
+
+    words_only = False  #: no layers: nothing but words to average
 
     def __init__(
         self,
@@ -164,27 +167,22 @@ class Backbone:
         return rows.index_put((lines, batch.soft.slots), batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1))
 
     def require_seam(self, wanted: str) -> None:
-        """Prove that the attention seam is live: a probe prefix must move the output.
+        """Prove, at first need, that the attention seam computes what the model computes.
 
         Raises:
-            UsageError: It is not; the family is named.
+            UsageError: It does not; the family is named.
         """
-        if not (self.family.seam and self._seam_is_live):
+        if not self.family.seam or self._seam_fault:
+            reason = f": {self._seam_fault}" if self.family.seam else ""
             raise UsageError(
                 f"{wanted} needs the attention of the layers, which family {self.provenance.family!r} of backbone"
-                f" {self.name!r} does not open; families that do:"
+                f" {self.name!r} does not open{reason}; families that do:"
                 f" {', '.join(name for name, family in FAMILIES.items() if family.seam)}"
             )
 
     @functools.cached_property
-    def _seam_is_live(self) -> bool:
-        ids = torch.tensor([[self.tokenizer.cls, self.tokenizer.sep]], device=self.device)
-        shape = (self.n_heads, 1, self.width // self.n_heads)
-        probe = torch.linspace(-1, 1, shape[0] * shape[2], device=self.device, dtype=self.dtype).reshape(shape)
-        with torch.inference_mode():
-            plain = self.model(input_ids=ids, seam=SeamCall()).last_hidden_state
-            moved = self.model(input_ids=ids, seam=SeamCall([(probe, probe)] * self.n_layers)).last_hidden_state
-        return not torch.equal(plain, moved)
+    def _seam_fault(self) -> str | None:
+        return seam_fault(self.model, self.n_layers)
 
     @functools.cached_property
     def head(self) -> MLMHead:

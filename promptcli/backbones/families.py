@@ -5,9 +5,6 @@ from dataclasses import dataclass
 #: A step of the MLM transform that is a function and not a module of the model.
 GELU = "gelu"
 
-#: Before a file of word vectors in the name of a backbone.
-WORD_VECTORS = "glove:"
-
 
 @dataclass(frozen=True)
 class Family:

@@ -1,185 +1,90 @@
-"""From a name to a backbone on disk and in memory: shipped, local folder, or hub id; safetensors only, no remote code.
+"""From a name to a backbone: one table of loaders, by what stands before the name. Reading a name loads nothing."""
 
-Knows nothing of recipes. Every model is loaded from a folder, so transformers itself never uses the network.
-"""
-
-import hashlib
-import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModel, AutoTokenizer
-from transformers.utils import logging as transformers_logging
+from promptcli.errors import UsageError
 
-from promptcli.backbones.backbone import Backbone, Provenance
-from promptcli.backbones.families import FAMILIES, WORD_VECTORS
-from promptcli.backbones.seam import NAME
-from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.errors import NotFoundError, UsageError, unknown
-from promptcli.storage.files import sha256
+if TYPE_CHECKING:
+    import torch
 
-#: Backbones inside the package, by name.
-SHIPPED: dict[str, Path] = {"mini": Path(__file__).parents[1] / "shipped" / "mini"}
+    from promptcli.backbones.backbone import Backbone
 
-_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
+
+def _load_pretrained(name: str, **options: Any) -> "Backbone":
+    from promptcli.backbones.pretrained import load_pretrained
+
+    return load_pretrained(name, **options)
+
+
+def _load_word_vectors(name: str, *, device: str, announce: Callable[[str], None], **_: Any) -> "Backbone":
+    from promptcli.backbones.word_vectors import load_word_vectors
+
+    return load_word_vectors(name, device=device, announce=announce)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """How one kind of backbones is loaded, and what can be known of it before."""
+
+    load: "Callable[..., Backbone]"
+    is_local: Callable[[Path], bool]  #: whether a path is such a backbone
+    words_only: bool = False  #: no language model: words are averaged, and that is all
+
+
+#: Loader by prefix of the name; names without one are pre-trained language models.
+LOADERS: dict[str, Loader] = {
+    "": Loader(_load_pretrained, Path.is_dir),
+    "glove:": Loader(_load_word_vectors, Path.is_file, words_only=True),
+}
 
 
 def load_backbone(
     name: str,
     *,
     device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: "torch.dtype | None" = None,
     offline: bool = False,
     announce: Callable[[str], None] = lambda message: None,
-) -> Backbone:
+    words: bool = False,
+) -> "Backbone":
     """Load a backbone in eval mode.
 
     Args:
-        name: A shipped name, a local folder, or a hub id (``owner/name`` or ``name``, ``@revision`` behind it allowed).
+        name: A shipped name, a local folder, a hub id (``owner/name`` or ``name``, ``@revision`` after it allowed), or
+            ``glove:FILE``.
         device: A torch device.
-        dtype: Of the weights.
+        dtype: Of the weights; float32 by default.
         offline: Never use the network.
-        announce: Told in one line before the network is used.
+        announce: Told in one line before the network is used, and what memory word vectors take.
+        words: Word vectors will do; without it they are refused.
 
     Raises:
-        NotFoundError: No such folder or hub id, or it cannot be reached.
-        UsageError: Not a supported family, no safetensors weights, or broken files.
+        NotFoundError: No such folder, file or hub id, or it cannot be reached.
+        UsageError: Not a supported family, no safetensors weights, or broken files; word vectors where a language
+            model is needed.
     """
-    folder, revision = locate(name, offline, announce)
-    family = _family(name, folder)
-    weights = weight_files(name, folder)
-    names = tensor_names(name, weights)
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model, missing = _load_body(folder, family, names)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise UsageError(f"backbone {name!r} cannot be loaded: {first_line(error)}") from None
-    if missing:
-        raise UsageError(
-            f"backbone {name!r} lacks {len(missing)} of its tensors (e.g. {missing[0]}): not a whole {family}"
-            " checkpoint"
-        )
-    pieces = PieceTokenizer(tokenizer, family)
-    digest = hashlib.sha256()
-    for path in [folder / "config.json", *weights]:
-        digest.update(sha256(path).encode())
-    provenance = Provenance(name, family, revision, digest.hexdigest(), pieces.sha256)
-    return Backbone(
-        model=model.to(device=device, dtype=dtype).eval(),
-        tokenizer=pieces,
-        provenance=provenance,
-        folder=folder,
-        tensor_names=names,
-    )
-
-
-def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[Path, str | None]:
-    """Return the folder of a backbone and its hub revision (None where it is no hub model)."""
-    if name in SHIPPED:
-        return SHIPPED[name], None
-    if name.startswith(WORD_VECTORS):
+    if words_only(name) and not words:
         raise UsageError(
             f"backbone {name!r} holds word vectors and no language model; they serve eval, embed, similarity and index"
             " with --recipe static-avg"
         )
-    if Path(name).is_dir():
-        if not (Path(name) / "config.json").is_file():
-            raise NotFoundError(f"folder {name!r} has no config.json: not a model folder")
-        return Path(name), None
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise NotFoundError(
-            f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
-        )
-    repository, _, wanted = name.partition("@")
-    try:
-        return _snapshot(repository, wanted or None, local=True)
-    except (LocalEntryNotFoundError, FileNotFoundError):
-        if offline:
-            raise NotFoundError(
-                f"backbone {name!r} is not in the local cache and --offline forbids the network;"
-                f" shipped: {', '.join(SHIPPED)}"
-            ) from None
-    except HFValidationError:
-        raise NotFoundError(
-            f"no backbone {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
-        ) from None
-    announce(f"downloading backbone {repository} from the Hugging Face hub")
-    try:
-        return _snapshot(repository, wanted or None, local=False)
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise NotFoundError(
-            f"backbone {name!r} could not be fetched from the hub: {first_line(error)}; shipped: {', '.join(SHIPPED)}"
-        ) from None
+    return _split(name)[1].load(name, device=device, dtype=dtype, offline=offline, announce=announce)
 
 
-def _snapshot(repository: str, revision: str | None, *, local: bool) -> tuple[Path, str]:
-    folder = Path(snapshot_download(repository, revision=revision, allow_patterns=_FILES, local_files_only=local))
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{repository} has no config.json")
-    return folder, folder.name
+def words_only(name: str) -> bool:
+    """Return whether a backbone of that name is word vectors and no language model."""
+    return _split(name)[1].words_only
 
 
-def _family(name: str, folder: Path) -> str:
-    """Return the model_type, refusing what is not in the table before any weights are read."""
-    try:
-        family = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"config.json of backbone {name!r} is no JSON object with a model_type") from None
-    if family not in FAMILIES:
-        raise unknown(f"family of backbone {name!r}", family, FAMILIES)
-    return str(family)
+def portable_name(name: str) -> str:
+    """Return a name that means the same from every folder: a local folder or file becomes absolute."""
+    prefix, loader = _split(name)
+    path = Path(name.removeprefix(prefix))
+    return f"{prefix}{path.resolve()}" if loader.is_local(path) else name
 
 
-def weight_files(name: str, folder: Path) -> list[Path]:
-    """Return the safetensors files, in order; pickles are refused with the reason."""
-    files = sorted(folder.glob("*.safetensors"))
-    if files:
-        return files
-    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
-    if pickles:
-        raise UsageError(
-            f"backbone {name!r} has its weights in {pickles[0]} only; a pickle can run code, so promptcli reads"
-            " safetensors only: convert it first (e.g. save_pretrained of a current transformers)"
-        )
-    raise UsageError(f"backbone {name!r} has no *.safetensors weights")
-
-
-def tensor_names(name: str, weights: list[Path]) -> frozenset[str]:
-    """Return the names of all tensors in the files; broken files are refused by name."""
-    names: set[str] = set()
-    for path in weights:
-        try:
-            with safe_open(path, framework="pt") as file:
-                names.update(file.keys())
-        except (SafetensorError, OSError) as error:
-            raise UsageError(f"weights {path.name} of backbone {name!r} are broken: {first_line(error)}") from None
-    return frozenset(names)
-
-
-def _load_body(folder: Path, family: str, names: frozenset[str]) -> tuple[Any, list[str]]:
-    """Return the encoder without heads, and the names of tensors that the files lack.
-
-    A pooler without weights would be filled with random numbers, so it is left out.
-    """
-    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
-    if FAMILIES[family].seam:
-        options["attn_implementation"] = NAME
-    if FAMILIES[family].pooler:
-        options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model, info = AutoModel.from_pretrained(folder, config=config, output_loading_info=True, **options)
-    return model, sorted(info["missing_keys"])
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of a library's message."""
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
+def _split(name: str) -> tuple[str, Loader]:
+    return next((prefix, loader) for prefix, loader in reversed(LOADERS.items()) if name.startswith(prefix))

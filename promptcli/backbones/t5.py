@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, T5ForConditionalGeneration
 from transformers.utils import logging as transformers_logging
 
-from promptcli.backbones import loading
+from promptcli.backbones import pretrained
 from promptcli.errors import NotFoundError, UsageError
 
 _ROWS = 256  # examples through the decoder at a time
@@ -121,7 +121,7 @@ def load_t5(
         UsageError: No T5, no safetensors weights, or broken files.
     """
     try:
-        folder, _ = loading.locate(name, offline, announce)
+        folder, _ = pretrained.locate(name, offline, announce)
     except NotFoundError as error:
         reason = str(error).partition("; shipped")[0].replace("backbone", "T5")
         raise NotFoundError(
@@ -133,7 +133,7 @@ def load_t5(
         raise UsageError(f"config.json of T5 {name!r} is no JSON object with a model_type") from None
     if family != "t5":
         raise UsageError(f"{name!r} is no T5 but of family {family!r}; give e.g. google/t5-v1_1-base, or a folder")
-    loading.tensor_names(name, loading.weight_files(name, folder))
+    pretrained.tensor_names(name, pretrained.weight_files(name, folder))
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -143,7 +143,7 @@ def load_t5(
         )
         model, info = loaded
     except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
-        raise UsageError(f"T5 {name!r} cannot be loaded: {loading.first_line(error)}") from None
+        raise UsageError(f"T5 {name!r} cannot be loaded: {pretrained.first_line(error)}") from None
     if info["missing_keys"]:
         lacking = sorted(info["missing_keys"])
         raise UsageError(f"T5 {name!r} lacks {len(lacking)} of its tensors (e.g. {lacking[0]}): not a whole checkpoint")

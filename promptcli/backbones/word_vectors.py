@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone, Provenance
-from promptcli.backbones.families import WORD_VECTORS
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.backbones.word_vectors_file import read_word_vectors
@@ -19,6 +18,7 @@ from promptcli.errors import UsageError
 from promptcli.storage.files import sha256
 
 _FAMILY = "glove"
+_PREFIX = "glove:"
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
 
 
@@ -42,6 +42,8 @@ class WordTokenizer(PieceTokenizer):
 
 class WordVectors(Backbone):
     """A matrix of word vectors; no layers, no attention, no head. Always float32."""
+
+    words_only = True
 
     def __init__(self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance) -> None:
         self.tokenizer = tokenizer
@@ -75,8 +77,8 @@ def load_word_vectors(
         NotFoundError: There is no such file.
         UsageError: No file is named, or it is malformed.
     """
-    path = Path(name.removeprefix(WORD_VECTORS))
-    if name == WORD_VECTORS:
+    path = Path(name.removeprefix(_PREFIX))
+    if name == _PREFIX:
         raise UsageError("backbone 'glove:' names no file; give --backbone glove:FILE, word vectors as text")
     table = read_word_vectors(path)
     count, width = len(table.rows) - 1, table.rows.shape[1]

@@ -79,13 +79,14 @@ def announcer(runtime: Runtime) -> "Callable[[str], None]":
     return lambda message: note(message, quiet=runtime.quiet)
 
 
-def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None) -> "Backbone":
+def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None, words: bool = False) -> "Backbone":
     """Load a backbone without any recipe.
 
     Args:
         name: A shipped name, a folder or a hub id.
         runtime: Device, precision, network.
         dtype: Of the weights whatever the runtime says; else its own, ``auto`` meaning float32.
+        words: Word vectors will do.
     """
     from promptcli.backbones.devices import choose_device, choose_dtype
     from promptcli.backbones.loading import load_backbone
@@ -98,6 +99,7 @@ def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None) -> "
         dtype=choose_dtype(wanted, device),
         offline=runtime.offline,
         announce=announcer(runtime),
+        words=words,
     )
 
 

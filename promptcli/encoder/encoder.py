@@ -11,10 +11,8 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
-from promptcli.backbones.families import WORD_VECTORS
-from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.word_vectors import load_word_vectors
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.embedder import Embedder, Encoded, check_texts
@@ -73,6 +71,8 @@ class Encoder(Embedder):
 
     def _check(self) -> None:
         """Refuse parts that do not fit together."""
+        if self.backbone.words_only:
+            _check_words_only(self.recipe)
         masks = len(self.template.masks)
         if (self.pooling.needs.slot or 0) > masks:
             has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
@@ -199,15 +199,14 @@ def build_encoder(
         UsageError: Unknown names, or parts that do not fit together.
         NotFoundError: The backbone is not there.
     """
-    if recipe.backbone.startswith(WORD_VECTORS):
-        _check_word_vectors(recipe)
+    if words_only(recipe.backbone):
+        _check_words_only(recipe)  # before they are read
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
         where, precision = choose_device(device), choose_dtype(dtype, choose_device(device))
-        if recipe.backbone.startswith(WORD_VECTORS):
-            backbone = load_word_vectors(recipe.backbone, device=where, announce=announce)
-        else:
-            backbone = load_backbone(recipe.backbone, device=where, dtype=precision, offline=offline, announce=announce)
+        backbone = load_backbone(
+            recipe.backbone, device=where, dtype=precision, offline=offline, announce=announce, words=True
+        )
         if tuned:
             backbone.tune(tuned)
     return Encoder(recipe, backbone, tensors or {})
@@ -218,8 +217,8 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(TUNED): tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
 
 
-def _check_word_vectors(recipe: Recipe) -> None:
-    """Refuse what word vectors cannot do, before they are read."""
+def _check_words_only(recipe: Recipe) -> None:
+    """Refuse what word vectors cannot do."""
     only = Recipe(backbone=recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
     given, allowed = recipe.explicit().to_dict(), only.explicit().to_dict()
     if given != allowed:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.families import WORD_VECTORS
+from promptcli.backbones.loading import portable_name
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
@@ -220,12 +220,9 @@ def load_encoder(entry: Entry, *, device: str = "auto", dtype: str = "auto", off
 
 def portable(recipe: Recipe) -> Recipe:
     """Return a recipe that means the same from every folder: a backbone's local folder or file becomes absolute."""
-    shipped = {known.backbone for known in SHIPPED.values()}
-    prefix = WORD_VECTORS if recipe.backbone.startswith(WORD_VECTORS) else ""
-    path = Path(recipe.backbone.removeprefix(prefix))
-    if recipe.backbone in shipped or not (path.is_file() if prefix else path.is_dir()):
+    if recipe.backbone in {known.backbone for known in SHIPPED.values()}:
         return recipe
-    return recipe.replace(backbone=f"{prefix}{path.resolve()}")
+    return recipe.replace(backbone=portable_name(recipe.backbone))
 
 
 def _check_name(name: str) -> None:

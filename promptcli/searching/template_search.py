@@ -10,7 +10,7 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import development_task
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Progress, build_encoder, silent
+from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
 from promptcli.encoder.prompts.named import NamedTemplate
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError, unknown
@@ -187,9 +187,14 @@ class TemplateSearch:
         return self.outcome.ranked[0]
 
     @property
+    def encoder(self) -> Encoder:
+        """The encoder of the best template."""
+        return self.scorer.encoder(self.best.template)
+
+    @property
     def recipe(self) -> Recipe:
         """The recipe of the best template."""
-        return self.scorer.encoder(self.best.template).recipe
+        return self.encoder.recipe
 
     @property
     def listed(self) -> list[ScoredTemplate]:
@@ -199,7 +204,7 @@ class TemplateSearch:
 
     def entry(self, name: str) -> Entry:
         """Return the best template's encoder as a registry entry, with its figure and how it was found."""
-        scorer, encoder = self.scorer, self.scorer.encoder(self.best.template)
+        scorer, encoder = self.scorer, self.encoder
         searched = {
             "mode": self.strategy,
             "task": scorer.task.label,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.backbones.families import WORD_VECTORS
 from promptcli.cli.console import progress
 from promptcli.cli.opening import announcer, open_backbone
 from promptcli.cli.options import Runtime
@@ -77,8 +76,4 @@ def open_context(
 
 
 def _open_backbone(name: str, runtime: Runtime) -> "Backbone":
-    from promptcli.backbones.word_vectors import load_word_vectors
-
-    if name.startswith(WORD_VECTORS):
-        return load_word_vectors(name, announce=announcer(runtime))
-    return open_backbone(name, runtime)
+    return open_backbone(name, runtime, words=True)
