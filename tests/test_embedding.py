@@ -17,6 +17,7 @@ from promptcli.encoder.embedder import unit
 from promptcli.encoder.embedding import embed_file, embed_stream, similarity_stream, windows
 from promptcli.errors import PromptcliError
 from tests.embed_fakes import PATHS, FakeEncoder, vector
+from tests.killing import in_a_process_that_dies
 
 
 class Kept:
@@ -155,27 +156,30 @@ def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkey
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_an_old_manifest_never_stands_beside_a_new_file(tmp_path, monkeypatch):
-    target, _ = embed(tmp_path)
-    old = target.read_bytes()
+def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_manifest(tmp_path):
+    codes, counts = [], []
+    for step in range(100):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        target, _ = embed(folder)
+        before = len(read_vectors(target).matrix)
+        codes.append(in_a_process_that_dies(step, lambda: embed(folder, text="quite\nanother\nfile\n!\n")))  # noqa: B023
+        found = read_vectors(target)
+        assert found.manifest["rows"] == len(found.matrix)
+        counts.append(len(found.matrix))
+        embed(folder)
+        assert {path.name for path in folder.iterdir()} == {"a.txt", target.name, manifest_path(target).name}
+        if codes[-1] == 0:
+            break
+    assert codes[-1] == 0 and set(codes[:-1]) == {9} and set(counts) == {before, 4}
 
-    def killed(path, text):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(embedding.files, "write_text", killed)
-    with pytest.raises(KeyboardInterrupt):
-        embed(tmp_path, text="quite\nanother\nfile\n")
-    assert target.read_bytes() != old
-    assert not manifest_path(target).exists()
-
-
-def test_the_last_thing_written_is_the_manifest(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        embedding.files, "write_text", lambda path, text: seen.append((path, (tmp_path / "v.npy").exists()))
-    )
-    target, _ = embed(tmp_path)
-    assert seen == [(manifest_path(target), True)]
+def test_a_name_that_is_no_utf8_is_escaped_in_the_manifest(tmp_path):
+    source = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    source.write_text("one\n")
+    with open_source(source) as lines:
+        embed_file(FakeEncoder(), lines, tmp_path / "v.npy")
+    assert read_vectors(tmp_path / "v.npy").manifest["input"]["path"].endswith("caf\\xe9.txt")
 
 
 # --- similarity

@@ -4,7 +4,6 @@ What is held at once is one window, whatever the length of the input.
 """
 
 import importlib.metadata
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from promptcli.data.vectors.vector_format import Sink
 from promptcli.encoder.embedder import Progress, silent, unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError
-from promptcli.storage import files
+from promptcli.storage.documents import to_json
+from promptcli.storage.parts import replace_with_sidecar
 
 Floats = NDArray[np.float32]
 
@@ -96,7 +96,7 @@ def embed_file(
     normalize: bool = False,
     progress: Progress = silent,
 ) -> EmbedReport:
-    """Encode a source into a vector file and write the manifest after it; ``target`` is whole or untouched.
+    """Encode a source into a vector file with a manifest; whenever the process dies, both are the old or the new.
 
     Args:
         encoder: The encoder.
@@ -109,17 +109,18 @@ def embed_file(
     Raises:
         PromptcliError: see ``embed_stream`` and ``Source``.
     """
-    beside = manifest_path(target)
-    with files.atomic_path(target) as temporary:
+    manifest: dict[str, Any] = {}
+
+    def document(digest: str) -> str:
+        return to_json({**manifest, "output": {"path": _readable(target.name), "sha256": digest}})
+
+    with replace_with_sidecar(target, manifest_path(target), document) as temporary:
         with (
             temporary.open("xb") as file,
             open_sink(file, kind_of(target), encoder.width, with_text=with_text) as sink,
         ):
             report = embed_stream(encoder, source, sink, normalize=normalize, progress=progress)
-        manifest = _manifest(encoder, source, report, normalize=normalize)
-        manifest["output"] = {"path": target.name, "sha256": files.sha256(temporary)}
-        beside.unlink(missing_ok=True)  # an older file's manifest must not stand beside the new file for a moment
-    files.write_text(beside, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+        manifest |= _manifest(encoder, source, report, normalize=normalize)
     return report
 
 
@@ -180,8 +181,13 @@ def _manifest(encoder: Encoder, source: Source, report: EmbedReport, *, normaliz
         "recipe": encoder.recipe.to_dict(),
         "fingerprint": encoder.fingerprint,
         "model": encoder.provenance,
-        "input": {"path": source.name, "sha256": source.sha256()},
+        "input": {"path": _readable(source.name), "sha256": source.sha256()},
         "blank": report.blank,
         "truncated": report.truncated,
         "versions": {"promptcli": promptcli.__version__, **versions},
     }
+
+
+def _readable(name: str) -> str:
+    """Return a file name as UTF-8 text, other bytes escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

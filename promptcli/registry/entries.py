@@ -98,7 +98,7 @@ def read_entry(folder: Path) -> Entry:
 
         try:
             tensors = load_file(path)
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, RuntimeError, OSError) as error:  # torch's own for a file that is gone
             raise _damaged(folder, path.name, str(error).partition("\n")[0][:200]) from None
     recipe = _recipe(folder, card, RECIPE)
     transfer = _recipe(folder, card, TRANSFER) if part_named(card.sha256, TRANSFER) else None

@@ -4,7 +4,6 @@ Files of other programs, without a manifest, are read as well. Knows nothing of 
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from promptcli.data.vectors.safetensors import SAFETENSORS
 from promptcli.data.vectors.vector_format import COLUMN, Floats, Sink, VectorFormat
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage import files
+from promptcli.storage.documents import parse_document, read_document, to_json
+from promptcli.storage.parts import read_parts, sidecar_of
 
 #: The format of each extension.
 FORMATS: dict[str, VectorFormat] = {".npy": NPY, ".parquet": PARQUET, ".jsonl": JSONL, ".safetensors": SAFETENSORS}
@@ -37,6 +38,28 @@ class Vectors:
     texts: list[str] | None
     matrix: Floats  # (n, d), memory-mapped where the file is .npy in float32
     manifest: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class HashedFile:
+    """A file that a manifest names."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class VectorManifest:
+    """What is read of ``FILE.manifest.json``."""
+
+    rows: int
+    dim: int
+    output: HashedFile
+    input: HashedFile | None = None
+    recipe: dict[str, Any] | None = None
+    fingerprint: str | None = None
+    model: dict[str, Any] | None = None
+    schema_version: int = 1
 
 
 def manifest_path(path: Path) -> Path:
@@ -69,10 +92,38 @@ def read_vectors(path: Path) -> Vectors:
     if form is None:
         raise UsageError(f"{path}: no vector file; its name ends with one of: {', '.join(FORMATS)}")
     check_regular(path)
-    manifest = read_manifest(path)
-    if manifest is not None and manifest["output"]["sha256"] != files.sha256(path):
+    # another process may replace the file between its checksum and its rows: then both are read again
+    return read_parts(path, lambda: _read_with_manifest(path, form))
+
+
+def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
+    """Return the manifest of the vector file ``path`` of this SHA-256, or None where it has none.
+
+    Raises:
+        CheckFailedError: the manifest is damaged.
+    """
+    beside = sidecar_of(manifest_path(path), digest)
+    if not beside.exists():
+        return None
+    mend = "run `promptcli embed` again with --force"
+    try:
+        manifest = read_document(beside, dict[str, Any], mend=mend)
+        parse_document(to_json(manifest), VectorManifest, name=str(beside), mend=mend)
+    except CheckFailedError as error:
+        raise CheckFailedError(f"damaged manifest: {error}") from None
+    return manifest
+
+
+def _read_with_manifest(path: Path, form: VectorFormat) -> Vectors:
+    before = os.stat(path)
+    digest = files.sha256(path)
+    manifest = read_manifest(path, digest)
+    if manifest is not None and manifest["output"]["sha256"] != digest:
         raise _not_as_described(path, "its sha256 differs")
     ids, texts, matrix = form.read(path)
+    after = os.stat(path)
+    if (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns):
+        raise _not_as_described(path, "it was replaced meanwhile")
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
         raise UsageError(
             f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of shape (n, d)"
@@ -80,25 +131,6 @@ def read_vectors(path: Path) -> Vectors:
     if manifest is not None and matrix.shape != (manifest["rows"], manifest["dim"]):
         raise _not_as_described(path, f"its shape is {matrix.shape}")
     return Vectors(ids, texts, matrix.astype(np.float32, copy=False), manifest)
-
-
-def read_manifest(path: Path) -> dict[str, Any] | None:
-    """Return the manifest of the vector file ``path``, or None where it has none.
-
-    Raises:
-        CheckFailedError: the manifest is damaged.
-    """
-    beside = manifest_path(path)
-    if not beside.exists():
-        return None
-    try:
-        manifest: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
-        (manifest["rows"], manifest["dim"], manifest["output"]["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckFailedError(
-            f"{beside}: damaged manifest ({error!r}); run `promptcli embed` again with --force"
-        ) from None
-    return manifest
 
 
 def _not_as_described(path: Path, found: str) -> CheckFailedError:

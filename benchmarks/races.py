@@ -1,0 +1,175 @@
+"""Readers next to writers, in real processes, and how many ever read a mixture of two writes.
+
+    python benchmarks/races.py [--kind entry|index|vectors] [--writes 10000] [--reads 100000] [--readers 2]
+
+One process replaces a registry entry, an index or a vector file with its manifest again and again; every number in a
+version is the version's own number. The others read all the time, and look whether what they got is of one version.
+Ends when the writes are done and the reads are enough; prints reads, versions seen and mixtures, which must be none.
+"""
+
+import argparse
+import multiprocessing
+import multiprocessing.synchronize
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+class EntryThing:
+    """A registry entry: recipe, tensors and scores of one version."""
+
+    def write(self, folder: Path, number: int) -> None:
+        """Replace the entry."""
+        import torch
+
+        from promptcli.encoder.recipe import Recipe
+        from promptcli.registry.registry import Entry, Registry
+
+        recipe = Recipe(max_length=8 + number)
+        tensors = {"mean": torch.full((4,), float(number)), "matrix": torch.full((4, 2), float(number))}
+        Registry(folder).save(Entry("raced", recipe, tensors, {"number": number}), force=True)
+
+    def read(self, folder: Path) -> set[int]:
+        """Return the versions that are found in the entry."""
+        from promptcli.registry.registry import Registry
+
+        entry = Registry(folder).load("raced")
+        numbers = {int(value) for tensor in entry.tensors.values() for value in tensor.flatten().tolist()}
+        return numbers | {(entry.recipe.max_length or 0) - 8, entry.provenance["number"]}
+
+
+class IndexThing:
+    """An index: vectors, ids and texts of one version; the number of its rows follows from it."""
+
+    def write(self, folder: Path, number: int) -> None:
+        """Replace the index."""
+        from promptcli.index.stored import Origin, StoredIndex, save
+        from promptcli.index.vector_index import VectorIndex
+
+        rows = 3 + number % 5
+        vectors = np.random.default_rng(number).normal(size=(rows, 8)).astype(np.float32)
+        index = VectorIndex.build(vectors, [f"id {number}"] * rows, [f"text {number}"] * rows)
+        origin = Origin("f", {"backbone": "mini"}, None, {"number": number})
+        save(folder / "index", StoredIndex(index, origin, "now"), force=True)
+
+    def read(self, folder: Path) -> set[int]:
+        """Return the versions that are found in the index."""
+        from promptcli.index.stored import load
+
+        stored = load(folder / "index")
+        number = int(stored.origin.provenance["number"])
+        vectors = np.random.default_rng(number).normal(size=(3 + number % 5, 8)).astype(np.float32)
+        hits = stored.index.search(vectors[:1], 1000)[0]
+        if len(hits) != len(vectors) or abs(hits[0].score - 1) > 1e-5:
+            return {number, -1}
+        found = {int(str(value).split()[1]) for hit in hits for value in (hit.id, hit.text)}
+        return {number} | found
+
+
+class VectorsThing:
+    """A vector file and its manifest."""
+
+    def write(self, folder: Path, number: int) -> None:
+        """Replace the pair."""
+        from promptcli.storage.documents import to_json
+        from promptcli.storage.parts import replace_with_sidecar
+
+        target, rows = folder / "v.npy", 1 + number % 5
+
+        def document(digest: str) -> str:
+            return to_json(
+                {"rows": rows, "dim": 4, "output": {"path": "v.npy", "sha256": digest}, "model": {"n": number}}
+            )
+
+        with (
+            replace_with_sidecar(target, folder / "v.npy.manifest.json", document) as path,
+            path.open("wb") as file,
+        ):
+            np.save(file, np.full((rows, 4), number, np.float32))
+
+    def read(self, folder: Path) -> set[int]:
+        """Return the versions that are found in file and manifest."""
+        from promptcli.data.vectors import read_vectors
+
+        found = read_vectors(folder / "v.npy")
+        manifest = found.manifest or {"model": {"n": -1}}
+        return {int(value) for value in found.matrix.flatten().tolist()} | {manifest["model"]["n"]}
+
+
+THINGS = {"entry": EntryThing, "index": IndexThing, "vectors": VectorsThing}
+
+
+def read_often(
+    kind: str,
+    folder: Path,
+    wanted: int,
+    done: multiprocessing.synchronize.Event,
+    results: "multiprocessing.Queue[tuple[int, int, int]]",
+) -> None:
+    """Read until the writer is done, at least so often; put reads, versions seen and mixtures."""
+    thing = THINGS[kind]()
+    reads = mixtures = 0
+    seen: set[int] = set()
+    while reads < wanted or not done.is_set():
+        found = thing.read(folder)
+        reads += 1
+        seen |= found
+        if len(found) != 1:
+            mixtures += 1
+            print(f"a mixture: {sorted(found)}", flush=True)
+    results.put((reads, len(seen), mixtures))
+
+
+def race(kind: str, writes: int, reads: int, readers: int) -> tuple[int, int, int]:
+    """Return the reads, the most versions that one reader saw, and the mixtures."""
+    thing = THINGS[kind]()
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        thing.write(folder, 0)
+        done, results = context.Event(), context.Queue()
+        given = (kind, folder, -(-reads // readers), done, results)
+        processes = [context.Process(target=read_often, args=given) for _ in range(readers)]
+        for process in processes:
+            process.start()
+        number = 0
+        # the writer goes on while the readers are short of their reads, so that all reads are next to writes
+        while number < writes or results.qsize() < readers:
+            number += 1
+            thing.write(folder, number)
+            if number == writes:
+                done.set()
+            if any(process.exitcode for process in processes):
+                done.set()
+                raise SystemExit("a reader ended with an error")
+        found = [results.get() for _ in processes]
+        for process in processes:
+            process.join()
+        print(f"{kind}: {number:,} writes", flush=True)
+    return sum(one[0] for one in found), max(one[1] for one in found), sum(one[2] for one in found)
+
+
+def main() -> None:
+    """Run the races that the options ask for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kind", choices=THINGS, action="append")
+    parser.add_argument("--writes", type=int, default=10_000)
+    parser.add_argument("--reads", type=int, default=100_000)
+    parser.add_argument("--readers", type=int, default=2)
+    given = parser.parse_args()
+    wrong = 0
+    for kind in given.kind or THINGS:
+        start = time.perf_counter()
+        reads, versions, mixtures = race(kind, given.writes, given.reads, given.readers)
+        wrong += mixtures
+        print(
+            f"{kind}: {reads:,} reads, {versions:,} versions seen by one reader, {mixtures} mixtures,"
+            f" {time.perf_counter() - start:.0f} s"
+        )
+    raise SystemExit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
