@@ -75,6 +75,8 @@ def train_method(
     halves = choose_dtype(dtype, device) == torch.bfloat16
     folder = registry.run_folder(plan.name)
     processes = start_processes(device, halves=halves, trackers=trackers, folder=folder.parents[1])
+    if not processes.is_main:  # one process speaks
+        begin, announce = lambda run, trials, number: TrainingCallbacks(), lambda message: None
 
     def load() -> Backbone:
         return load_backbone(
@@ -98,7 +100,7 @@ def train_method(
         resume=resume,
         processes=processes,
         save=lambda entry: registry.save(entry, force=True),
-        begin=begin if processes.is_main else lambda run, trials, number: TrainingCallbacks(),
+        begin=begin,
     )
     processes.accelerator.end_training()
     if processes.is_main:

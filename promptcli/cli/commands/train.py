@@ -95,11 +95,7 @@ class TrainingOptions:
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[METHOD] [SETTING=V,V]...",
-        help=f"{', '.join(METHODS)}; more values after --sweep.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}. Also what follows --sweep.", show_default=False),
 ]
 
 
@@ -120,7 +116,13 @@ def train(
     _train(method, training, settings, words or [], runtime)
 
 
-def optiprompt(words: Words = None, *, training: TrainingOptions, settings: SettingsOptions, runtime: Runtime) -> None:
+def optiprompt(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[SETTING=V,V]...", hidden=True)] = None,
+    *,
+    training: TrainingOptions,
+    settings: SettingsOptions,
+    runtime: Runtime,
+) -> None:
     """Learn a template's words as vectors, backbone frozen (PromptBERT 4.2): `train optiprompt`."""
     _train("optiprompt", training, settings, words or [], runtime)
 

@@ -23,6 +23,7 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
     def __init__(self, *, assumed: str | None, quiet: bool) -> None:
         """Make it; ``assumed`` is the backbone, where the data were not named."""
         self._assumed, self._quiet = assumed, quiet
+        self._begun = False
         self._bar = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -37,8 +38,9 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
 
         self._bar.close()
         settings, trial = run.settings, trials[number - 1]
-        if number == 1:
+        if not self._begun:
             self._say(run)
+        self._begun = True
         steps, on = steps_of(settings, len(run.examples)), run.development.label
         advance = self._bar.enter_context(progress(f"train {run.method.name}", steps, quiet=self._quiet))
         if len(trials) > 1:
