@@ -21,9 +21,15 @@ from promptcli.index.recall import NEIGHBOURS, recall, sample
 from promptcli.index.rows import Hit, named_rows, unit_rows
 from promptcli.index.stored import Origin, StoredIndex, change, check, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
+from tests.embed_fakes import FakeEncoder
 from tests.killing import in_a_process_that_dies
 
 ORIGIN = Origin("a" * 64, {"backbone": "mini"}, None, {"dtype": "float32"})
+
+
+class Encoder(FakeEncoder):
+    def tensors(self):
+        return {}
 
 
 def vectors(n, d=16, seed=0):
@@ -509,3 +515,101 @@ def test_a_loaded_index_answers_at_once(tmp_path):
         took.append(time.perf_counter() - start)
     assert min(took) < 0.1  # it is about a millisecond; the rest is for a busy machine
     assert isinstance(index.search(query)[0][0], Hit)
+
+
+# What was written before, and what only looks whole
+
+
+def renamed_as_before(folder):
+    """Turn an index into the layout of version 1: fixed names."""
+    path = folder / "index.json"
+    document = json.loads(path.read_text())
+    for name in list(document["sha256"]):
+        plain = f"{name.partition('-')[0]}{os.path.splitext(name)[1]}"
+        os.rename(folder / name, folder / plain)
+        document["sha256"][plain] = document["sha256"].pop(name)
+    path.write_text(json.dumps({**document, "schema_version": 1}))
+
+
+def test_an_index_of_the_version_before_is_read_changed_and_replaced(tmp_path):
+    folder = tmp_path / "idx"
+    save(folder, stored())
+    renamed_as_before(folder)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "ids.parquet",
+        "index.faiss",
+        "index.json",
+        "texts.parquet",
+    ]
+    assert load(folder).index.search(vectors(1), 5) == stored().index.search(vectors(1), 5)
+    with change(folder) as held:
+        held.index.add(vectors(1, seed=3), [0], ["new"])
+    assert load(folder).index.rows == 51
+    assert len(list(folder.iterdir())) == 4 and not (folder / "index.faiss").exists()
+
+
+@pytest.mark.parametrize("name", ["index.faiss", "ids.parquet", "texts.parquet"])
+def test_a_file_cut_short_with_a_checksum_that_matches_is_one_line(tmp_path, name):
+    from promptcli.storage.files import sha256
+
+    folder = tmp_path / "idx"
+    save(folder, stored())
+    renamed_as_before(folder)
+    whole = (folder / name).read_bytes()
+    for length in (0, 3, 20, len(whole) // 2, len(whole) - 1):
+        (folder / name).write_bytes(whole[:length])
+        document = json.loads((folder / "index.json").read_text())
+        document["sha256"][name] = sha256(folder / name)
+        (folder / "index.json").write_text(json.dumps(document))
+        with pytest.raises(CheckFailedError, match="promptcli index build") as raised:
+            load(folder)
+        assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
+
+
+def test_a_manifest_cut_anywhere_is_one_line(tmp_path):
+    folder = tmp_path / "idx"
+    save(folder, stored())
+    whole = (folder / "index.json").read_text().rstrip()
+    for length in range(0, len(whole), 7):
+        (folder / "index.json").write_text(whole[:length])
+        with pytest.raises(CheckFailedError, match=r"index\.json"):
+            load(folder)
+
+
+def test_a_name_that_no_index_can_have_is_refused_before_anything_is_made(tmp_path):
+    for name in ("x" * 255, "new\nline"):
+        with pytest.raises(UsageError, match="no name for an index"):
+            save(tmp_path / "deep" / name, stored())
+    assert not (tmp_path / "deep").exists()
+
+
+# The library's index
+
+
+def test_sentences_are_built_searched_saved_and_loaded(tmp_path):
+    from promptcli.index.sentence_index import SentenceIndex
+
+    encoder = Encoder()
+    sentences = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof."]
+    index = SentenceIndex.build(sentences, encoder)
+    hits = index.search("A dog runs fast.", k=2)
+    assert (hits[0].text, hits[0].id, hits[0].rank) == (sentences[1], 1, 1) and hits[0].score == pytest.approx(1)
+    assert [found[0].id for found in index.search(sentences, k=1)] == [0, 1, 2] and len(index) == 3
+    index.add(["Snow melts."])
+    index.save(tmp_path / "idx")
+    with pytest.raises(UsageError, match="--force"):
+        index.save(tmp_path / "idx")
+    again = SentenceIndex.load(tmp_path / "idx", encoder)
+    assert again.search("Snow melts.", k=1)[0].id == 3
+    other = Encoder()
+    other.fingerprint = "e" * 64
+    with pytest.raises(UsageError, match="e" * 12):
+        SentenceIndex.load(tmp_path / "idx", other)
+    named = SentenceIndex.build(sentences, encoder, ids=["a", "b", "c"], factory="HNSW8")
+    assert named.search("Rain falls on the roof.", k=1)[0].id == "c"
+    with pytest.raises(UsageError, match="do not belong together"):
+        SentenceIndex.build(sentences, encoder, ids=[1])
+    with pytest.raises(UsageError, match="list of sentences"):
+        SentenceIndex.build("A cat sleeps.", encoder)
+    with pytest.raises(UsageError):
+        SentenceIndex.build([], encoder)

@@ -342,6 +342,38 @@ def test_entry_moved_away_by_a_killed_process_is_put_back(registry, tmp_path):
     assert_same(registry.load("white"), fitted())
 
 
+def test_an_entry_of_the_version_before_is_read_and_replaced(registry, tmp_path):
+    registry.save(fitted())
+    folder = tmp_path / "home" / "models" / "white"
+    card = json.loads((folder / "card.json").read_text())
+    for name in list(card["sha256"]):
+        plain = f"{name.partition('-')[0]}{os.path.splitext(name)[1]}"
+        os.rename(folder / name, folder / plain)
+        card["sha256"][plain] = card["sha256"].pop(name)
+    (folder / "card.json").write_text(json.dumps({**card, "schema_version": 1}))
+    assert_same(registry.load("white"), fitted())
+    registry.add_scores("white", [{"task": "x"}])
+    assert registry.card("white").scores[-1] == {"task": "x"}
+    registry.save(fitted(fill=2.0), force=True)
+    assert_same(registry.load("white"), fitted(fill=2.0))
+    assert not (folder / "recipe.json").exists() and len(list(folder.iterdir())) == 3
+
+
+def test_a_tensor_file_cut_short_with_a_checksum_that_matches_is_one_line(registry, tmp_path):
+    from promptcli.storage.files import sha256
+
+    registry.save(fitted())
+    folder = tmp_path / "home" / "models" / "white"
+    (path,) = folder.glob("tensors-*")
+    path.write_bytes(path.read_bytes()[:-9])
+    card = json.loads((folder / "card.json").read_text())
+    card["sha256"][path.name] = sha256(path)
+    (folder / "card.json").write_text(json.dumps(card))
+    with pytest.raises(CheckFailedError, match="tensors-") as raised:
+        registry.load("white")
+    assert "\n" not in str(raised.value)
+
+
 # What a choice means
 
 

@@ -26,9 +26,9 @@ from promptcli.storage.parts import (
     check_part,
     part_named,
     read_parts,
+    read_sidecar,
     replace_parts,
     replace_with_sidecar,
-    sidecar_of,
 )
 from promptcli.storage.runs import RunFolder, read_log, truncate_log
 from tests.killing import in_a_process_that_dies
@@ -270,7 +270,7 @@ def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_document(tmp_path):
         codes.append(in_a_process_that_dies(step, lambda: write_pair(folder, "new")))  # noqa: B023
         digest = sha256(folder / "v")
         text = (folder / "v").read_text()
-        assert sidecar_of(folder / "v.json", digest).read_text() == f"{digest} {text}"
+        assert read_sidecar(folder / "v.json", digest).decode() == f"{digest} {text}"
         texts.append(text)
         write_pair(folder, "third")
         assert sorted(path.name for path in folder.iterdir()) == ["v", "v.json"]

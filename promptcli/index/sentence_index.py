@@ -75,8 +75,7 @@ class SentenceIndex:
         """
         if isinstance(query, str):
             return self.search([query], k)[0]
-        texts = _texts(query)
-        return self._stored.index.search(self.encoder.encode(texts), k) if texts else []
+        return self._stored.index.search(self.encoder.encode(_texts(query)), k) if query else []
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the index into a folder, for ``load`` and the ``index`` commands.
@@ -117,4 +116,7 @@ def _make(entry: Entry, dtype: str) -> "Encoder":
 def _texts(sentences: Sequence[str]) -> list[str]:
     if isinstance(sentences, str):
         raise UsageError("a single text is given where a list of sentences is needed; give [text]")
-    return list(sentences)
+    texts = list(sentences)
+    if not texts:
+        raise UsageError("there are no sentences; give at least one")
+    return texts

@@ -131,7 +131,10 @@ class VectorIndex:
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         units, _ = unit_rows(queries, "query")
         k = min(k, self.rows)
-        found = self._search_exactly(units, k) if self.exact else self._search_roughly(units, k)
+        try:
+            found = self._search_exactly(units, k) if self.exact else self._search_roughly(units, k)
+        except (RuntimeError, MemoryError) as error:
+            raise PromptcliError(f"FAISS cannot search an index of factory {self.factory!r}: {reason(error)}") from None
         return [self.labels.hits(rows, scores) for rows, scores in found]
 
     def write(self, path: Path) -> None:

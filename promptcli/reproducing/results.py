@@ -10,6 +10,7 @@ from typing import Any
 from promptcli.errors import CheckFailedError, NotFoundError
 from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.report import results_page, table_page
+from promptcli.storage.documents import parse_document, read_document, shown, to_json
 from promptcli.storage.files import write_text
 
 #: Shape of a result file.
@@ -34,6 +35,27 @@ def file_stem(document: Mapping[str, Any]) -> str:
     return table if backbone is None else f"{table}.{backbone['name']}"
 
 
+@dataclass(frozen=True)
+class ResultRow:
+    """What is read of one row of a result."""
+
+    method: str
+    figures: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class ResultDocument:
+    """What is read of a result file."""
+
+    table: str
+    rows: list[ResultRow]
+    backbone: dict[str, Any] | None
+    corpus: dict[str, Any] | None
+    data: dict[str, dict[str, Any]]
+    triplets: dict[str, Any] | None = None
+    schema_version: int = SCHEMA
+
+
 def read_result(path: Path) -> dict[str, Any]:
     """Read a result file.
 
@@ -43,14 +65,11 @@ def read_result(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise NotFoundError(f"no result file {str(path)!r}; `promptcli reproduce TABLE` makes one in results/")
-    try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        known = document["schema_version"] == SCHEMA and document["table"] in published_tables()
-        (document["rows"][0]["figures"], document["backbone"], document["corpus"], document["data"] | {})
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise CheckFailedError(f"{path} is no result of `promptcli reproduce`: {error!r}") from None
-    if not known:
-        raise CheckFailedError(f"{path} is of another version of promptcli; make it again by `promptcli reproduce`")
+    mend = "make it again by `promptcli reproduce`"
+    document = read_document(path, dict[str, Any], mend=mend)
+    parse_document(to_json(document), ResultDocument, name=str(path), mend=mend)
+    if document["table"] not in published_tables():
+        raise CheckFailedError(f"{path} is of table {shown(document['table'])}, which promptcli does not know; {mend}")
     return document
 
 

@@ -4,7 +4,7 @@ A thing is a folder with immutable parts, whose names follow from their content,
 their checksums and is replaced by one rename. A reader opens what its manifest names and nothing else; parts that no
 manifest names go with the next write. Writers take turns by a lock; readers need none.
 
-For a single file and the document about it there are ``replace_with_sidecar`` and ``sidecar_of``.
+For a single file and the document about it there are ``replace_with_sidecar`` and ``read_sidecar``.
 """
 
 import contextlib
@@ -135,8 +135,8 @@ def check_part(folder: Path, file: str, digest: str, damaged: Callable[[str, str
 def replace_with_sidecar(target: Path, sidecar: Path, document: Callable[[str], str]) -> Iterator[Path]:
     """Yield a temporary path for ``target``; at the end it and the document about it replace the old pair.
 
-    The document is first written under a name that follows from the file's content, where ``sidecar_of`` finds it, and
-    moved to ``sidecar`` after the file: whenever a process dies, the file is found with the document about it.
+    The document is first written under a name that follows from the content, where ``read_sidecar`` finds it, and moved
+    to ``sidecar`` after the file: whenever a process dies, the file is found with the document about it.
 
     Args:
         target: The file.
@@ -164,10 +164,16 @@ def replace_with_sidecar(target: Path, sidecar: Path, document: Callable[[str], 
         temporary.unlink(missing_ok=True)
 
 
-def sidecar_of(sidecar: Path, digest: str) -> Path:
-    """Return where the document about a file of this SHA-256 stands: ``sidecar``, or what a killed writer left."""
-    waiting = _waiting(sidecar, digest)
-    return waiting if waiting.exists() else sidecar
+def read_sidecar(sidecar: Path, digest: str) -> bytes | None:
+    """Return the document about a file of this SHA-256, or None where there is none.
+
+    A writer makes it before the file takes its name and moves it to ``sidecar`` afterwards: it is looked for in this
+    order, so that it is found at every moment.
+    """
+    for path in (_waiting(sidecar, digest), sidecar):
+        with contextlib.suppress(FileNotFoundError):
+            return path.read_bytes()
+    return None
 
 
 def _waiting(sidecar: Path, digest: str) -> Path:

@@ -20,8 +20,8 @@ from promptcli.data.vectors.safetensors import SAFETENSORS
 from promptcli.data.vectors.vector_format import COLUMN, Floats, Sink, VectorFormat
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage import files
-from promptcli.storage.documents import parse_document, read_document, to_json
-from promptcli.storage.parts import read_parts, sidecar_of
+from promptcli.storage.documents import parse_document
+from promptcli.storage.parts import read_parts, read_sidecar
 
 #: The format of each extension.
 FORMATS: dict[str, VectorFormat] = {".npy": NPY, ".parquet": PARQUET, ".jsonl": JSONL, ".safetensors": SAFETENSORS}
@@ -102,14 +102,14 @@ def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
     Raises:
         CheckFailedError: the manifest is damaged.
     """
-    beside = sidecar_of(manifest_path(path), digest)
-    if not beside.exists():
-        return None
-    mend = "run `promptcli embed` again with --force"
+    name, mend = str(manifest_path(path)), "run `promptcli embed` again with --force"
     try:
-        manifest = read_document(beside, dict[str, Any], mend=mend)
-        parse_document(to_json(manifest), VectorManifest, name=str(beside), mend=mend)
-    except CheckFailedError as error:
+        content = read_sidecar(manifest_path(path), digest)
+        if content is None:
+            return None
+        manifest = parse_document(content, dict[str, Any], name=name, mend=mend)
+        parse_document(content, VectorManifest, name=name, mend=mend)
+    except (CheckFailedError, OSError) as error:
         raise CheckFailedError(f"damaged manifest: {error}") from None
     return manifest
 
