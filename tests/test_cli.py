@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import promptcli
@@ -141,6 +141,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_name(arguments, messa
     assert re.search(message, ran.err), ran.err
 
 
+@settings(deadline=None)
 @given(st.text(max_size=2000))
 def test_a_message_is_one_line_of_at_most_400_characters(text):
     with console.err.capture() as captured:

@@ -1,7 +1,7 @@
 """Messages of unknown names: what was given, what there is, what is nearest."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.encoder.recipe import RECIPES
@@ -25,6 +25,7 @@ def test_the_nearest_name_is_suggested(given, valid, nearest):
     assert message.endswith(f"; did you mean {nearest}?") if nearest else "did you mean" not in message
 
 
+@settings(deadline=None)
 @given(given=st.text(), valid=st.lists(st.text()))
 def test_any_name_and_any_table(given, valid):
     message = str(unknown("name", given, valid))

@@ -5,7 +5,7 @@ from typing import get_type_hints
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.cli.options import FieldOptions, RecipeChanges, expand, options_of
@@ -43,6 +43,7 @@ def test_every_described_field_is_an_option_with_its_help():
     assert {name for name in recipe if name != "paper"} == {field.name for field in dataclasses.fields(Recipe)}
 
 
+@settings(deadline=None)
 @given(
     layers=st.none() | st.integers(1, 9),
     names=st.none() | st.lists(st.text()),

@@ -107,7 +107,7 @@ def compare_with_tfidf(
 ) -> ImpactStudy:
     """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over many sentences.
 
-    The paper does not say how it pools: here all tokens are put together, and the mean over sentences stands beside.
+    The paper does not say how it pools: here all tokens are put together, and the mean over sentences next to it.
 
     Args:
         backbone: With a mask token.

@@ -115,7 +115,7 @@ class ProgressBar:
         self._bar.advance(self._task, done)
 
     def describe(self, text: str) -> None:
-        """Say something beside the label."""
+        """Show a text after the label."""
         self._bar.update(self._task, description=f"{self._label}  {text}")
 
 

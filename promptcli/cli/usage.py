@@ -65,7 +65,7 @@ def _written(parameter: Any) -> str:
 
 
 def _given(parameter: Any, arguments: Sequence[str]) -> str | None:
-    """Return the value that stands behind an option on the command line."""
+    """Return the value that follows an option on the command line."""
     for place, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
         if option in parameter.opts:

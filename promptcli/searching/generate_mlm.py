@@ -41,7 +41,7 @@ LAYOUTS = (
 
 _BEAM = 16
 _SENTENCES = 32
-_LONGEST_SENTENCE = 64  # tokens: what is behind moves no guess about the template's words
+_LONGEST_SENTENCE = 64  # tokens: what comes after changes no guess about the template's words
 _ELEMENT = re.compile(rf"({re.escape(SLOT)}|{re.escape(MASK)}|{BLANK})")
 
 

@@ -25,7 +25,7 @@ DEMO = Path(__file__).parents[1] / "shipped" / "demo" / "definitions.tsv"
 BEAM = 100
 _LONGEST = 20  # tokens that T5 writes, its start and the sentinels included (LM-BFF)
 _LONGEST_INPUT = 256  # tokens of a T5 input (LM-BFF)
-_PARTS = 2  # before the word, behind it
+_PARTS = 2  # before the word, after it
 
 
 class Definition(NamedTuple):
@@ -41,7 +41,7 @@ class Form:
 
     Attributes:
         lead: Text at the start of the input.
-        sentence_first: The sentence stands before the blanks, else behind them.
+        sentence_first: The sentence stands before the blanks, else after them.
     """
 
     lead: str
@@ -51,9 +51,9 @@ class Form:
         """Return at most the longest input: its end where the sentence comes first, else its start."""
         return ids[-_LONGEST_INPUT:] if self.sentence_first else ids[:_LONGEST_INPUT]
 
-    def template(self, before: str, behind: str) -> str:
-        """Return the template with T5's words before and behind the mask."""
-        middle = f"{before} {MASK}{behind}"
+    def template(self, before: str, after: str) -> str:
+        """Return the template with T5's words before and after the mask."""
+        middle = f"{before} {MASK}{after}"
         return f"{SLOT}{middle}" if self.sentence_first else f"{middle} {SLOT}".strip()
 
 
@@ -139,7 +139,7 @@ def generate_templates(
     """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
 
     Args:
-        t5: Fills the blanks before and behind the word.
+        t5: Fills the blanks before and after the word.
         definitions: n pairs; the definition stands for the sentence, the word for the mask.
         beam: Hypotheses kept at each step; half of the finished ones are taken of each form.
         average: One of ``AVERAGES``.
@@ -207,7 +207,7 @@ def _search(
 
 
 def _allowed(t5: T5, item: _Beam, open_ids: Tensor, dots: Tensor) -> Tensor:
-    """Return the ids that may follow: words, the part's end; no period behind a period."""
+    """Return the ids that may follow: words, the part's end; no period after a period."""
     follows_dot = bool((dots == item.written[-1]).any())
     ids = open_ids[~torch.isin(open_ids, dots)] if follows_dot else open_ids
     return torch.cat([ids, torch.tensor([t5.sentinels[len(item.ends) + 1], t5.end])])

@@ -130,7 +130,7 @@ def _candidates(context: SearchContext) -> list[str]:
     if settings.generate is not None:
         everything, source = GENERATORS[settings.generate](context), f"that {settings.generate} wrote"
     elif settings.candidates is not None:
-        everything = read_candidates(settings.candidates, told=context.announce)
+        everything = read_candidates(settings.candidates, announce=context.announce)
         source = f"of {settings.candidates}"
     else:
         everything, source, always = grammar_templates(), "of the grammar", published_templates()

@@ -35,7 +35,7 @@ class GreedySpace:
         return " ".join(part for part in (prefix, relation, self.ending) if part)
 
     def extended(self, relations: Iterable[str] = (), prefixes: Iterable[str] = ()) -> "GreedySpace":
-        """Return the space with candidates of one's own behind these.
+        """Return the space with candidates of one's own after these.
 
         Raises:
             UsageError: A relation or a prefix that makes no template.
@@ -96,13 +96,13 @@ def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] 
     return [*always, *(rest if len(rest) <= room else random.Random(seed).sample(rest, room))]
 
 
-def read_candidates(path: Path, *, told: Callable[[str], None] = lambda message: None) -> list[str]:
+def read_candidates(path: Path, *, announce: Callable[[str], None] = lambda message: None) -> list[str]:
     """Read the templates of a file, each text once, in its order.
 
     Args:
         path: ``.toml``: tables with ``text`` as in ``templates/named.toml``, or a ``[grammar]`` as in
             ``templates/search.toml``; any other file: one template a line, blank lines skipped.
-        told: Told in one line of templates that stand there more than once.
+        announce: Called with one line about templates that stand there more than once.
 
     Raises:
         NotFoundError: No such file.
@@ -125,7 +125,7 @@ def read_candidates(path: Path, *, told: Callable[[str], None] = lambda message:
         templates = [_text_of(name, table, path) for name, table in tables.items()]
     kept = check_candidates(templates, str(path))
     if len(kept) < len(templates):
-        told(f"{path}: {len(templates) - len(kept)} templates stand there more than once; each is tried once")
+        announce(f"{path}: {len(templates) - len(kept)} templates stand there more than once; each is tried once")
     return kept
 
 

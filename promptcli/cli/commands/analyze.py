@@ -71,7 +71,7 @@ def mask_tokens(
         result_json({**about, "sentences": rows})
         return
     note(
-        f"{backbone}, {recipe.prompt}; a period is put behind a sentence without an end mark; bias taken: {denoise}",
+        f"{backbone}, {recipe.prompt}; a period is put after a sentence without an end mark; bias taken: {denoise}",
         quiet=runtime.quiet,
     )
     cells = [(row.sentence, _guesses(row.plain), _guesses(row.denoised)) for row in found]

@@ -20,7 +20,7 @@ EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 
 
 def draw_attention(path: Path, found: "Attention", backbone: str) -> None:
-    """Draw the matrix, and beside it the diagonal as bars."""
+    """Draw the matrix, and next to it the diagonal as bars."""
     count = len(found.tokens)
     high = max(1.6 + 0.24 * count, 4.0)
     with drawing(path, high + 3.4, high) as figure:

@@ -1,6 +1,6 @@
 """Maps of figures as shaded lines for the terminal: layer by head, token by token; bars of blocks.
 
-A cell is a figure behind a shade, so that it reads without colour, too; the colours are those of cividis, which the
+A cell is a shade and a figure, so that it reads without colour, too; the colours are those of cividis, which the
 colour-blind see in the same order.
 """
 

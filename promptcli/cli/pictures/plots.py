@@ -101,7 +101,7 @@ def draw_points(path: Path, points: Mapping[str, tuple[float, float]], axes: tup
         _label(panel, points)
 
 
-#: Where a label may stand beside its point: offset in points, and which of its sides is nearest.
+#: Where a label may stand next to its point: offset in points, and which of its sides is nearest.
 _PLACES = [
     (distance * right, distance * up, ("right", "center", "left")[1 + right], ("top", "center", "bottom")[1 + up])
     for distance in (6, 14, 24)
