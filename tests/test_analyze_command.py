@@ -54,7 +54,7 @@ def test_anisotropy_of_tokens(analyze, tiny_backbone, tiny_folder):
 def test_uniformity(analyze, tmp_path):
     document = json.loads(analyze("uniformity", "--recipe", "last-avg", "--json").out)
     assert document["tasks"] == ["demo:dev", "demo"] and document["positive_above"] == 4
-    assert document["results"][0]["sentences"] == 2 * (458 + 402)
+    assert document["results"][0]["sentences"] == 2 * (1355 + 1390)
     shown = analyze("uniformity", "-r", "last-avg", "--split", "dev")
     assert "assumed: our own demo pairs" in shown.err and "demo:dev, our own demo pairs" in shown.err
     assert shown.out.splitlines()[0].split() == ["alignment", "uniformity"]

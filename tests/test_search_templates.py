@@ -406,7 +406,7 @@ def search_command(monkeypatch, tiny_folder, run):
 def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, tiny_folder):
     ran = search("--json")
     assert ran.code == 0, ran.err
-    assert "assumed: --on demo:dev, 402 pairs; the papers' setting" in ran.err
+    assert "assumed: --on demo:dev, 1,390 pairs; the papers' setting" in ran.err
     document = json.loads(ran.out)
     rows = document["templates"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
@@ -426,7 +426,7 @@ def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, 
     assert ran.code == 0 and ran.err == "" and sorted((home / "cache" / "search").iterdir()) == before
     lines = ran.out.splitlines()
     assert (
-        lines[0].endswith("bert0 on demo:dev (402 pairs, our own demo pairs, no benchmark)") or "demo:dev" in lines[0]
+        lines[0].endswith("bert0 on demo:dev (1,390 pairs, our own demo pairs, no benchmark)") or "demo:dev" in lines[0]
     )
     assert "period rule on" in lines[1] and "Searching for relationship tokens" in lines
     assert any(re.search(rf" \* +{best['value']:.2f} +±", line) for line in lines)
@@ -442,7 +442,7 @@ def test_free_command_with_several_backbones(search, home, tmp_path):
     ran = search("--candidates", file, "--top", 3, "-o", target, "--name", "free", families=("bert", "roberta"))
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert lines.count("Free search") == 2 and "12 templates on 48 pairs, 10 on all" in lines
+    assert lines.count("Free search") == 2 and "12 templates on 70 pairs, 10 on all" in lines
     assert lines[-3].startswith("backbone") and "free-" in lines[-1]
     assert len([line for line in lines if "[MASK]" in line]) == 2 * 3 + 2
     assert len(tomllib.loads(target.read_text())) == 6
