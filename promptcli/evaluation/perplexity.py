@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch, plan_batches
@@ -22,19 +23,21 @@ _RARE = "<unk>"
 
 @dataclass(frozen=True)
 class MaskedAccuracy:
-    """Figures over all masked tokens.
+    """Figures over all masked tokens."""
 
-    Attributes:
-        accuracy: Percent of them whose most probable token is the right one.
-        perplexity: exp of the mean negative log-likelihood of the right ones.
-        masked: How many.
-        sentences: Lines with at least one.
-    """
+    accuracy: float  # percent of them whose most probable token is the right one
+    perplexity: float  # exp of the mean negative log-likelihood of the right ones
+    masked: int  # how many
+    sentences: int  # lines with at least one
 
-    accuracy: float
-    perplexity: float
-    masked: int
-    sentences: int
+
+@dataclass(frozen=True)
+class _MaskedLine:
+    """The ids of a line with masks in them, the masks' positions, and what stood there."""
+
+    ids: list[int]
+    positions: NDArray[np.int64]
+    gold: NDArray[np.int64]
 
 
 def masked_accuracy(
@@ -60,44 +63,48 @@ def masked_accuracy(
     Raises:
         UsageError: No head, no mask token, or nothing to predict.
     """
+    lines = _masked_lines(backbone, sentences, share, np.random.default_rng(seed))
+    if not lines:
+        raise UsageError("there is no token to predict: the text is empty, or all its words are unknown")
+    right = masked = 0
+    loss = 0.0
+    needs = Needs(layers=frozenset({backbone.n_layers}))
+    with torch.inference_mode():
+        for numbers in plan_batches(np.array([len(line.ids) for line in lines])):
+            chosen = [lines[number] for number in np.unique(numbers)]
+            ids = [line.ids for line in chosen]
+            batch = make_batch(ids, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
+            hidden = backbone.run(batch, needs).layers[backbone.n_layers]
+            picked = torch.cat(
+                [row[torch.from_numpy(line.positions)] for row, line in zip(hidden, chosen, strict=False)]
+            )
+            wanted = torch.from_numpy(np.concatenate([line.gold for line in chosen])).to(backbone.device)
+            logits = backbone.head.to_logits(backbone.head.to_hidden(picked))
+            loss += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
+            right += int((logits.argmax(dim=1) == wanted).sum())
+            masked += len(wanted)
+            progress(len(chosen))
+    return MaskedAccuracy(100 * right / masked, math.exp(loss / masked), masked, len(lines))
+
+
+def _masked_lines(
+    backbone: "Backbone", sentences: Sequence[str], share: float, rng: np.random.Generator
+) -> list[_MaskedLine]:
+    """Return the sentences with tokens masked at random; those where none was chosen are left out."""
     tokens = backbone.tokenizer
     if tokens.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so nothing can be masked")
     unknown = tokens.pad if tokens.unk is None else tokens.unk
-    rng = np.random.default_rng(seed)
-    rows: list[list[int]] = []
-    places: list[np.ndarray] = []
-    gold: list[np.ndarray] = []
+    lines = []
     for ids in tokens.encode([_plain(sentence, tokens.text(unknown)) for sentence in sentences]):
         row = np.array([tokens.cls, *ids[: backbone.max_tokens - 2], tokens.sep])
         words = 1 + np.flatnonzero(row[1:-1] != unknown)
         chosen = words[rng.random(len(words)) < share]
         if len(chosen):
-            gold.append(row[chosen])
-            places.append(chosen)
+            gold = row[chosen]
             row[chosen] = tokens.mask
-            rows.append(row.tolist())
-    if not rows:
-        raise UsageError("there is no token to predict: the text is empty, or all its words are unknown")
-    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
-    right = masked = 0
-    loss = 0.0
-    needs = Needs(layers=frozenset({backbone.n_layers}))
-    with torch.inference_mode():
-        for numbers in plan_batches(lengths):
-            numbers = np.unique(numbers)
-            batch = make_batch(
-                [rows[number] for number in numbers], None, tokens.pad, backbone.device, backbone.max_tokens
-            )
-            hidden = backbone.run(batch, needs).layers[backbone.n_layers]
-            picked = torch.cat([hidden[line, torch.from_numpy(places[number])] for line, number in enumerate(numbers)])
-            wanted = torch.from_numpy(np.concatenate([gold[number] for number in numbers])).to(backbone.device)
-            logits = backbone.head.to_logits(backbone.head.to_hidden(picked))
-            loss += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
-            right += int((logits.argmax(dim=1) == wanted).sum())
-            masked += len(wanted)
-            progress(len(numbers))
-    return MaskedAccuracy(100 * right / masked, math.exp(loss / masked), masked, len(rows))
+            lines.append(_MaskedLine(row.tolist(), chosen, gold))
+    return lines
 
 
 def _plain(sentence: str, unknown: str) -> str:
