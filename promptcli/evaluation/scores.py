@@ -1,7 +1,9 @@
 """The figures that commands print and store, as plain data. Knows nothing of how they are made."""
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +136,14 @@ class Comparison:
             "p_value": round(self.p_value, 4),
             "pairs": self.pairs,
         }
+
+
+AnyScore = TypeVar("AnyScore", bound=Score)
+
+
+def by_encoder(scores: Iterable[AnyScore]) -> dict[Label, list[AnyScore]]:
+    """Return the scores of each encoder, in the order given."""
+    return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
 
 
 def recipe_name(recipe: Recipe) -> str:

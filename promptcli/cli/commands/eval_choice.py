@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from promptcli.cli.console import note
 from promptcli.cli.opening import default_backbone
 from promptcli.cli.options import RecipeChanges
 from promptcli.encoder.recipe import RECIPES
-from promptcli.errors import UsageError
+from promptcli.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from promptcli.data.tasks import Loaded
     from promptcli.evaluation.scores import Label
     from promptcli.registry.registry import Entry, Registry
 
@@ -53,6 +55,18 @@ class Candidate:
     label: "Label"
     #: The registry entry it was given as, if it was.
     saved_as: str | None = None
+
+
+def report_missing(loaded: "Loaded[Any]", *, quiet: bool) -> None:
+    """Name the tasks that are not there.
+
+    Raises:
+        NotFoundError: None is.
+    """
+    if not loaded.tasks:
+        raise NotFoundError(f"no task is there; {next(iter(loaded.missing.values()))}")
+    for label, reason in loaded.missing.items():
+        note(f"{label} is missing: {reason}", quiet=quiet)
 
 
 def is_bare(choice: EvalChoice) -> bool:

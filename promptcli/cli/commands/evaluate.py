@@ -1,12 +1,10 @@
 """`promptcli eval`: score encoders on STS tasks. Part of the entrance: options, notes and tables, no arithmetic."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from promptcli.cli.commands.eval_choice import (
     Candidate,
@@ -15,16 +13,16 @@ from promptcli.cli.commands.eval_choice import (
     find_baseline,
     find_candidates,
     is_bare,
+    report_missing,
 )
 from promptcli.cli.commands.external import ExternalVectors, list_sentences, read_external
-from promptcli.cli.console import note, out, progress, result_json
+from promptcli.cli.console import note, progress, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Json, Runtime
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import UsageError
 from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
-    from promptcli.data.task_table import TaskName
     from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.evaluator import Embedded
@@ -45,7 +43,8 @@ def evaluate_command(
     task: Annotated[
         list[str] | None,
         typer.Option(
-            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; demo, demo:dev; repeatable."
+            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; demo, demo:dev; or a file of your own, CSV, TSV, JSONL or"
+            " Parquet: FILE with columns sentence1, sentence2, score, or FILE:first,second,gold; repeatable."
             " Default: the seven test splits where --data-dir or --paper is given, else demo."
         ),
     ] = None,
@@ -65,8 +64,9 @@ def evaluate_command(
     json: Json = False,
 ) -> None:
     """Score encoders on STS12-16, STS-B and SICK-R: Spearman x 100 with 95% intervals."""
+    from promptcli.cli.commands.score_table import print_tables, score_tables
     from promptcli.data.task_table import protocol_named
-    from promptcli.data.tasks import task_names
+    from promptcli.data.tasks import load_tasks, task_names
 
     data_dir = data_folder(data_dir)
     assumed = PAPER.tasks if choice.paper or data_dir is not None else BARE.tasks
@@ -82,7 +82,9 @@ def evaluate_command(
         raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
     configure_libraries(runtime)
     if external.list_sentences:
-        list_sentences(_load(data_dir, wanted, protocol, runtime)[0], json=json)
+        loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline)
+        report_missing(loaded, quiet=runtime.quiet)
+        list_sentences(loaded.tasks, json=json)
         return
     registry = open_registry()
     candidates = [] if external.vectors and is_bare(choice) else find_candidates(registry, choice)
@@ -91,7 +93,9 @@ def evaluate_command(
         candidates.append(baseline)
     if save:
         check_savable(registry, candidates)
-    tasks, missing = _load(data_dir, wanted, protocol, runtime)
+    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline)
+    report_missing(loaded, quiet=runtime.quiet)
+    tasks = loaded.tasks
     embedded = read_external(external.vectors or [], tasks, data_dir, protocol)
     encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
     rows = _score(encoders, candidates, embedded, tasks, runtime)
@@ -102,22 +106,9 @@ def evaluate_command(
             if candidate.saved_as is not None:
                 registry.add_scores(candidate.saved_as, [score.to_dict() for score in rows[candidate.label]])
     if json:
-        result_json(_document(rows, comparisons, missing))
+        result_json(_document(rows, comparisons, loaded.missing))
         return
-    _print_tables(rows, comparisons, wanted, tasks, subsets=subsets)
-
-
-def _load(
-    data_dir: Path | None, wanted: "Sequence[TaskName]", protocol: str, runtime: Runtime
-) -> "tuple[list[STSTask], dict[str, str]]":
-    from promptcli.data.tasks import load_tasks
-
-    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline)
-    if not loaded.tasks:
-        raise NotFoundError(f"no task is there; {next(iter(loaded.missing.values()))}")
-    for label, reason in loaded.missing.items():
-        note(f"{label} is missing: {reason}", quiet=runtime.quiet)
-    return loaded.tasks, loaded.missing
+    print_tables(score_tables(rows, comparisons, wanted, tasks, subsets=subsets))
 
 
 def _open(
@@ -147,13 +138,14 @@ def _score(
     runtime: Runtime,
 ) -> "dict[Label, list[SpearmanScore]]":
     from promptcli.evaluation.evaluator import distinct_sentences, evaluate, score_vectors
+    from promptcli.evaluation.scores import by_encoder
 
     scores = score_vectors(embedded, tasks) if embedded else []
     if encoders:
         labels = [candidate.label for candidate in candidates]
         with progress("eval", len(distinct_sentences(tasks)), quiet=runtime.quiet) as advance:
             scores += evaluate(encoders, tasks, labels=labels, progress=advance)
-    return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
+    return by_encoder(scores)
 
 
 def _say_zeros(rows: "dict[Label, list[SpearmanScore]]", runtime: Runtime) -> None:
@@ -182,27 +174,3 @@ def _document(
     if missing:
         document["missing"] = missing
     return document
-
-
-def _print_tables(
-    rows: "dict[Label, list[SpearmanScore]]",
-    comparisons: "Sequence[Comparison]",
-    wanted: "Sequence[TaskName]",
-    tasks: "Sequence[STSTask]",
-    *,
-    subsets: bool,
-) -> None:
-    from promptcli.cli.commands.score_table import TableLine, comparison_table, score_table, subset_table, table_names
-
-    names = table_names(rows)
-    tables = [score_table(rows, names, wanted, tasks)]
-    if subsets:
-        tables += [subset_table(rows, names, task) for task in tasks if len(task.subsets) > 1]
-    for first, group in itertools.groupby(comparisons, key=lambda comparison: comparison.first):
-        block = list(group)
-        tables.append(comparison_table(block, names[first], names[block[0].second]))
-    lines: list[TableLine] = []
-    for table in tables:
-        lines += [*([TableLine("")] if lines else []), *table]
-    for line in lines:
-        out.print(Text(line.text, style="dim" if line.dim else ""))

@@ -1,12 +1,16 @@
 """Tables of scores as lines of text, at most 100 columns wide where labels and tasks allow. Part of the entrance."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from promptcli.data.task_table import TEST_TASKS, TaskName
+from rich.text import Text
+
+from promptcli.cli.console import out
+from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
-from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
+from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, SpearmanScore
 
 #: A longer label gets a line of its own.
 _LABEL_WIDTH = 24
@@ -51,7 +55,7 @@ def score_table(
     short = {task.label for task in tasks if len(task.pairs()) != task.expected_pairs}
     heads = [column + "*" * (column in short) for column in columns]
     if in_average:
-        heads.append("Avg" if len(in_average) == len(TEST_TASKS) else f"Avg ({len(in_average)} of {len(TEST_TASKS)})")
+        heads.append(_average_head(len(in_average), len(TEST_TASKS)))
     lines = [TableLine(line) for line in _caption(tasks)]
     body: list[Row] = []
     for label, scores in rows.items():
@@ -92,6 +96,46 @@ def comparison_table(comparisons: Sequence[Comparison], first: str, second: str)
         cells = [f"{item.difference:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{item.p_value:.3f}", str(item.pairs)]
         body.append((str(TaskName(item.task, item.split)), cells, []))
     return lines + grid(heads, body)
+
+
+def score_tables(
+    rows: dict[Label, list[SpearmanScore]],
+    comparisons: Sequence[Comparison],
+    wanted: Sequence[TaskName],
+    tasks: Sequence[STSTask],
+    *,
+    subsets: bool,
+) -> list[list[TableLine]]:
+    """Lay out all that ``eval`` shows: the scores, those of subsets on request, and comparisons."""
+    names = table_names(rows)
+    tables = [score_table(rows, names, wanted, tasks)]
+    if subsets:
+        tables += [subset_table(rows, names, task) for task in tasks if len(task.subsets) > 1]
+    for first, group in itertools.groupby(comparisons, key=lambda comparison: comparison.first):
+        block = list(group)
+        tables.append(comparison_table(block, names[first], names[block[0].second]))
+    return tables
+
+
+def accuracy_table(rows: dict[Label, list[AccuracyScore]], wanted: Sequence[str]) -> list[TableLine]:
+    """Lay out one row of accuracies per encoder; tasks that are not there are dashes."""
+    names = table_names(rows)
+    body: list[Row] = []
+    for label, scores in rows.items():
+        by_task = {score.task: f"{score.value:.2f}" for score in scores}
+        body.append((names[label], [*(by_task.get(name, "-") for name in wanted), f"{average(scores):.2f}"], []))
+    return grid([*wanted, _average_head(len(by_task), len(TRANSFER_TASKS))], body)
+
+
+def print_tables(tables: Iterable[Sequence[TableLine]]) -> None:
+    """Print tables with a blank line between them."""
+    for number, table in enumerate(tables):
+        for line in [*([TableLine("")] if number else []), *table]:
+            out.print(Text(line.text, style="dim" if line.dim else ""))
+
+
+def _average_head(there: int, all_of_them: int) -> str:
+    return "Avg" if there == all_of_them else f"Avg ({there} of {all_of_them})"
 
 
 def _caption(tasks: Sequence[STSTask]) -> list[str]:

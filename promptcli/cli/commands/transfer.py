@@ -1,25 +1,21 @@
 """`promptcli transfer`: what a linear classifier makes of frozen vectors on SentEval's seven transfer tasks."""
 
 import dataclasses
-import itertools
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
-from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates
-from promptcli.cli.console import note, out, progress, result_json
+from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, report_missing
+from promptcli.cli.console import note, progress, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Json, Runtime
-from promptcli.errors import NotFoundError
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
     from promptcli.cli.commands.eval_choice import Candidate
-    from promptcli.cli.commands.score_table import Row
     from promptcli.data.tasks import TransferTask
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.classifier import ClassifierTraining
@@ -61,15 +57,18 @@ def transfer(
 ) -> None:
     """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
     configure_libraries(runtime)
-    from promptcli.data.tasks import task_names
+    from promptcli.cli.commands.score_table import TableLine, accuracy_table, print_tables
+    from promptcli.data.tasks import load_transfer, task_names
     from promptcli.evaluation.classifier import FAST, FULL
     from promptcli.evaluation.evaluator import check_tasks
-    from promptcli.evaluation.scores import recipe_name
+    from promptcli.evaluation.scores import by_encoder, recipe_name
 
     wanted = [str(name) for name in task_names(task or [], metric="accuracy")]
     training = FAST if fast else FULL
-    tasks, missing = _load(data_folder(data_dir), wanted, runtime)
-    check_tasks(tasks, training)
+    loaded = load_transfer(data_folder(data_dir), wanted)
+    report_missing(loaded, quiet=runtime.quiet)
+    _report_examples(loaded.tasks, runtime)
+    check_tasks(loaded.tasks, training)
     candidates = find_candidates(open_registry(), choice, bare=[PAPER.recipe] if choice.paper and PAPER.recipe else [])
     entries = [_for_transfer(candidate, runtime) for candidate in candidates]
     encoders = open_entries(entries, runtime)
@@ -77,25 +76,18 @@ def transfer(
         dataclasses.replace(candidate.label, recipe=recipe_name(entry.recipe))
         for candidate, entry in zip(candidates, entries, strict=True)
     ]
-    scores = _score(encoders, labels, tasks, training, seed, runtime)
+    scores = _score(encoders, labels, loaded.tasks, training, seed, runtime)
     if json:
         setting = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
         document: dict[str, Any] = {"results": [score.to_dict() for score in scores], "setting": setting}
-        result_json({**document, "missing": missing} if missing else document)
+        result_json({**document, "missing": loaded.missing} if loaded.missing else document)
         return
     title = f"SentEval's linear classifier, {training.folds} folds, {training.optimizer}, seed {seed}; accuracy x 100"
-    _print_table(title, scores, wanted, {item.name for item in tasks})
+    print_tables([[TableLine(title), *accuracy_table(by_encoder(scores), wanted)]])
 
 
-def _load(data_dir: Path | None, wanted: list[str], runtime: Runtime) -> "tuple[list[TransferTask], dict[str, str]]":
-    from promptcli.data.tasks import load_transfer
-
-    loaded = load_transfer(data_dir, wanted)
-    if not loaded.tasks:
-        raise NotFoundError(f"no task is there; {next(iter(loaded.missing.values()))}")
-    for name, reason in loaded.missing.items():
-        note(f"{name} is missing: {reason}", quiet=runtime.quiet)
-    for item in loaded.tasks:
+def _report_examples(tasks: "list[TransferTask]", runtime: Runtime) -> None:
+    for item in tasks:
         for split, (found, printed) in item.unexpected_counts().items():
             note(
                 f"{item.name}: {found:,} examples in {split}, not {printed:,}: not comparable with printed figures",
@@ -104,7 +96,6 @@ def _load(data_dir: Path | None, wanted: list[str], runtime: Runtime) -> "tuple[
         blank = sum(not sentence for sentence in item.sentences())
         if blank:
             note(f"{item.name}: {blank} empty sentences are classified, too, as in SentEval", quiet=runtime.quiet)
-    return loaded.tasks, loaded.missing
 
 
 def _for_transfer(candidate: "Candidate", runtime: Runtime) -> "Entry":
@@ -125,6 +116,7 @@ def _score(
     runtime: Runtime,
 ) -> "list[AccuracyScore]":
     from promptcli.evaluation.evaluator import distinct_sentences, embed_tasks, score_vectors
+    from promptcli.evaluation.scores import by_encoder
 
     count = len(distinct_sentences(tasks))
     with progress("encode", count, quiet=runtime.quiet) as advance:
@@ -133,25 +125,7 @@ def _score(
     note(f"{count:,} distinct sentences encoded in {time.perf_counter() - start:.1f} s", quiet=runtime.quiet)
     with progress("classify", len(tasks) * len(encoders), quiet=runtime.quiet) as advance:
         scores = score_vectors(embedded, tasks, training=training, seed=seed, progress=advance)
-    for label, group in itertools.groupby(scores, key=lambda score: score.label):
+    for label, group in by_encoder(scores).items():
         seconds = ", ".join(f"{score.task} {score.seconds:.1f} s" for score in group)
         note(f"{label.model}, {label.recipe}: {seconds}", quiet=runtime.quiet)
     return scores
-
-
-def _print_table(title: str, scores: "list[AccuracyScore]", wanted: list[str], there: set[str]) -> None:
-    from promptcli.cli.commands.score_table import grid, table_names
-    from promptcli.data.task_table import TRANSFER_TASKS
-    from promptcli.evaluation.evaluator import average
-
-    rows = {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
-    names = table_names(rows)
-    body: list[Row] = []
-    for label, group in rows.items():
-        by_task = {score.task: f"{score.value:.2f}" for score in group}
-        body.append((names[label], [*(by_task.get(name, "-") for name in wanted), f"{average(group):.2f}"], []))
-    count = len(TRANSFER_TASKS)
-    head = "Avg" if len(there) == count else f"Avg ({len(there)} of {count})"
-    out.print(Text(title))
-    for line in grid([*wanted, head], body):
-        out.print(Text(line.text))
