@@ -59,7 +59,10 @@ class TrainingOptions:
     supervised: Annotated[
         bool, typer.Option("--supervised", help="Pairs or triplets are wanted; they are known by their columns.")
     ] = False
-    on: Annotated[str | None, typer.Option("--on", help="Development task. Default: demo:dev, or STS-B:dev.")] = None
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="Development task, or FILE of graded pairs. Default: demo:dev, or STS-B:dev."),
+    ] = None
     test: Annotated[
         list[str] | None,
         typer.Option(help="Task scored at the end; repeatable. Default: the test of --on.", show_default=False),
