@@ -32,7 +32,8 @@ def ditto_search(
             "--on",
             "--task",
             metavar="TASK",
-            help="Development set, or FILE of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev (our own pairs, no benchmark).",
+            help="Development set, or FILE of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev (our own"
+            " pairs, no benchmark).",
             show_default=False,
         ),
     ] = None,

@@ -51,7 +51,8 @@ class ProtocolOptions:
         typer.Option(
             "--on",
             "--task",
-            help="Development pairs: STS-B:dev, or FILE of your own. Default: with a SentEval folder STS-B:dev, else demo:dev.",
+            help="Development pairs: STS-B:dev, or FILE of your own. Default: with a SentEval folder STS-B:dev,"
+            " else demo:dev.",
             rich_help_panel=_PROTOCOL,
             show_default=False,
         ),
