@@ -1,0 +1,93 @@
+"""The diffs of docs/extending.md apply to the package, and what they add works."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DIFFS = re.findall(r"^```diff\n(.*?)^```$", (ROOT / "docs" / "extending.md").read_text(), flags=re.M | re.S)
+
+TRIED = """
+import sys
+from pathlib import Path
+
+import numpy as np
+from transformers import ErnieConfig, ErnieForMaskedLM
+
+import promptcli
+from promptcli.cli.app import main
+from tests.tiny import _wordpiece
+
+assert Path(promptcli.__file__).is_relative_to(Path.cwd()), promptcli.__file__
+import promptcli as pc
+
+
+def run(*words):
+    try:
+        main([*words, "--offline"])
+    except SystemExit as ended:
+        assert not ended.code, words
+
+
+tokenizer = _wordpiece()
+config = ErnieConfig(
+    vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+    max_position_embeddings=64,
+)
+ErnieForMaskedLM(config).save_pretrained("ernie")
+tokenizer.save_pretrained("ernie")
+
+sentences = ["The cat sat on the mat.", "A man is playing the guitar.", "Two children run.", "It rains."]
+Path("text.txt").write_text("\\n".join(sentences * 4))
+encoder = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/max"), dtype="float32")
+alone = np.stack([encoder.encode([sentence])[0] for sentence in sentences])
+assert np.allclose(alone, encoder.encode(sentences), atol=1e-5)
+averages = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/avg"), dtype="float32").encode(sentences)
+assert (alone > averages).all()  # the largest value is above the mean
+diagonal = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/ditto:1-1"), dtype="float32")
+assert np.isfinite(diagonal.encode(sentences)).all()
+
+run("embed", "text.txt", "-o", "text.csv", "--backbone", "ernie", "--pooling", "last/max", "--dtype", "float32")
+written = np.loadtxt("text.csv", delimiter=",", dtype=np.float32)
+assert np.array_equal(written, encoder.encode(sentences * 4))
+run("index", "build", "text.csv", "-o", "index")
+
+Path("SentEval/BIOSSES").mkdir(parents=True)
+rows = [f"{one}\\t{other}\\t{number}" for number, (one, other) in enumerate(zip(sentences, sentences[::-1]))]
+Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2\\tscore", *rows]))
+scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
+assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
+
+run("train", "--method", "simcse-avg", "--data", "text.txt", "--backbone", "ernie", "--batch-size", "4", "--epochs", "1",
+    "--eval-steps", "2", "--name", "tuned")
+assert pc.load("tuned").recipe.pooling == "last/avg"
+print("all there")
+"""
+
+
+def test_the_diffs_apply_and_their_members_work(tmp_path):
+    assert len(DIFFS) == 5
+    shutil.copytree(ROOT / "promptcli", tmp_path / "promptcli", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "templates", tmp_path / "templates")
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    for diff in DIFFS:
+        applied = subprocess.run(
+            ["git", "apply", "--whitespace=nowarn"], input=diff, text=True, cwd=tmp_path, capture_output=True
+        )
+        assert applied.returncode == 0, applied.stderr
+    ran = subprocess.run([sys.executable, "-c", TRIED], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.splitlines()[-1] == "all there"
+
+
+@pytest.mark.parametrize("diff", DIFFS)
+def test_a_new_member_is_one_file_at_most_and_a_line_or_two(diff):
+    assert diff.count("--- /dev/null") <= 1
+    changed = [part for part in re.split(r"^--- ", diff, flags=re.M) if part and not part.startswith("/dev/null")]
+    for part in changed:
+        assert len(re.findall(r"^\+(?!\+\+)", part, flags=re.M)) <= 8
