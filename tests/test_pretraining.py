@@ -18,6 +18,7 @@ from promptcli.data.demo import SENTENCES
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.pretraining import loop
 from promptcli.pretraining.batches import mask, steps
+from promptcli.pretraining.folder import open_run
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.precision import choose_precision
 from promptcli.storage.runs import load_state, save_state
@@ -274,6 +275,20 @@ def test_a_folder_with_something_in_it_is_left_alone(run, text, tmp_path):
     assert ran.code == 2
     assert "is not empty" in ran.err
     assert run("pretrain", tmp_path / "none.txt", "-o", tmp_path / "m", "--tokens", "10").code == 3
+
+
+def test_a_run_killed_before_its_plan_was_kept_begins_anew(tmp_path):
+    (tmp_path / "model" / "work").mkdir(parents=True)
+    (tmp_path / "model" / "work" / "half").write_text("x")
+    folder, plan = open_run(tmp_path / "model", Plan(tokens=600), resume=False)
+    assert folder.begun and plan == Plan(tokens=600)
+    assert [path.name for path in folder.folder.iterdir()] == ["plan.json"]
+    with pytest.raises(UsageError, match="--resume"):
+        open_run(tmp_path / "model", Plan(tokens=600), resume=False)
+    budgeted, _ = open_run(tmp_path / "model", Plan(tokens=0), resume=True)  # --minutes: the budget is the stored one
+    assert budgeted.begun
+    with pytest.raises(UsageError, match="was started with seed 0, not 3"):
+        open_run(tmp_path / "model", Plan(tokens=600, seed=3), resume=True)
 
 
 def test_a_state_of_another_shape_is_refused(tmp_path):

@@ -213,6 +213,18 @@ def test_damaged_aliases_are_said(registry, tmp_path):
             registry.load("white")
 
 
+@pytest.mark.parametrize("name", ["..old", "", "x" * 255, "a\nb", ".white.old"])
+def test_what_can_be_no_name_is_not_found_at_once(registry, tmp_path, name):
+    registry.save(fitted())
+    with pytest.raises(NotFoundError):
+        registry.remove(name)
+    with pytest.raises(NotFoundError):
+        registry.load(name)
+    with pytest.raises(UsageError, match="no name for a model"):
+        registry.check_free(name)
+    assert [path.name for path in (tmp_path / "home" / "models").iterdir()] == ["white"]
+
+
 def test_failed_save_leaves_nothing_and_keeps_the_old(registry, tmp_path, monkeypatch):
     registry.save(fitted())
     bad = Entry("white", Recipe(), {}, {"not": object()})
