@@ -63,8 +63,8 @@ Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2
 scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 
-run("train", "--method", "simcse-avg", "--data", "text.txt", "--backbone", "ernie", "--batch-size", "4", "--epochs", "1",
-    "--eval-steps", "2", "--name", "tuned")
+small = ("--batch-size", "4", "--epochs", "1", "--eval-steps", "2")
+run("train", "--method", "simcse-avg", "--data", "text.txt", "--backbone", "ernie", *small, "--name", "tuned")
 assert pc.load("tuned").recipe.pooling == "last/avg"
 print("all there")
 """
