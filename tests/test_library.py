@@ -215,6 +215,7 @@ def test_an_encoder_stands_in_a_pipeline_of_scikit_learn(encoder):
     model = make_pipeline(encoder, linear_model.LogisticRegression())
     assert model.fit(texts, labels).predict(["good film"]).tolist() == [1]
     assert len(cross_val_score(model, texts, labels, cv=2)) == 2
+    make_pipeline(encoder).transform(texts)  # is fitted as it is
     assert np.array_equal(encoder.fit(texts).transform(texts), encoder.encode(texts))
 
 

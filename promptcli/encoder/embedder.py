@@ -145,6 +145,14 @@ class Embedder(ABC):
         """Let every fold of a cross-validation use this one encoder: nothing in it changes."""
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        """Say that nothing has to be fitted; BERTopic asks a pipeline whether it is."""
+        from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
+
+        tags = BaseEstimator().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
     def save(self, name: str, *, force: bool = False) -> None:
         """Save the encoder in the registry; from then on ``promptcli.load(name)`` and ``--model name`` know it.
 
