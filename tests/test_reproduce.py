@@ -16,8 +16,8 @@ from promptcli.analysis.sentence import plain_encoder, tokenize
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
-from promptcli.data.examples import read_examples
 from promptcli.data.tasks import load_tasks, load_transfer, task_names
+from promptcli.data.training_examples import read_examples
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import CheckFailedError
@@ -551,7 +551,7 @@ def test_trained_rows_of_another_published_backbone_need_that_backbone(context, 
 @pytest.mark.parametrize("argument", FORMS)
 def test_every_form_is_a_method_with_settings_it_reads(argument):
     form = FORMS[argument]
-    assert set(form.changes) <= set(find_method(form.method, supervised=False).reads)
+    assert set(form.changes) <= set(find_method(form.method, supervised=False).small.own())
 
 
 def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):

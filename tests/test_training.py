@@ -15,7 +15,7 @@ import torch
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.data.examples import TrainingExamples, read_examples
+from promptcli.data.training_examples import TrainingExamples, read_examples
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers

@@ -10,7 +10,7 @@ from promptcli.data.tasks import STSTask, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.examples import TrainingExamples
+    from promptcli.data.training_examples import TrainingExamples
 
 
 #: Names of the columns of both sides of a pair: SimCSE's, SNLI's, MultiNLI's.
@@ -95,8 +95,8 @@ def training_examples(
         NotFoundError: It is not there.
         UsageError: The file is not readable as examples.
     """
-    from promptcli.data.examples import PAIRS, TRIPLETS, examples_of, read_examples
     from promptcli.data.tables import SENTENCES
+    from promptcli.data.training_examples import PAIRS, TRIPLETS, examples_of, read_examples
 
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if not isinstance(data, str | Path):

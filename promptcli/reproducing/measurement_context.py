@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.examples import TrainingExamples
 from promptcli.data.sources import fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names
+from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.reproducing.published import short_name

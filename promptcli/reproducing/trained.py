@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.data.examples import TrainingExamples
 from promptcli.data.tasks import STSTask
+from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import PromptcliError
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of

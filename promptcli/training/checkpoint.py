@@ -33,11 +33,7 @@ class DevScore:
 
 
 class Checkpointer:
-    """Scores, and keeps state, best numbers and log; only the main process writes.
-
-    Attributes:
-        dev_scores: All of the run, in order; the first is the start.
-    """
+    """Scores, and keeps state, best numbers and log; only the main process writes."""
 
     def __init__(
         self, folder: Path, learner: Learner, task: STSTask, processes: Processes, report: Callable[[DevScore], None]
@@ -47,7 +43,7 @@ class Checkpointer:
         )
         self._learner, self._task, self._report = learner, task, report
         self._processes = processes
-        self.dev_scores: list[DevScore] = []
+        self.dev_scores: list[DevScore] = []  #: all of the run, in order; the first is the start
         self._clear(0.0)
 
     def _clear(self, seconds: float) -> None:

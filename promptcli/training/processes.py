@@ -20,18 +20,12 @@ _TRACKERS = "trackers"
 
 
 class Processes:
-    """The processes of a run; one, usually.
-
-    Attributes:
-        accelerator: Of this process; knows the others, and the trackers.
-        device: Where this process computes.
-        halves: Products are in bfloat16; weights and optimiser stay float32.
-    """
+    """The processes of a run; one, usually."""
 
     def __init__(self, accelerator: Accelerator, *, device: str = "cpu", halves: bool = False) -> None:
-        self.accelerator = accelerator
-        self.device = device
-        self.halves = halves
+        self.accelerator = accelerator  #: of this process; knows the others, and the trackers
+        self.device = device  #: where this process computes
+        self.halves = halves  #: products are in bfloat16; weights and optimiser stay float32
         self.number = accelerator.num_processes
         self.index = accelerator.process_index
         self.is_main = accelerator.is_main_process

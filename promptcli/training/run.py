@@ -10,8 +10,8 @@ import torch
 
 from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.examples import TrainingExamples
 from promptcli.data.tasks import STSTask
+from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label, SpearmanScore

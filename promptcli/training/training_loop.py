@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.data.examples import TrainingExamples
 from promptcli.data.tasks import STSTask
+from promptcli.data.training_examples import TrainingExamples
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.runs import Position
 from promptcli.training.checkpoint import Checkpointer, DevScore

@@ -13,7 +13,7 @@ from promptcli.training.methods.training_settings import TrainingSettings
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What to train on what; values that are None are the method's or the task's own."""
+    """What to train on what."""
 
     #: A name of ``METHODS``.
     method: str

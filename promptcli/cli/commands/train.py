@@ -191,18 +191,18 @@ def _plan(
     paper_data = _TRIPLETS if training.supervised else PAPER.corpus
     data_dir = data_folder(training.data_dir)
     return TrainingPlan(
-        name,
-        training.name or name,
-        training.data or (paper_data if training.paper else BARE.corpus),
-        training.on or default_development(data_dir, paper=training.paper),
-        data_dir,
-        training.test or (),
-        training.backbone or default_backbone(paper=training.paper),
-        training.supervised,
-        training.paper,
-        settings.changes(),
-        sweep,
-        training.seeds,
+        method=name,
+        name=training.name or name,
+        data=training.data or (paper_data if training.paper else BARE.corpus),
+        on=training.on or default_development(data_dir, paper=training.paper),
+        data_dir=data_dir,
+        tests=training.test or (),
+        backbone=training.backbone or default_backbone(paper=training.paper),
+        supervised=training.supervised,
+        paper=training.paper,
+        changes=settings.changes(),
+        sweep=sweep,
+        seeds=training.seeds,
     )
 
 

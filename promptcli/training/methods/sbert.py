@@ -21,6 +21,7 @@ SBERT = Method(
     learns=("backbone",),
     variants={"*": Variant(head=None)},
     objective="pair-classifier",
+    # not searched: a larger rate, as for the other methods that tune a narrow backbone
     small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=100),
     paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _PAPER),
 )

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from promptcli.data.examples import PAIRS, TRIPLETS
 from promptcli.data.tables import SENTENCES
+from promptcli.data.training_examples import PAIRS, TRIPLETS
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings, DenoisingSettings, TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective

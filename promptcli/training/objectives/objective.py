@@ -21,7 +21,7 @@ class Objective(nn.Module):
     ``loss`` sees the rows of all: what has parameters belongs in ``views``.
     """
 
-    #: The layouts of examples that it reads, best first (``data.examples``).
+    #: The layouts of examples that it reads, best first (``data.training_examples``).
     layouts: ClassVar[tuple[tuple[str, ...], ...]]
 
     def __init__(

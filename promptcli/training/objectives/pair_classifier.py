@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.data.examples import LABELLED_PAIRS
+from promptcli.data.training_examples import LABELLED_PAIRS
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.data import text as text_module
-from promptcli.data.examples import LABELLED_PAIRS, PAIRS, TRIPLETS, examples_of, read_examples
+from promptcli.data.training_examples import LABELLED_PAIRS, PAIRS, TRIPLETS, examples_of, read_examples
 from promptcli.errors import UsageError
 
 ROWS = [
