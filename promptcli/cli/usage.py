@@ -14,6 +14,10 @@ _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
 class PanelHelpCommand(TyperCommand):
     """A command whose help lists its options under the headings of their panels, as plain text that wraps."""
 
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return the line of the list of commands in full: it wraps, where typer would cut it."""
+        return self.short_help or " ".join((self.help or "").partition("\n\n")[0].split())
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each panel: the command's own first, what all commands share last."""
         panels: dict[str, list[tuple[str, str]]] = {}
