@@ -15,12 +15,12 @@ import numpy as np
 
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
-from promptcli.data.sources import development_task, fitting_sentences, training_examples
+from promptcli.data.sources import fitting_sentences
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean, unknown
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
 from promptcli.evaluation import evaluator
 from promptcli.evaluation.scores import SpearmanScore
 from promptcli.fitting import fits
@@ -32,9 +32,10 @@ from promptcli.searching.heads import search_heads
 from promptcli.searching.template_search import search_templates
 from promptcli.settings import BARE
 from promptcli.training.checkpoint import DevScore
-from promptcli.training.methods import find_method
 from promptcli.training.processes import start_processes
-from promptcli.training.run import TrainingRun, execute
+from promptcli.training.run import execute
+from promptcli.training.train_method import read_run
+from promptcli.training.training_plan import TrainingPlan
 
 __all__ = [
     "RECIPES",
@@ -185,7 +186,7 @@ def train(
     """Train an encoder by a published method.
 
     Args:
-        method: ``promptbert``, ``dcpcse``, ``simcse`` or ``optiprompt``.
+        method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``.
         data: Sentences, pairs or triplets: ``demo``, a file, a list, or a ``datasets.Dataset``. Pairs and triplets
             make it the supervised method.
         backbone: What it starts from: a shipped name, a folder, or a hub id.
@@ -204,19 +205,21 @@ def train(
     """
     if name is not None:
         open_registry().check_free(name, force=force)
-    examples = training_examples(data, offline=offline)
-    found = find_method(method, supervised=examples.supervised)
-    folder = None if data_dir is None else Path(data_dir)
-    pairs = [development_task(str(task), folder, offline=offline) for task in (on, *tests)]
+    plan = TrainingPlan(
+        method,
+        name or method,
+        data,
+        str(on),
+        None if data_dir is None else Path(data_dir),
+        tests,
+        backbone,
+        changes=settings,
+    )
+    run = read_run(plan, offline=offline)
     where = choose_device(device)
     halves = "bfloat16" in str(choose_dtype(dtype, where))
     model = load_backbone(backbone, device=where, offline=offline)
-    base = found.settings(backbone, model.width)
-    for key in settings.keys() - {one.name for one in dataclasses.fields(base)}:
-        raise unknown("setting", key, [one.name for one in dataclasses.fields(base)])
-    values = base.replace(**settings)
-    source = str(data) if isinstance(data, str | Path) else f"{len(examples):,} examples from memory"
-    run = TrainingRun(found, values, examples, source, pairs[0], tuple(pairs[1:]))
+    run = dataclasses.replace(run, settings=plan.settings(run.method, model.width))
     with tempfile.TemporaryDirectory() as work:
         processes = start_processes(where, halves=halves, trackers=[], folder=Path(work))
         made = execute(run, model, name=name or method, folder=Path(work), processes=processes)

@@ -245,7 +245,7 @@ def test_train_and_fit_return_encoders_and_save_them():
     assert np.array_equal(pc.load("mine", device="cpu").encode(SENTENCES), trained.encoder.encode(SENTENCES))
     with pytest.raises(pc.PromptcliError, match="'mine' is there already"):
         pc.train("dcpcse", data=sentences, name="mine")
-    with pytest.raises(pc.PromptcliError, match="unknown setting 'step'"):
+    with pytest.raises(pc.PromptcliError, match="method dcpcse has no setting step"):
         pc.train("dcpcse", data=sentences, step=3)
     with pytest.raises(pc.PromptcliError, match="did you mean dcpcse"):
         pc.train("dcpse", data=sentences)

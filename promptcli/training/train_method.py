@@ -70,7 +70,7 @@ def train_method(
         PromptcliError: The loss is not a number, or memory does not hold one sentence.
     """
     registry.check_free(plan.name, force=force or resume)
-    run = _read(plan, offline=offline, announce=announce)
+    run = read_run(plan, offline=offline, announce=announce)
     device = choose_device(device)
     halves = choose_dtype(dtype, device) == torch.bfloat16
     folder = registry.run_folder(plan.name)
@@ -108,8 +108,15 @@ def train_method(
     return TrainingReport(results, processes.is_main)
 
 
-def _read(plan: TrainingPlan, *, offline: bool, announce: Callable[[str], None]) -> TrainingRun:
-    """Return the run that a plan means, its data read; its settings may be another width's yet."""
+def read_run(
+    plan: TrainingPlan, *, offline: bool = False, announce: Callable[[str], None] = lambda message: None
+) -> TrainingRun:
+    """Return the run that a plan means, its data read; its settings may be another width's yet.
+
+    Raises:
+        UsageError: A name, setting or file content that is not allowed.
+        NotFoundError: Data that are not there.
+    """
     method = find_method(plan.method, supervised=plan.supervised)
     if plan.paper:
         check_published(method, plan.backbone)
