@@ -37,16 +37,7 @@ class Provenance:
 
 
 class Backbone:
-    """A pre-trained encoder and its tokenizer.
-
-    Attributes:
-        tokenizer: Pieces of text to ids.
-        provenance: Name, family, revision and hashes.
-        width: d.
-        n_layers: L.
-        n_heads: h.
-        max_tokens: Longest input in tokens, specials included.
-    """
+    """A pre-trained encoder and its tokenizer."""
 
     words_only = False  #: no layers: nothing but words to average
 
@@ -63,12 +54,13 @@ class Backbone:
         self.tokenizer = tokenizer
         self.provenance = provenance
         self.family: Family = FAMILIES[provenance.family]
-        self.width: int = model.config.hidden_size
-        self.n_layers: int = model.config.num_hidden_layers
-        self.n_heads: int = model.config.num_attention_heads
+        self.width: int = model.config.hidden_size  #: d
+        self.n_layers: int = model.config.num_hidden_layers  #: L
+        self.n_heads: int = model.config.num_attention_heads  #: h
         self._folder = folder
         self._tensor_names = tensor_names
         self._position_offset = (model.config.pad_token_id or 0) + 1 if self.family.pads_before_positions else 0
+        #: Longest input in tokens, specials included.
         self.max_tokens: int = model.config.max_position_embeddings - self._position_offset
         if self.family.bert_plan:
             compute_last_layer_at_slots(model)

@@ -8,24 +8,16 @@ GELU = "gelu"
 
 @dataclass(frozen=True)
 class Family:
-    """One ``model_type`` of transformers.
+    """One ``model_type`` of transformers."""
 
-    Attributes:
-        transform: Modules of the masked-LM model that make the MLM transform T, in order.
-        decoder: Its output projection, bias included.
-        pads_before_positions: Positions start behind the padding id (RoBERTa: at 2).
-        seam: The attention seam reaches it: Ditto and deep prefixes work.
-        bert_plan: Layers have BERT's parts (attention.self/output, intermediate, output), so the last one can be
-            computed at one position.
-        pooler: ``AutoModel`` takes ``add_pooling_layer``.
-    """
-
-    transform: tuple[str, ...]
-    decoder: str
-    pads_before_positions: bool = False
-    seam: bool = True
+    transform: tuple[str, ...]  #: modules of the masked-LM model that make the MLM transform T, in order
+    decoder: str  #: its output projection, bias included
+    pads_before_positions: bool = False  #: positions start behind the padding id (RoBERTa: at 2)
+    seam: bool = True  #: the attention seam reaches it: Ditto and deep prefixes work
+    #: Layers have BERT's parts (attention.self/output, intermediate, output), so the last one can be computed at one
+    #: position.
     bert_plan: bool = False
-    pooler: bool = False
+    pooler: bool = False  #: ``AutoModel`` takes ``add_pooling_layer``
 
 
 _LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")

@@ -16,17 +16,11 @@ from promptcli.backbones.dropout import dropout, dropped_product
 
 @dataclass(frozen=True)
 class Chunks:
-    """What one pass reads.
+    """What one pass reads."""
 
-    Attributes:
-        ids: (n, t).
-        positions: (n, t) place of each token in the position table.
-        real: (n, t) bool, not padding; None where there is no padding.
-    """
-
-    ids: Tensor
-    positions: Tensor
-    real: Tensor | None
+    ids: Tensor  #: (n, t)
+    positions: Tensor  #: (n, t) place of each token in the position table
+    real: Tensor | None  #: (n, t) bool, not padding; None where there is no padding
 
 
 def hidden_states(bert: Any, chunks: Chunks, places: Tensor, dtype: torch.dtype, probability: float) -> Tensor:

@@ -22,23 +22,17 @@ NAME = "promptcli"
 
 @dataclass
 class SeamCall:
-    """What one forward pass carries to and from the attention of every layer.
+    """What one forward pass carries to and from the attention of every layer."""
 
-    Attributes:
-        prefix: Per layer the prefix keys and values, each (h, p, d/h) or (n, h, p, d/h), as in DCPCSE; None for none.
-        diagonal_layers: Layers (0-based) whose diagonal is wanted.
-        diagonals: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
-        matrix_layers: Layers (0-based) whose whole matrix is wanted.
-        matrices: Layer -> (n, h, t, t) float32, post-softmax; filled. With a prefix its columns come first.
-        calls: How many layers have come by.
-    """
-
+    #: Per layer the prefix keys and values, each (h, p, d/h) or (n, h, p, d/h), as in DCPCSE; None for none.
     prefix: Sequence[tuple[Tensor, Tensor]] | None = None
-    diagonal_layers: Collection[int] = ()
+    diagonal_layers: Collection[int] = ()  #: layers (0-based) whose diagonal is wanted
+    #: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
     diagonals: dict[int, Tensor] = field(default_factory=dict)
-    matrix_layers: Collection[int] = ()
+    matrix_layers: Collection[int] = ()  #: layers (0-based) whose whole matrix is wanted
+    #: Layer -> (n, h, t, t) float32, post-softmax; filled. With a prefix its columns come first.
     matrices: dict[int, Tensor] = field(default_factory=dict)
-    calls: int = 0
+    calls: int = 0  #: layers that have come by
 
     def next_layer(self) -> int:
         """Return the number (0-based) of the layer that is calling."""

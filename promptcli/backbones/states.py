@@ -8,38 +8,25 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SoftTokens:
-    """Learned vectors in place of some tokens' word embeddings.
+    """Learned vectors in place of some tokens' word embeddings."""
 
-    Attributes:
-        vectors: (m, d) for all inputs, or (n, m, d) one set each; (…, e) where embeddings are narrower than the width.
-        slots: (n, m) their positions.
-    """
-
+    #: (m, d) for all inputs, or (n, m, d) one set each; (…, e) where embeddings are narrower than the width.
     vectors: Tensor
-    slots: Tensor
+    slots: Tensor  #: (n, m) their positions
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Model input, right-padded.
+    """Model input, right-padded."""
 
-    Attributes:
-        ids: (n, t) token ids.
-        lengths: (n,) tokens of each input, specials and template included.
-        prefix: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start behind them.
-        soft: Learned vectors in place of some tokens' own.
-        mask_slots: (n, k) positions of the template's masks, or None where it has none.
-        positions: (n, t) or (1, t) positions counted from 0, or None for 0..t-1.
-        raw_positions: The family's own offset is not added to ``positions``.
-    """
-
-    ids: Tensor
-    lengths: Tensor
-    mask_slots: Tensor | None = None
-    positions: Tensor | None = None
-    raw_positions: bool = False
+    ids: Tensor  #: (n, t) token ids
+    lengths: Tensor  #: (n,) tokens of each input, specials and template included
+    mask_slots: Tensor | None = None  #: (n, k) positions of the template's masks, or None where it has none
+    positions: Tensor | None = None  #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
+    raw_positions: bool = False  #: the family's own offset is not added to ``positions``
+    #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start behind them.
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
-    soft: SoftTokens | None = None
+    soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
 
     @property
     def padded(self) -> bool:
@@ -62,22 +49,15 @@ def slot_positions(batch: Batch, slot: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a pooling reads, so that nothing else is computed or kept.
+    """What a pooling reads, so that nothing else is computed or kept."""
 
-    Attributes:
-        layers: Hidden states wanted, 0 = embedding output, L = last layer; empty where no layer has to run.
-        diagonals: Layers (0-based) whose attention diagonals are wanted.
-        matrices: Layers (0-based) whose whole attention matrices are wanted.
-        static: The raw word-embedding rows are wanted.
-        decoder: The masked-LM head's output rows are wanted.
-        slot: Where the last layer is read at one position only: 0 for [CLS], k for the k-th mask; else None.
-    """
-
+    #: Hidden states wanted, 0 = embedding output, L = last layer; empty where no layer has to run.
     layers: frozenset[int] = frozenset()
-    diagonals: frozenset[int] = frozenset()
-    matrices: frozenset[int] = frozenset()
-    static: bool = False
-    decoder: bool = False
+    diagonals: frozenset[int] = frozenset()  #: layers (0-based) whose attention diagonals are wanted
+    matrices: frozenset[int] = frozenset()  #: layers (0-based) whose whole attention matrices are wanted
+    static: bool = False  #: the raw word-embedding rows are wanted
+    decoder: bool = False  #: the masked-LM head's output rows are wanted
+    #: Where the last layer is read at one position only: 0 for [CLS], k for the k-th mask; else None.
     slot: int | None = None
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -93,20 +73,15 @@ class Needs:
 
 @dataclass(frozen=True)
 class HiddenStates:
-    """All that was asked for of one forward pass.
+    """All that was asked for of one forward pass."""
 
-    Attributes:
-        layers: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L the last.
-        static: (n, t, d) raw word-embedding rows: not ``layers[0]``.
-        decoder: (n, t, d) rows of the masked-LM head's output matrix; the static ones where the two are tied.
-        diagonals: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
-        matrices: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
-        slot: Where set, the last layer holds that one position only: (n, 1, d).
-    """
-
+    #: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L the last.
     layers: dict[int, Tensor] = field(default_factory=dict)
-    static: Tensor | None = None
+    static: Tensor | None = None  #: (n, t, d) raw word-embedding rows: not ``layers[0]``
+    #: (n, t, d) rows of the masked-LM head's output matrix; the static ones where the two are tied.
     decoder: Tensor | None = None
+    #: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
     diagonals: dict[int, Tensor] = field(default_factory=dict)
+    #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
     matrices: dict[int, Tensor] = field(default_factory=dict)
-    slot: int | None = None
+    slot: int | None = None  #: where set, the last layer holds that one position only: (n, 1, d)

@@ -20,18 +20,14 @@ _BLANK = "\N{LOWER ONE EIGHTH BLOCK}"  # how the vocabulary writes the blank bef
 
 
 class T5:
-    """A T5 with its tokenizer, in eval mode.
-
-    Attributes:
-        end: Id of ``</s>``.
-        size: v, the width of the logits (the table of ids is padded, so it may exceed the vocabulary).
-    """
+    """A T5 with its tokenizer, in eval mode."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._name = name
-        self.end: int = tokenizer.eos_token_id
+        self.end: int = tokenizer.eos_token_id  #: id of ``</s>``
+        #: v, the width of the logits (the table of ids is padded, so it may exceed the vocabulary).
         self.size: int = model.config.vocab_size
         self._specials = set(tokenizer.all_special_ids)
         self.sentinels: list[int] = [self._sentinel(number) for number in range(3)]

@@ -17,24 +17,7 @@ _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times th
 
 
 class PieceTokenizer:
-    """Text pieces to token ids.
-
-    Attributes:
-        cls: Id before every input.
-        sep: Id after every input.
-        start: Ids before every input: the one, or none for word vectors.
-        end: Ids after every input.
-        pad: Id of padding.
-        unk: Id of the unknown token, or None where the tokenizer has none (byte-level ones need none).
-        mask: Id of the mask token, or None where the tokenizer has none.
-        mask_text: The mask token as text, or None.
-        mask_takes_blank: The mask token swallows the blank before it (byte-level and SentencePiece families).
-        start_blank: The tokenizer itself would put a blank before the first word of an input.
-        segment_blank: ... and before the first word after a special token.
-        splits_punctuation: Every punctuation mark is a token of its own, so that pieces never join.
-        byte_level: Byte-level BPE, where a word's leading blank is part of its token (``Ġ``).
-        sha256: Hash of the whole tokenizer definition.
-    """
+    """Text pieces to token ids."""
 
     def __init__(self, tokenizer: Any, family: str) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -47,21 +30,26 @@ class PieceTokenizer:
                 )
         self.cls: int = tokenizer.cls_token_id
         self.sep: int = tokenizer.sep_token_id
-        self.start: tuple[int, ...] = (self.cls,)
+        self.start: tuple[int, ...] = (self.cls,)  #: before every input; word vectors have none
         self.end: tuple[int, ...] = (self.sep,)
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
-        self.unk: int | None = tokenizer.unk_token_id
-        self.mask: int | None = tokenizer.mask_token_id
+        self.unk: int | None = tokenizer.unk_token_id  #: None where there is none (byte-level ones need none)
+        self.mask: int | None = tokenizer.mask_token_id  #: None where there is none
         self.mask_text: str | None = tokenizer.mask_token
         definition = json.loads(backend.to_str())
+        #: The mask token swallows the blank before it (byte-level and SentencePiece families).
         self.mask_takes_blank = any(
             token["lstrip"] for token in definition["added_tokens"] if token["content"] == self.mask_text
         )
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         schemes = _adding_no_blank(definition.get("pre_tokenizer"))
+        #: The tokenizer itself would put a blank before the first word of an input, and
+        #: before the first word after a special token.
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
         self.segment_blank = bool(schemes & {"always", "byte-level"})
+        #: Every punctuation mark is a token of its own, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
+        #: Byte-level BPE, where a word's leading blank is part of its token (``Ġ``).
         self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
         self._tokenizer: Tokenizer = Tokenizer.from_str(
             json.dumps({**definition, "post_processor": None, "truncation": None, "padding": None})

@@ -21,15 +21,10 @@ _BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
 
 @dataclass(frozen=True)
 class WordTable:
-    """Words and their vectors.
+    """Words and their vectors."""
 
-    Attributes:
-        row_of: Word -> row from 1, the first one where a word stands twice.
-        rows: (v + 1, d) float32; row 0 is zero.
-    """
-
-    row_of: dict[str, int]
-    rows: np.ndarray
+    row_of: dict[str, int]  #: word -> row from 1, the first one where a word stands twice
+    rows: np.ndarray  #: (v + 1, d) float32; row 0 is zero
 
 
 def read_word_vectors(path: Path) -> WordTable:

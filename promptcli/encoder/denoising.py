@@ -21,15 +21,11 @@ PLACES = ("none", "hidden", "head", "logits")
 
 @dataclass(frozen=True)
 class Denoising:
-    """One choice of denoising.
+    """One choice of denoising."""
 
-    Attributes:
-        place: One of ``PLACES``.
-        raw_positions: Bias positions are counted from 0 in every family, which is the published code's slip for RoBERTa
-            (its real inputs start at 2); the paper says the same positions, the default.
-    """
-
-    place: str
+    place: str  #: one of ``PLACES``
+    #: Bias positions are counted from 0 in every family, which is the published code's slip for RoBERTa (its real
+    #: inputs start at 2); the paper says the same positions, the default.
     raw_positions: bool = False
 
     @classmethod

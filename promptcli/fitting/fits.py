@@ -18,15 +18,11 @@ from promptcli.fitting.flow_training import fit_flow
 
 @dataclasses.dataclass(frozen=True)
 class Fitter:
-    """One thing that can be fitted.
+    """One thing that can be fitted."""
 
-    Attributes:
-        run: An encoder of all that comes before it, n sentences and a progress callback -> the fitted numbers.
-        passes: How often ``run`` goes over the sentences: its progress adds up to n times that.
-    """
-
+    #: An encoder of all that comes before it, n sentences and a progress callback -> the fitted numbers.
     run: Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
-    passes: int = 1
+    passes: int = 1  #: how often ``run`` goes over the sentences: its progress adds up to n times that
 
 
 def _tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
@@ -65,15 +61,10 @@ FITS: dict[str, Fitter] = {
 
 @dataclasses.dataclass(frozen=True)
 class FittedRecipe:
-    """A recipe and the numbers fitted for it.
+    """A recipe and the numbers fitted for it."""
 
-    Attributes:
-        encoder: Ready to use; ``tensors()`` are the fitted numbers.
-        sentences: How many were fitted on.
-    """
-
-    encoder: Encoder
-    sentences: int
+    encoder: Encoder  #: ready to use; ``tensors()`` are the fitted numbers
+    sentences: int  #: how many were fitted on
 
 
 def plan_fits(recipe: Recipe) -> list[tuple[Fitter, Recipe]]:

@@ -13,25 +13,15 @@ from promptcli.errors import UsageError
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """How a flow is trained: the published code's numbers, and our seed.
+    """How a flow is trained: the published code's numbers, and our seed."""
 
-    Attributes:
-        learning_rate: Of AdamW, constant.
-        weight_decay: Decoupled.
-        eps: Of AdamW.
-        clip: Largest global norm of the gradient.
-        batch: Sentences a step; the published code takes as many pairs.
-        epochs: Passes over the vectors.
-        seed: Of the first weights and of the order.
-    """
-
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-3  #: of AdamW, constant
     weight_decay: float = 0.01
     eps: float = 1e-6
-    clip: float = 1.0
-    batch: int = 32
+    clip: float = 1.0  #: largest global norm of the gradient
+    batch: int = 32  #: sentences a step; the published code takes as many pairs
     epochs: int = 1
-    seed: int = 42
+    seed: int = 42  #: of the first weights and of the order
 
 
 PUBLISHED = FlowSettings()

@@ -30,17 +30,11 @@ WEIGHTS: dict[str, Callable[[BuildContext], Weights]] = {
 
 @dataclass(frozen=True)
 class Pooling:
-    """One choice of states and of weights.
+    """One choice of states and of weights."""
 
-    Attributes:
-        spec: ``STATES/WEIGHTS`` with every argument explicit.
-        states: The x_t.
-        weights: The w_t.
-    """
-
-    spec: str
-    states: States
-    weights: Weights
+    spec: str  #: ``STATES/WEIGHTS`` with every argument explicit
+    states: States  #: the x_t
+    weights: Weights  #: the w_t
 
     @property
     def needs(self) -> Needs:

@@ -11,15 +11,10 @@ from promptcli.errors import UsageError
 
 @dataclass(frozen=True)
 class States:
-    """One choice of states.
+    """One choice of states."""
 
-    Attributes:
-        needs: What the backbone has to compute for it.
-        read: Hidden states -> (n, t, d).
-    """
-
-    needs: Needs
-    read: Callable[[HiddenStates], Tensor]
+    needs: Needs  #: what the backbone has to compute for it
+    read: Callable[[HiddenStates], Tensor]  #: hidden states -> (n, t, d)
 
 
 def _static(argument: str | None, n_layers: int) -> States:

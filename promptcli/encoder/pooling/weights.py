@@ -10,16 +10,11 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 
 
 class Weights(Protocol):
-    """w_t of h = sum_t w_t x_t.
+    """w_t of h = sum_t w_t x_t."""
 
-    Attributes:
-        needs: What the weights themselves read (diagonals, or one slot).
-        spec: Name and argument in full, as a recipe writes them.
-        rewriting: Name of the rewriting step, equal where the rewritten sentences are; None where nothing is rewritten.
-    """
-
-    needs: Needs
-    spec: str
+    needs: Needs  #: what the weights themselves read (diagonals, or one slot)
+    spec: str  #: name and argument in full, as a recipe writes them
+    #: Name of the rewriting step, equal where the rewritten sentences are; None where nothing is rewritten.
     rewriting: str | None
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:

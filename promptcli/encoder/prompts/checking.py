@@ -13,66 +13,40 @@ from promptcli.errors import UsageError
 
 @dataclass(frozen=True)
 class Token:
-    """One token of the model input.
-
-    Attributes:
-        position: From 0.
-        id: In the vocabulary.
-        text: The vocabulary item.
-        part: ``template``, ``sentence`` or ``mask``; characters of the template that touch the sentence are cut into
-            tokens together with it and count as the sentence's.
-    """
+    """One token of the model input."""
 
     position: int
     id: int
-    text: str
+    text: str  #: the vocabulary item
+    #: ``template``, ``sentence`` or ``mask``; characters of the template that touch the sentence are cut into tokens
+    #: together with it and count as the sentence's.
     part: str
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """What becomes of a sentence that is too long.
+    """What becomes of a sentence that is too long."""
 
-    Attributes:
-        sentence_tokens: Tokens of such a sentence.
-        kept: Tokens that stay, its first ones.
-        last_kept: The last of them, as the vocabulary item.
-        mask_position: Where the mask is then.
-        input_tokens: Length of the input then: the longest there is.
-    """
-
-    sentence_tokens: int
-    kept: int
-    last_kept: str
-    mask_position: int
-    input_tokens: int
+    sentence_tokens: int  #: tokens of such a sentence
+    kept: int  #: tokens that stay, its first ones
+    last_kept: str  #: the last of them, as the vocabulary item
+    mask_position: int  #: where the mask is then
+    input_tokens: int  #: length of the input then: the longest there is
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A template as one backbone sees it.
-
-    Attributes:
-        template: Text.
-        template_tokens: What the template takes of the input, special tokens included.
-        max_tokens: The longest input.
-        room: Tokens left for the sentence.
-        sentence: As it is read: with the period that the papers' evaluation adds.
-        tokens: The whole input.
-        mask_position: Where the (first) mask is in it.
-        truncated: Whether this sentence already is cut.
-        truncation: The same for the sentence repeated until it is too long.
-    """
+    """A template as one backbone sees it."""
 
     template: str
-    template_tokens: int
+    template_tokens: int  #: what the template takes of the input, special tokens included
     max_tokens: int
-    room: int
-    sentence: str
+    room: int  #: tokens left for the sentence
+    sentence: str  #: as it is read: with the period that the papers' evaluation adds
     tokens: list[Token]
-    mask_position: int
-    truncated: bool
-    truncation: Truncation
+    mask_position: int  #: where the (first) mask is in it
+    truncated: bool  #: whether this sentence already is cut
+    truncation: Truncation  #: the same for the sentence repeated until it is too long
 
 
 def check_masked(text: str) -> None:
@@ -141,11 +115,11 @@ def _input(template: Template, tokens: PieceTokenizer, max_tokens: int, sentence
 
 
 def _named(template: Template, tokens: PieceTokenizer, ids: list[int]) -> list[Token]:
-    behind, masks = len(ids) - len(template.suffix), template.mask_slots(len(ids))
+    after, masks = len(ids) - len(template.suffix), template.mask_slots(len(ids))
 
     def part(position: int) -> str:
         if position in masks:
             return "mask"
-        return "sentence" if len(template.prefix) <= position < behind else "template"
+        return "sentence" if len(template.prefix) <= position < after else "template"
 
     return [Token(position, number, tokens.text(number), part(position)) for position, number in enumerate(ids)]

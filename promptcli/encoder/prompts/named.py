@@ -12,16 +12,11 @@ from promptcli.storage.documents import read_document
 
 @dataclass(frozen=True)
 class NamedTemplate:
-    """One template.
+    """One template."""
 
-    Attributes:
-        text: With [X] and [MASK].
-        source: Paper and table, or what it is for.
-        score: Published STS-B development Spearman x 100 of bert-base-uncased without training, where there is one.
-    """
-
-    text: str
-    source: str
+    text: str  #: with [X] and [MASK]
+    source: str  #: paper and table, or what it is for
+    #: Published STS-B development Spearman x 100 of bert-base-uncased without training, where there is one.
     score: float | None = None
 
 

@@ -17,15 +17,10 @@ _LAST_WORD, _FIRST_WORD = re.compile(r"\S*$"), re.compile(r"^\S*")
 
 @dataclass(frozen=True)
 class Inputs:
-    """Spliced sentences.
+    """Spliced sentences."""
 
-    Attributes:
-        rows: n lists of token ids, specials included.
-        truncated: Per row, whether the sentence lost tokens.
-    """
-
-    rows: list[list[int]]
-    truncated: list[bool]
+    rows: list[list[int]]  #: n lists of token ids, specials included
+    truncated: list[bool]  #: per row, whether the sentence lost tokens
 
 
 class Template:
@@ -33,36 +28,31 @@ class Template:
 
     Where the tokenizer may join a template's character and a sentence's (``."`` is one item of byte-level
     vocabularies), the characters that touch [X] are tokenised with the sentence.
-
-    Attributes:
-        text: As given.
-        prefix: Ids before the sentence's piece, first special token included.
-        suffix: Ids behind the sentence's piece, last special token included.
-        left: Ids of all that stands before [X], without any sentence.
-        right: Ids of all that stands behind [X].
     """
 
     def __init__(self, text: str, tokenizer: PieceTokenizer) -> None:
         check_template(text)
         self.text = text
         self._tokenizer = tokenizer
-        before, behind = text.split(SLOT)
+        before, after = text.split(SLOT)
         if MASK in text and tokenizer.mask is None:
             raise UsageError(f"template {text!r} has a {MASK}, but the backbone's tokenizer has no mask token")
-        behind = behind.rstrip()
+        after = after.rstrip()
         touching = "" if tokenizer.splits_punctuation else _LAST_WORD.findall(before.split(MASK)[-1])[0]
-        self._behind = "" if tokenizer.splits_punctuation else _FIRST_WORD.findall(behind.split(MASK)[0])[0]
+        self._after = "" if tokenizer.splits_punctuation else _FIRST_WORD.findall(after.split(MASK)[0])[0]
         before = before.removesuffix(touching)
         self._before = (" " if self._blank_after(before) else "") + touching
+        #: Ids before the sentence's piece, first special token included.
         self.prefix = [*tokenizer.start, *self._side(before, starts_input=True)]
-        self.suffix = [*self._side(behind.removeprefix(self._behind), starts_input=False), *tokenizer.end]
+        #: Ids after the sentence's piece, last special token included.
+        self.suffix = [*self._side(after.removeprefix(self._after), starts_input=False), *tokenizer.end]
         before_ids = tokenizer.encode([self._before])[0] if touching else []
-        self._behind_ids = tokenizer.encode([self._behind])[0] if self._behind else []
-        self.left = [*self.prefix, *before_ids]
-        self.right = [*self._behind_ids, *self.suffix]
+        self._after_ids = tokenizer.encode([self._after])[0] if self._after else []
+        self.left = [*self.prefix, *before_ids]  #: ids of all that stands before [X], without any sentence
+        self.right = [*self._after_ids, *self.suffix]  #: ids of all that stands after [X]
         #: Positions of the masks, in order: those before [X] from the start, those after it from the end (-1 the last).
         self.masks = [place for place, token in enumerate(self.prefix) if MASK in before and token == tokenizer.mask]
-        if MASK in behind:
+        if MASK in after:
             places = range(-len(self.suffix), 0)
             self.masks += [place for place in places if self.suffix[place] == tokenizer.mask]
 
@@ -95,7 +85,7 @@ class Template:
         stripped = (sentence.strip() for sentence in sentences)
         if period:
             stripped = (text if not text or text.endswith(_END_MARKS) else text + "." for text in stripped)
-        return [self._before + text + self._behind for text in stripped]
+        return [self._before + text + self._after for text in stripped]
 
     def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
         """Put the template's ids around each piece's ids; cut the sentence, never the template.
@@ -109,9 +99,9 @@ class Template:
                 f" {max_length}; give a shorter template or a larger --max-length"
             )
         room = max_length - len(self.prefix) - len(self.suffix)
-        cut = room - len(self._behind_ids)
+        cut = room - len(self._after_ids)
         rows = [
-            [*self.prefix, *(ids if len(ids) <= room else [*ids[:cut], *self._behind_ids]), *self.suffix]
+            [*self.prefix, *(ids if len(ids) <= room else [*ids[:cut], *self._after_ids]), *self.suffix]
             for ids in pieces
         ]
         return Inputs(rows, [len(ids) > room for ids in pieces])

@@ -34,11 +34,7 @@ KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {"tanh": _tanh, "mlm": _
 
 
 class Projection:
-    """A learned network on the vector, (n, d) -> (n, d).
-
-    Attributes:
-        module: The network, float32.
-    """
+    """A learned network on the vector, (n, d) -> (n, d)."""
 
     def __init__(self, context: BuildContext) -> None:
         kind = context.argument or "tanh"
@@ -48,7 +44,7 @@ class Projection:
         own = _own(context.tensors)
         if not own:
             raise UsageError(f"transform {self.spec!r} is learned and no numbers for it are there; train it first")
-        self.module = KINDS[kind](context).to(context.backbone.device)
+        self.module = KINDS[kind](context).to(context.backbone.device)  #: the network, float32
         self.module.load_state_dict(own)
         self.module.eval().requires_grad_(False)
         self.stages: Sequence[Stage] = [("head", self._project)]

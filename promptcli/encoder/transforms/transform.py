@@ -13,15 +13,10 @@ Stage = tuple[str, Callable[[Tensor], Tensor]]
 
 
 class Transform(Protocol):
-    """One transform.
+    """One transform."""
 
-    Attributes:
-        spec: Name and argument, as a recipe writes them.
-        stages: Name and function of each step, in order.
-    """
-
-    spec: str
-    stages: Sequence[Stage]
+    spec: str  #: name and argument, as a recipe writes them
+    stages: Sequence[Stage]  #: name and function of each step, in order
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the learned or fitted numbers by name; empty where there are none."""
