@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.pooling.tfidf_words import IDF, LENGTHS, PIECES, fit_word_idf
-from promptcli.encoder.pooling.words import Words
+from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, PIECES, Words, fit_word_idf
 from promptcli.encoder.recipe import Recipe
 from promptcli.fitting.fits import fit
 from tests.reference import plain

@@ -1,4 +1,4 @@
-"""Backbone: one loaded language model behind a face that is the same for every family. Knows nothing of recipes."""
+"""Backbone: one loaded language model, with one interface for every family. Knows nothing of recipes."""
 
 import copy
 import functools

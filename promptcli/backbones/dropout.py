@@ -52,7 +52,7 @@ class _Masked(torch.autograd.Function):
 def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
     """Return ``dropout(weights, probability) @ values``, (..., t, s) by (..., s, d), on a processor.
 
-    The weights behind dropout are not held for the backward pass.
+    The weights after dropout are not held for the backward pass.
     """
     product: Tensor = _MaskedProduct.apply(  # type: ignore[no-untyped-call]
         weights, values, _keep(weights.shape, probability), 1 / (1 - probability)

@@ -12,7 +12,7 @@ class Family:
 
     transform: tuple[str, ...]  #: modules of the masked-LM model that make the MLM transform T, in order
     decoder: str  #: its output projection, bias included
-    pads_before_positions: bool = False  #: positions start behind the padding id (RoBERTa: at 2)
+    pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
     seam: bool = True  #: the attention seam reaches it: Ditto and deep prefixes work
     #: Layers have BERT's parts (attention.self/output, intermediate, output), so the last one can be computed at one
     #: position.

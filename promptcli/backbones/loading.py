@@ -58,7 +58,7 @@ def load_backbone(
         device: A torch device.
         dtype: Of the weights; float32 by default.
         offline: Never use the network.
-        announce: Told in one line before the network is used, and what memory word vectors take.
+        announce: Called with one line before the network is used, and with the memory that word vectors take.
         words: Word vectors will do; without it they are refused.
 
     Raises:

@@ -29,7 +29,7 @@ def hidden_states(bert: Any, chunks: Chunks, places: Tensor, dtype: torch.dtype,
     Args:
         bert: A ``transformers`` BertModel; its parameters get the gradients.
         chunks: The inputs.
-        places: (k,) numbered in the flattened ids; nothing behind the last attention is computed elsewhere.
+        places: (k,) numbered in the flattened ids; after the last attention nothing else is computed.
         dtype: Of all products and states.
         probability: Of dropout, on states and attention.
     """

@@ -24,7 +24,7 @@ class Batch:
     mask_slots: Tensor | None = None  #: (n, k) positions of the template's masks, or None where it has none
     positions: Tensor | None = None  #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
     raw_positions: bool = False  #: the family's own offset is not added to ``positions``
-    #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start behind them.
+    #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start after them.
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
     soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
 

@@ -107,10 +107,10 @@ def load_t5(
     """Load a T5.
 
     Args:
-        name: A local folder or a hub id, ``@revision`` behind it allowed.
+        name: A local folder or a hub id, ``@revision`` after it allowed.
         device: A torch device.
         offline: Never use the network.
-        announce: Told in one line before the network is used.
+        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: No such folder or hub id, or it cannot be reached.

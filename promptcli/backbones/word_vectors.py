@@ -71,7 +71,7 @@ def load_word_vectors(
     Args:
         name: ``glove:FILE``.
         device: A torch device.
-        announce: Told in one line how many they are and what memory they take.
+        announce: Called with one line: how many they are, and the memory they take.
 
     Raises:
         NotFoundError: There is no such file.

@@ -37,3 +37,22 @@ class BuildContext:
         if not self.argument.isdecimal() or int(self.argument) < 1:
             raise UsageError(f"transform '{name}:{self.argument}' is not allowed; give a whole number, e.g. {name}:200")
         return int(self.argument)
+
+    def fitted(self, name: str, part: str, choice: str) -> Tensor:
+        """Return fitted numbers.
+
+        Args:
+            name: Of the tensor.
+            part: What takes them, and from what: ``transform 'flow' is fitted on sentences``.
+            choice: The options of ``promptcli fit`` that fit them.
+
+        Raises:
+            UsageError: They are not there; with the command that fits them.
+        """
+        if name not in self.tensors:
+            raise UsageError(f"{part}: `promptcli fit {choice} --on FILE --name NAME`, then `--model NAME`")
+        return self.tensors[name]
+
+    def under(self, prefix: str) -> dict[str, Tensor]:
+        """Return the numbers whose names begin with ``prefix``, by the rest of their names."""
+        return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}

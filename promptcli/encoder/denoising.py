@@ -1,7 +1,7 @@
 """Template denoising: the bias h_hat of a template alone, per sentence length (PromptBERT, section 4.3).
 
-The bias input is the template with the sentence removed; its tokens behind [X] keep the positions they would have
-behind a sentence of k tokens. No dropout, no gradient here.
+The bias input is the template with the sentence removed; its tokens after [X] keep the positions they would have
+after a sentence of k tokens. No dropout, no gradient here.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from promptcli.encoder.prompts.template import Template
 from promptcli.encoder.recipe import split_spec
 from promptcli.errors import UsageError, unknown
 
-#: Where h - h_hat may be taken: before the transforms, or behind the stage of that name.
+#: Where h - h_hat may be taken: before the transforms, or after the stage of that name.
 PLACES = ("none", "hidden", "head", "logits")
 
 
@@ -50,8 +50,8 @@ def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *
     if template.length == 2:
         raise UsageError(f"denoising needs a template with words of its own, not {template.text!r}")
     ids = torch.tensor([*template.left, *template.right], device=backbone.device).expand(len(lengths), -1)
-    behind = torch.arange(template.length, device=backbone.device) >= len(template.left)
-    shift = torch.tensor(lengths, device=backbone.device).unsqueeze(1) * behind
+    after = torch.arange(template.length, device=backbone.device) >= len(template.left)
+    shift = torch.tensor(lengths, device=backbone.device).unsqueeze(1) * after
     masks = torch.tensor(template.mask_slots(template.length), device=backbone.device)
     return Batch(
         ids=ids,

@@ -1,4 +1,4 @@
-"""The stream from sentences to vectors: windows in, rows out, a manifest beside the file. Knows nothing of formats.
+"""The stream from sentences to vectors: windows in, rows out, a manifest next to the file. Knows nothing of formats.
 
 What is held at once is one window, whatever the length of the input.
 """
@@ -39,15 +39,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class EmbedReport:
-    """What became of the sentences: all rows, the blank ones, those cut to the maximum length; and the seconds.
-
-    ``zero`` are those that are not blank and yet have a vector of zeros: nothing in them is known.
-    """
+    """What became of the sentences."""
 
     rows: int
     blank: int
-    zero: int
-    truncated: int
+    zero: int  #: not blank and yet a vector of zeros: nothing in them is known
+    truncated: int  #: cut to the maximum length
     seconds: float
 
 
@@ -68,7 +65,7 @@ def embed_stream(
         sink: Takes each window's rows.
         window: Sentences held at once.
         normalize: Scale every vector to length 1; a vector of zeros stays one.
-        progress: Told the number of rows newly encoded.
+        progress: Called with the number of rows newly encoded.
 
     Raises:
         PromptcliError: a vector with a NaN or an infinity; with the row.
@@ -104,7 +101,7 @@ def embed_file(
         target: The vector file, in the format of its extension.
         with_text: Store the sentences where the format has room for them.
         normalize: Scale every vector to length 1.
-        progress: Told the number of rows newly encoded.
+        progress: Called with the number of rows newly encoded.
 
     Raises:
         PromptcliError: see ``embed_stream`` and ``Source``.
@@ -133,7 +130,7 @@ def similarity_stream(
         encoder: The encoder.
         pairs: The sentences, read as they are needed.
         window: Pairs held at once.
-        progress: Told the number of sentences (two a pair) newly encoded.
+        progress: Called with the number of sentences (two a pair) newly encoded.
     """
     for part in windows(pairs, lambda pair: len(pair[0]) + len(pair[1]), size=window):
         lefts, rights = zip(*part, strict=True)

@@ -65,7 +65,8 @@ class Encoder(Embedder):
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
-        self._stages = [stage for transform in self.transforms for stage in transform.stages]
+        #: What becomes of a pooled vector, step by step; denoising is taken after the step of its name.
+        self._stages = [("hidden", _as_it_is), *(stage for made in self.transforms for stage in made.stages)]
         self._biases: dict[int, Tensor] = {}
         self._check()
 
@@ -78,14 +79,14 @@ class Encoder(Embedder):
             has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
             raise UsageError(f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} {has}")
         place = self.denoising.place
-        if place not in ("none", "hidden") and place not in (name for name, _ in self._stages):
+        if place not in ("none", *(name for name, _ in self._stages)):
             raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. --transform topk-tokens:200")
         if place != "none":
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Encoder":
-        """Return the encoder of a recipe; in float32 unless told otherwise. The options: see ``build_encoder``.
+        """Return the encoder of a recipe; in float32 unless ``dtype`` says otherwise; options: see ``build_encoder``.
 
         Raises:
             UsageError: Unknown names, or parts that do not fit together.
@@ -148,16 +149,10 @@ class Encoder(Embedder):
     def pool_and_transform(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the vectors (n, d) float32 of one batch: pooling, transforms, and denoising where it belongs."""
         vectors = self.pooling.pool(batch, hidden)
-        place = self.denoising.place
-        if place == "none":
-            return functools.reduce(lambda value, stage: stage[1](value), self._stages, vectors)
-        lengths = (batch.lengths - self.template.length).clamp(min=0).tolist()
-        if place == "hidden":
-            vectors = vectors - self._bias(lengths)
         for name, step in self._stages:
             vectors = step(vectors)
-            if name == place:
-                vectors = vectors - self._bias(lengths)
+            if name == self.denoising.place:
+                vectors = vectors - self._bias((batch.lengths - self.template.length).clamp(min=0).tolist())
         return vectors
 
     def _bias(self, lengths: list[int]) -> Tensor:
@@ -166,12 +161,16 @@ class Encoder(Embedder):
         if missing:
             batch = bias_batch(self.template, missing, self.backbone, raw_positions=self.denoising.raw_positions)
             biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
-            for name, step in self._stages if self.denoising.place != "hidden" else ():
+            for name, step in self._stages:
                 biases = step(biases)
                 if name == self.denoising.place:
                     break
             self._biases.update(zip(missing, biases, strict=True))
         return torch.stack([self._biases[length] for length in lengths])
+
+
+def _as_it_is(vectors: Tensor) -> Tensor:
+    return vectors
 
 
 def build_encoder(
@@ -193,7 +192,7 @@ def build_encoder(
         offline: Never use the network.
         tensors: Learned and fitted numbers, by name.
         backbone: An already loaded backbone to share; else the recipe's is loaded.
-        announce: Told in one line before the network is used, and what memory word vectors take.
+        announce: Called with one line before the network is used, and with the memory that word vectors take.
 
     Raises:
         UsageError: Unknown names, or parts that do not fit together.

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
-from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
-from promptcli.encoder.pooling.tfidf_words import fit_word_idf
+from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.recipe import Recipe, split_spec
 from promptcli.encoder.transforms.whitening import fit_whitening
 from promptcli.errors import UsageError
@@ -25,18 +24,15 @@ class Fitter:
     passes: int = 1  #: how often ``run`` goes over the sentences: its progress adds up to n times that
 
 
-def _tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
-    """Document frequencies over the model's own inputs, one sentence a document, specials included."""
-    rows = encoder.inputs(sentences).rows
-    progress(len(rows))
-    return {TENSOR: fit_idf(rows, len(encoder.backbone.token_rows))}
+def _document_frequencies(count: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fitter:
+    """Return what counts in the model's own inputs, one sentence a document, specials included."""
 
+    def run(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+        rows = encoder.inputs(sentences).rows
+        progress(len(rows))
+        return count(rows, encoder.backbone)
 
-def _word_tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
-    """Document frequencies of whole words: runs of pieces that the tokenizer made of one word."""
-    rows = encoder.inputs(sentences).rows
-    progress(len(rows))
-    return fit_word_idf(rows, encoder.backbone)
+    return Fitter(run)
 
 
 def _whitening(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
@@ -52,8 +48,8 @@ def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dic
 
 #: What can be fitted: weights as a recipe writes them, transforms by name.
 FITS: dict[str, Fitter] = {
-    "tfidf": Fitter(_tfidf),
-    "tfidf:word": Fitter(_word_tfidf),
+    "tfidf": _document_frequencies(lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.token_rows))}),
+    "tfidf:word": _document_frequencies(fit_word_idf),
     "whitening": Fitter(_whitening),
     "flow": Fitter(_flow, passes=2),
 }
@@ -98,7 +94,7 @@ def fit(
     backbone: Backbone | None = None,
     **options: Any,
 ) -> FittedRecipe:
-    """Fitter whatever the recipe needs, in the order in which it is used.
+    """Fit whatever the recipe needs, in the order in which it is used.
 
     Args:
         recipe: With ``tfidf`` weights, a ``whitening`` or ``flow`` transform, or several.

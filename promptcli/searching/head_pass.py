@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.batching import make_batch, plan_batches
+from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, Progress, silent
 from promptcli.encoder.pooling.token_states import STATES, States
 
@@ -87,7 +88,7 @@ class _Pass:
     def __init__(self, encoder: Encoder, states: Sequence[str], pairs: list[tuple[int, int]], rows: int) -> None:
         backbone = encoder.backbone
         self._encoder = encoder
-        self._states: list[States] = [STATES[name](None, backbone.n_layers) for name in states]
+        self._states: list[States] = [STATES[name](BuildContext(None, backbone, {})) for name in states]
         self._needs = Needs(diagonals=frozenset(range(backbone.n_layers)))
         for chosen in self._states:
             self._needs |= chosen.needs

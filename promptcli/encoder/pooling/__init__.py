@@ -65,5 +65,5 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
     if weights_name not in WEIGHTS:
         raise unknown("weights of pooling", weights_name, WEIGHTS)
     weights = WEIGHTS[weights_name](BuildContext(weights_argument, backbone, tensors))
-    states = STATES[states_name](states_argument, backbone.n_layers)
+    states = STATES[states_name](BuildContext(states_argument, backbone, tensors))
     return Pooling(f"{spec.partition('/')[0]}/{weights.spec}", states, weights)

@@ -1,18 +1,45 @@
-"""``tfidf``: tokens weighted by TF-IDF of the backbone's own word pieces (Ditto, table 2); ``tfidf:word``: of words."""
+"""``tfidf``: tokens weighted by TF-IDF of the backbone's own word pieces (Ditto, table 2); ``tfidf:word``: of words.
 
+The published granularity is not stated; the two are its readings.
+"""
+
+import itertools
+import string
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.tfidf_words import WordTfIdf
 from promptcli.encoder.pooling.weights import PlainWeights, Weights, weighted_sum
 from promptcli.errors import UsageError, unknown
 
+#: Each piece's idf, (v,).
 TENSOR = "tfidf.idf"
+#: The words' pieces one after the other, the number of each word's pieces, and each word's idf.
+PIECES, LENGTHS, IDF = "tfidf.word_pieces", "tfidf.word_lengths", "tfidf.word_idf"
+
+_CONTINUES = "##"  # WordPiece: before a piece that goes on with a word
+_BLANKS = ("Ġ", "▁")  # byte-level BPE, SentencePiece: before a piece that stood after a blank
+_PUNCTUATION = frozenset(string.punctuation)
+
+Word = tuple[int, ...]
+
+
+def choose_granularity(context: BuildContext) -> Weights:
+    """Return the weights of pieces, or those of words for ``tfidf:word``.
+
+    Raises:
+        UsageError: Another argument, or weights that were not fitted.
+    """
+    if context.argument not in (None, "word"):
+        raise unknown("granularity of 'tfidf'", str(context.argument), ["word", "or none, which means word pieces"])
+    return WordTfIdf(context) if context.argument else TfIdf(context)
 
 
 class TfIdf(PlainWeights):
@@ -25,12 +52,8 @@ class TfIdf(PlainWeights):
     spec = "tfidf"
 
     def __init__(self, context: BuildContext) -> None:
-        if TENSOR not in context.tensors:
-            raise UsageError(
-                "weights 'tfidf' are fitted on a corpus: `promptcli fit --recipe first-last-tfidf --on FILE"
-                " --name NAME`, then `--model NAME`"
-            )
-        self._idf = context.tensors[TENSOR].to(context.backbone.device)
+        idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "--recipe first-last-tfidf")
+        self._idf = idf.to(context.backbone.device)
         if len(self._idf) != len(context.backbone.token_rows):
             raise UsageError(
                 f"the TF-IDF weights are for {len(self._idf)} tokens, backbone {context.backbone.name!r} has"
@@ -49,17 +72,6 @@ class TfIdf(PlainWeights):
         return {TENSOR: self._idf.cpu()}
 
 
-def choose_granularity(context: BuildContext) -> Weights:
-    """Return the weights of pieces, or those of words for ``tfidf:word``.
-
-    Raises:
-        UsageError: Another argument, or weights that were not fitted.
-    """
-    if context.argument not in (None, "word"):
-        raise unknown("granularity of 'tfidf'", str(context.argument), ["word", "or none, which means word pieces"])
-    return WordTfIdf(context) if context.argument else TfIdf(context)
-
-
 def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
     """Return idf = log2(N / df), (v,) float32, 0 for tokens that never occur.
 
@@ -75,3 +87,94 @@ def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
     idf = np.zeros(vocabulary)
     np.log2(documents / np.maximum(frequency, 1), out=idf, where=frequency > 0)
     return torch.from_numpy(idf.astype(np.float32))
+
+
+class WordTfIdf(PlainWeights):
+    """w_t = tf * idf of the word that piece t belongs to; unseen words weigh 0, the specials too (df = N).
+
+    Words are the tokenizer's own, in its case (see ``Words``).
+    """
+
+    spec = "tfidf:word"
+
+    def __init__(self, context: BuildContext) -> None:
+        about = "weights 'tfidf:word' are fitted on a corpus", "--pooling first-last/tfidf:word"
+        self._tensors = {name: context.fitted(name, *about).cpu() for name in (PIECES, LENGTHS, IDF)}
+        pieces, ends = self._tensors[PIECES].tolist(), self._tensors[LENGTHS].cumsum(0).tolist()
+        words = (tuple(pieces[start:end]) for start, end in itertools.pairwise([0, *ends]))
+        self._idf: dict[Word, float] = dict(zip(words, self._tensors[IDF].tolist(), strict=True))
+        self._words = Words(context.backbone)
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return sum_t w_t x_t over real tokens, (n, d)."""
+        weights = torch.zeros(batch.ids.shape)
+        for row, (ids, length) in enumerate(zip(batch.ids.tolist(), batch.lengths.tolist(), strict=True)):
+            weights[row, :length] = torch.tensor(self._weigh(ids[:length]))
+        return weighted_sum(weights.to(states.device), states)
+
+    def _weigh(self, ids: Sequence[int]) -> list[float]:
+        """Return the weight of each piece of one sentence, (t,)."""
+        words = self._words.cut(ids)
+        counts = Counter(words)
+        return [counts[word] * self._idf.get(word, 0.0) for word in words for _ in word]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the words and their idf."""
+        return self._tensors
+
+
+def fit_word_idf(rows: Iterable[Sequence[int]], backbone: Backbone) -> dict[str, Tensor]:
+    """Return every word's idf = log2(N / df), float32, the words in the order of first appearance.
+
+    Args:
+        rows: N tokenised sentences, specials included.
+        backbone: Whose tokens they are.
+    """
+    words = Words(backbone)
+    frequency: Counter[Word] = Counter()
+    documents = 0
+    for row in rows:
+        frequency.update(dict.fromkeys(words.cut(row)).keys())
+        documents += 1
+    counts = np.fromiter(frequency.values(), np.int64, len(frequency))
+    return {
+        PIECES: torch.tensor([piece for word in frequency for piece in word], dtype=torch.int32),
+        LENGTHS: torch.tensor([len(word) for word in frequency], dtype=torch.int32),
+        IDF: torch.from_numpy(np.log2(documents / np.maximum(counts, 1)).astype(np.float32)),
+    }
+
+
+class Words:
+    """Cuts a row of token ids into words.
+
+    A WordPiece vocabulary marks what continues a word (``##``); its punctuation marks and specials are words of their
+    own. The others mark what follows a blank; there a word also ends before and after a piece of ASCII punctuation
+    and a special token, as their own pre-tokenizers cut.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        tokens = backbone.tokenizer
+        pieces = [tokens.text(token) for token in range(len(backbone.token_rows))]
+        self._alone = np.array([_is_punctuation(piece) for piece in pieces])
+        self._alone[[token for token in (tokens.cls, tokens.sep, tokens.mask) if token is not None]] = True
+        if any(piece.startswith(_CONTINUES) and piece != _CONTINUES for piece in pieces):
+            self._begins = np.array([not piece.startswith(_CONTINUES) for piece in pieces])
+        else:
+            self._begins = np.array([piece.startswith(_BLANKS) for piece in pieces])
+
+    def cut(self, row: Sequence[int]) -> list[Word]:
+        """Return the words of a row of ids, in order; put together they are the row."""
+        if not len(row):
+            return []
+        ids: NDArray[np.int64] = np.asarray(row, dtype=np.int64)
+        alone = self._alone[ids]
+        begins = self._begins[ids] | alone
+        begins[1:] |= alone[:-1]
+        starts = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(ids)]
+        whole = ids.tolist()
+        return [tuple(whole[start:stop]) for start, stop in itertools.pairwise(starts)]
+
+
+def _is_punctuation(piece: str) -> bool:
+    bare = piece.removeprefix("Ġ").removeprefix("▁")
+    return bool(bare) and _PUNCTUATION.issuperset(bare)

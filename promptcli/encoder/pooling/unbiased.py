@@ -55,7 +55,7 @@ _BYTE_LEVEL = _Convention(
     _FREQUENT_BYTE_PIECES,
     lambda token: "Ġ" not in token,
     lambda token: re.search("[a-zA-Z0-9]", token) is None,
-    # A blank behind every word: the stray last "Ġ" is averaged in, as in the published code.
+    # A blank after every word: the stray last "Ġ" is averaged in, as in the published code.
     lambda words: " " + "".join(word.replace("Ġ", "") + " " for word in words),
     lead=" ",
 )

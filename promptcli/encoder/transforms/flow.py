@@ -147,16 +147,10 @@ class Flow:
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument("transform 'flow' takes")
-        own = {
-            name.removeprefix(_PREFIX): tensor for name, tensor in context.tensors.items() if name.startswith(_PREFIX)
-        }
-        if not own:
-            raise UsageError(
-                "transform 'flow' is fitted on sentences: `promptcli fit --recipe flow --on FILE --name NAME`,"
-                " then `--model NAME`"
-            )
-        self._glow = Glow(len(own["levels.0.0.norm.bias"]))
-        self._glow.load_state_dict(own)
+        about = "transform 'flow' is fitted on sentences", "--recipe flow"
+        d = len(context.fitted(f"{_PREFIX}levels.0.0.norm.bias", *about))
+        self._glow = Glow(d)
+        self._glow.load_state_dict(context.under(_PREFIX))
         self._glow.to(context.backbone.device).requires_grad_(False)
         self.stages: Sequence[Stage] = [("vector", self._glow)]
 

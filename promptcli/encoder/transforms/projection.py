@@ -3,7 +3,7 @@
 Supervised methods keep theirs at test time, unsupervised ones only train with it (PromptBERT's and SimCSE's code).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ class Projection:
         if kind not in KINDS:
             raise unknown("projection", kind, KINDS)
         self.spec = f"projection:{kind}"
-        own = _own(context.tensors)
+        own = context.under(_PREFIX)
         if not own:
             raise UsageError(f"transform {self.spec!r} is learned and no numbers for it are there; train it first")
         self.module = KINDS[kind](context).to(context.backbone.device)  #: the network, float32
@@ -64,7 +64,3 @@ def start_projection(kind: str, context: BuildContext, generator: torch.Generato
         torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
         module = KINDS[kind](context)
     return {f"{_PREFIX}{name}": tensor for name, tensor in module.state_dict().items()}
-
-
-def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(_PREFIX)}

@@ -20,12 +20,7 @@ class Whitening:
 
     def __init__(self, context: BuildContext) -> None:
         k = context.count("whitening")
-        if MATRIX not in context.tensors:
-            raise UsageError(
-                "transform 'whitening' is fitted on sentences: `promptcli fit --recipe whitening --on FILE --name NAME`"
-                ", then `--model NAME`"
-            )
-        matrix = context.tensors[MATRIX]
+        matrix = context.fitted(MATRIX, "transform 'whitening' is fitted on sentences", "--recipe whitening")
         if k is not None and k > matrix.size(1):
             raise UsageError(
                 f"transform 'whitening:{k}' is not allowed; the fitted matrix has {matrix.size(1)} columns"
@@ -47,7 +42,7 @@ def fit_whitening(vectors: np.ndarray) -> dict[str, Tensor]:
     """Return mu (d,) and W (d, r) of vectors (n, d), float32.
 
     Sigma = U diag(s) U^T is the covariance (n - 1); W = U diag(s^-1/2), columns by falling variance. Directions in
-    which the vectors do not vary but for rounding are left out, so r may be below d: the mean of LayerNorm outputs
+    which the vectors vary by rounding only are left out, so r may be below d: the mean of LayerNorm outputs
     loses one direction, which s^-1/2 would blow up to pure noise.
 
     Raises:
