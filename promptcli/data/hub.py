@@ -97,7 +97,7 @@ def hub_file(name: str, *, offline: bool = False, announce: Callable[[str], None
     Args:
         name: A key of ``FILES``.
         offline: Use the cache only.
-        announce: Told in one line before the network is used.
+        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: It is not in the cache, and cannot be had or must not be fetched.

@@ -53,7 +53,7 @@ def read_sentences(
         data_dir: SentEval folder for a task.
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
         offline: Never use the network.
-        announce: Told in one line before a training file is fetched.
+        announce: Called with one line before a training file is fetched.
 
     Raises:
         NotFoundError: The task or the file is not there.
@@ -89,7 +89,7 @@ def training_examples(
             a list, or a ``datasets.Dataset`` (see ``examples_of``).
         layouts: What is asked for, best first; triplets, pairs or sentences where it is None.
         offline: Never use the network.
-        announce: Told in one line before the network is used.
+        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: It is not there.

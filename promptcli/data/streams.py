@@ -40,7 +40,7 @@ class HashedBytes(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill ``buffer`` with the bytes at hand, at least one unless the stream is at its end; return their number."""
+        """Fill ``buffer`` with what has arrived, at least a byte unless the stream is at its end; return how many."""
         read = getattr(self._stream, "read1", self._stream.read)
         data = read(len(buffer))
         buffer[: len(data)] = data

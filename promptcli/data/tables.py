@@ -318,7 +318,7 @@ def _sentence(value: Any, field: str, where: str) -> str:
 
 
 def _cell(value: Any, field: str, where: str) -> str:
-    """Return a cell beside the sentence as text; a label or a score may be a number."""
+    """Return a cell other than the sentence as text; a label or a score may be a number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if value is None:

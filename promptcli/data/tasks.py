@@ -247,7 +247,7 @@ _UPPER_CASE = re.compile("[A-Z]")
 
 
 def _text_of(row: TaskRow, parts: Parts) -> str:
-    """Return what the folder's text is: SentEval's own is lower-cased, but for SICK; official files are raw."""
+    """Return what the folder's text is: SentEval's own is lower-cased, except for SICK; official files are raw."""
     sides = (side for rows in parts.values() for first, second, _ in rows for side in (first, second))
     if not any(side and _UPPER_CASE.search(side) for side in sides):
         return "as in the folder, lower-cased"

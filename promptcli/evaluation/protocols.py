@@ -35,7 +35,7 @@ Progress = Callable[[float], None]
 
 
 def pair_features(first: Floats, second: Floats) -> Floats:
-    """Return (n, 2d): |u - v| beside u * v, for vectors u and v (n, d).
+    """Return (n, 2d): |u - v| next to u * v, for vectors u and v (n, d).
 
     Source: SentEval, mrpc.py.
     """

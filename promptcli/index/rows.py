@@ -50,7 +50,7 @@ class RowLabels:
         return self._texts is not None
 
     def extended(self, ids: Ids, texts: Sequence[str] | None) -> "RowLabels":
-        """Return the rows with more behind them.
+        """Return the rows with more after them.
 
         Row numbers as ids go on from the last row. Where one side has texts as ids and the other numbers, the
         numbers become texts.

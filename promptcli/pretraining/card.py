@@ -1,4 +1,4 @@
-"""What is told of a pre-trained model beside its weights: a card in Markdown and a plot of the loss."""
+"""What is published with a pre-trained model's weights: a card in Markdown and a plot of the loss."""
 
 import json
 import platform

@@ -1,6 +1,6 @@
 """The corpus of a pre-training run: text files streamed once into a file of token ids, read from the disk after.
 
-A chunk is a run of whole lines, [CLS] before and [SEP] behind; of unrelated lines, one line.
+A chunk is a run of whole lines, [CLS] before and [SEP] after it; of unrelated lines, one line.
 """
 
 import itertools
@@ -48,7 +48,7 @@ class Corpus:
     """The tokenised corpus.
 
     Attributes:
-        tokens: (t,) ids of all lines, one behind the other; on the disk.
+        tokens: (t,) ids of all lines, one after the other; on the disk.
         ends: (lines,) where each line ends.
         unrelated_from: Number of the first line of the files of unrelated lines, which come last.
     """
@@ -62,7 +62,7 @@ class Corpus:
 
         Args:
             lengths: Targets in tokens; one is drawn for each chunk, which takes whole lines up to it (at least one).
-            longest: Tokens of a chunk at most; what is behind is left out.
+            longest: Tokens of a chunk at most; the rest is left out.
             rng: Draws the targets.
 
         Returns:

@@ -78,7 +78,7 @@ def finish(
 
 
 def _speed(trainer: Trainer, log: Path) -> dict[str, Any]:
-    """Return how fast the steps' matrix products ran (median over the log) beside one plain product on this machine."""
+    """Return the speed of the steps' matrix products (median over the log) and of one plain product on this machine."""
     rates = [json.loads(line)["gflops"] for line in log.read_text(encoding="utf-8").splitlines()]
     if not rates:
         return {}

@@ -153,7 +153,7 @@ def run(
         state: File of the whole state; written every ``save_seconds`` and at the end.
         log: JSONL file, one report a line.
         save_seconds: Between two states.
-        report: Told each report.
+        report: Called with each report.
 
     Raises:
         UsageError: The state is not this run's.

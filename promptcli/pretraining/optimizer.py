@@ -1,4 +1,4 @@
-"""The optimiser of a pre-training run: AdamW for all, or Muon for the matrices of the layers beside it."""
+"""The optimiser of a pre-training run: AdamW for all, or Muon for the layers' matrices and AdamW for the rest."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from promptcli.errors import UsageError, unknown
 
-#: Tokens of the longest chunk but for [CLS] and [SEP] that each phase aims at; one is drawn for every chunk.
+#: Tokens of the longest chunk, [CLS] and [SEP] not counted, that each phase aims at; one is drawn for every chunk.
 SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
 #: What stands at a token to be predicted: percent of [MASK], of a random token, of the token itself.

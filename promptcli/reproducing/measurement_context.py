@@ -35,7 +35,7 @@ class MeasureData:
 
 @dataclass(eq=False)
 class MeasurementContext:
-    """One backbone and the data that are at hand."""
+    """One backbone and the data to measure it on."""
 
     backbone_name: str  #: as given: a shipped name, a folder, a hub id, or a file of word vectors
     open_backbone: Callable[[], Backbone]  #: loads it anew; training changes what it loads

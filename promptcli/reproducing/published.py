@@ -37,7 +37,7 @@ class PublishedRow:
 
     @property
     def argument(self) -> str:
-        """What that entry is told."""
+        """What that entry says."""
         return split_spec(self.run)[1] or ""
 
     @property

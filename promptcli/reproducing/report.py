@@ -92,7 +92,7 @@ def _text(column: str, value: Any, sign: str = "") -> str:
 
 
 def reasons(document: Mapping[str, Any]) -> list[str]:
-    """Return why columns of measured rows are missing, but for data, which the caption names."""
+    """Return why columns of measured rows are missing; missing data are named by the caption."""
     columns = document["columns"]
     rows = [row for row in document["rows"] if any(column in row["figures"] for column in columns)]
     found = grouped(row["not_measured"][column] for row in rows for column in columns if column in row["not_measured"])

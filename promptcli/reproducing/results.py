@@ -20,7 +20,7 @@ SAME = 0.005
 
 
 def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
-    """Write a result document as JSON, and as Markdown beside it; return the JSON's path."""
+    """Write a result document as JSON, and as Markdown next to it; return the JSON's path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_stem(document)}.json"
     write_text(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")

@@ -41,7 +41,7 @@ class ScoredTemplate:
 
 
 class TemplateScorer:
-    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe``, but for its prompt).
+    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe``, save the prompt).
 
     ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``tokens`` counts the tokens encoded up to now,
     specials and template included, without what came from the cache.

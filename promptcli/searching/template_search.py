@@ -251,7 +251,7 @@ def search_templates(
         denoise: ``none``, or ``hidden``: minus the template's own bias.
         cache: Where cosines are kept, so that a search that was killed goes on.
         stage: Shows progress.
-        announce: Told in one line what is assumed or left out.
+        announce: Called with one line on what is assumed or left out.
         data_dir: SentEval folder of a task that is named.
         device: Of a backbone that is named.
         dtype: Of a backbone that is named.

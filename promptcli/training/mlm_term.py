@@ -1,4 +1,4 @@
-"""A masked-LM loss beside the contrastive one, on the same inputs with the same prefix (DCPCSE 3.3; SimCSE)."""
+"""A masked-LM loss added to the contrastive one, on the same inputs with the same prefix (DCPCSE 3.3; SimCSE)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A whole training run: method, backbone and examples to a registry entry, its scores beside the untrained ones."""
+"""A whole training run: method, backbone and examples to a registry entry, scored next to the untrained encoder."""
 
 import dataclasses
 import platform
@@ -75,7 +75,7 @@ def execute(
     processes: Processes,
     callbacks: TrainingCallbacks = TrainingCallbacks(),  # noqa: B008
 ) -> TrainingResult:
-    """Train, and score the result beside the untrained encoder.
+    """Train, and score the result next to the untrained encoder.
 
     Args:
         run: What is to be done.

@@ -50,7 +50,7 @@ def train_method(
     begin: Begin = lambda run, trials, number: TrainingCallbacks(),
     announce: Callable[[str], None] = lambda message: None,
 ) -> TrainingReport:
-    """Train, score beside the untrained encoder, and save the best as an entry.
+    """Train, score next to the untrained encoder, and save the best as an entry.
 
     Args:
         plan: What to train on what.

@@ -134,9 +134,9 @@ def _read_with_manifest(path: Path, form: VectorFormat) -> Vectors:
 
 
 def _not_as_described(path: Path, found: str) -> CheckFailedError:
-    beside = manifest_path(path).name
+    manifest = manifest_path(path).name
     return CheckFailedError(
-        f"{path}: not the file that {beside} describes: {found}; embed again, or delete the manifest"
+        f"{path}: not the file that {manifest} describes: {found}; embed again, or delete the manifest"
     )
 
 

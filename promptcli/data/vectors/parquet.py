@@ -11,7 +11,7 @@ from promptcli.data.tables import Record
 from promptcli.data.vectors.vector_format import COLUMN, Content, Floats, VectorFormat, row_ids, row_texts
 from promptcli.errors import CheckFailedError, UsageError
 
-#: Rows of a file held at once beside the matrix.
+#: Rows of a file held at once, besides the matrix.
 _ROWS = 4096
 
 

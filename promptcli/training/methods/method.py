@@ -92,7 +92,7 @@ class Method:
         return settings.replace(**changes)
 
     def variant(self, family: str) -> Variant:
-        """Return what holds for a family of backbones."""
+        """Return the settings for a family of backbones."""
         return self.variants.get(family, self.variants["*"])
 
     def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:

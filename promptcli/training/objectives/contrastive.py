@@ -41,8 +41,8 @@ class Contrastive(Objective):
             vectors = encoder.project(hidden)
         else:
             bias = encoder.bias(sides, raw_positions=self._raw_positions)
-            behind = self._denoise == "head"
-            vectors = encoder.project(hidden) - encoder.project(bias) if behind else encoder.project(hidden - bias)
+            after_head = self._denoise == "head"
+            vectors = encoder.project(hidden) - encoder.project(bias) if after_head else encoder.project(hidden - bias)
         return torch.split(vectors, len(columns[0]))
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
@@ -68,7 +68,7 @@ def contrastive_loss(
         second: (m, d), z2, m >= n; row i belongs to row i of ``first``, further rows are negatives only.
         hard: (k, d), z3, or None.
         temperature: tau.
-        same: (n, m) or (n, m + k) bool, True where row j of ``second``, or of ``hard`` behind it, is no negative of
+        same: (n, m) or (n, m + k) bool, True where row j of ``second``, or of ``hard`` after it, is no negative of
             first[i] although j is not i: equal sentences.
     """
     others = second if hard is None else torch.cat([second, hard])
