@@ -201,11 +201,11 @@ def launch(*arguments, home):
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_killed_run_ends_at_the_same_numbers(text, tmp_path, home):
-    arguments = ["pretrain", text, *TINY, "--tokens", "60000", "--save-minutes", "0"]
+def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
+    arguments = ["pretrain", text, *TINY, "--tokens", "40000", "--save-minutes", "0"]
     killed = launch(*arguments, "-o", tmp_path / "killed", home=home)
     state = tmp_path / "killed" / "work" / "state.safetensors"
-    limit = time.monotonic() + 100
+    limit = time.monotonic() + 300
     while not state.exists() and killed.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
@@ -214,12 +214,12 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tmp_path, home):
     shutil.copytree(tmp_path / "killed", tmp_path / "whole")  # the same vocabulary, but from the first step on
     (tmp_path / "whole" / "work" / "state.safetensors").unlink()
     whole = launch(*arguments, "-o", tmp_path / "whole", "--resume", home=home)
-    again = launch(*arguments, "-o", tmp_path / "killed", home=home)
-    assert again.wait() == 2
-    assert "--resume" in again.stderr.read()
-    other = launch(*arguments, "-o", tmp_path / "killed", "--resume", "--seed", "7", home=home)
-    assert other.wait() == 2
-    assert "was started with seed 0, not 7" in other.stderr.read()
+    again = run(*arguments, "-o", tmp_path / "killed")
+    assert again.code == 2
+    assert "--resume" in again.err
+    other = run(*arguments, "-o", tmp_path / "killed", "--resume", "--seed", "7")
+    assert other.code == 2
+    assert "was started with seed 0, not 7" in other.err
     resumed = launch(*arguments, "-o", tmp_path / "killed", "--resume", home=home)
     assert resumed.wait() == 0, resumed.stderr.read()
     assert whole.wait() == 0, whole.stderr.read()
