@@ -217,7 +217,8 @@ def test_remote_code_is_never_run(tmp_path):
     (folder / "evil.py").write_text("raise SystemExit('remote code ran')")
     config["auto_map"] = {"AutoModel": "evil.Evil", "AutoConfig": "evil.Config"}
     (folder / "config.json").write_text(json.dumps(config))
-    assert load_backbone(str(folder)).n_layers == 2
+    with pytest.raises(UsageError, match=r"code of its own \(auto_map in config\.json\), which is never run"):
+        load_backbone(str(folder))
 
 
 def test_provenance_tells_backbones_apart(tiny_folder, tmp_path):

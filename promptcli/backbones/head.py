@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModelForMaskedLM
 
+from promptcli.backbones.checking import CALLING, LOADING, check_finite, check_tensors, opening
 from promptcli.backbones.families import FAMILIES, GELU
 from promptcli.errors import UsageError
 
@@ -43,7 +44,8 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
     """Load the masked-LM head of a checkpoint.
 
     Raises:
-        UsageError: The checkpoint lacks its weights (ELECTRA discriminators, sentence-transformers folders).
+        UsageError: The checkpoint lacks its weights (ELECTRA discriminators, sentence-transformers folders), or some
+            of them are missing, of another shape or not finite.
     """
     row = FAMILIES[family]
     lacking = UsageError(
@@ -52,11 +54,22 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
     )
     if not any(tensor.startswith(row.transform[0] + ".") for tensor in tensor_names):
         raise lacking
-    model: Any = AutoModelForMaskedLM.from_pretrained(
-        folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    what = f"the masked-LM head of backbone {name!r}"
+    with opening(what):
+        options = {**LOADING, "attn_implementation": "eager"}  # not called: any will do, and this one is always there
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
+        loaded: Any = AutoModelForMaskedLM.from_pretrained(folder, config=config, **options)
+        model, info = loaded
+    parts = tuple(f"{part}." for part in (*row.transform, row.decoder))
+    check_tensors(
+        what,
+        missing=[name for name in info["missing_keys"] if name.startswith(parts)],
+        mismatched=[found for found in info["mismatched_keys"] if found[0].startswith(parts)],
     )
     try:
         steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in row.transform]
-        return MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder)).eval().requires_grad_(False)
+        head = MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder)).eval().requires_grad_(False)
     except AttributeError:  # DeBERTa's newer checkpoints are laid out otherwise
         raise lacking from None
+    check_finite(what, head)
+    return head

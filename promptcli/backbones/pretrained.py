@@ -4,20 +4,30 @@ Knows nothing of recipes. Every model is loaded from a folder, so transformers i
 """
 
 import hashlib
-import json
 from collections.abc import Callable
+from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from promptcli.backbones.backbone import Backbone, Provenance
+from promptcli.backbones.checking import (
+    CALLING,
+    LOADING,
+    check_files,
+    check_folder,
+    check_loaded,
+    opening,
+    read_config,
+    reason,
+)
 from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.probing import check_probe, check_vocabulary
 from promptcli.backbones.seam import NAME
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import NotFoundError, UsageError, unknown
@@ -40,33 +50,33 @@ def load_pretrained(
 ) -> Backbone:
     """Load a pre-trained language model in eval mode; see ``load_backbone``."""
     folder, revision = locate(name, offline, announce)
-    family = _family(name, folder)
-    weights = weight_files(name, folder)
-    names = tensor_names(name, weights)
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    what = f"backbone {name!r}"
+    transformers_logging.set_verbosity(CRITICAL)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model, missing = _load_body(folder, family, names)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise UsageError(f"backbone {name!r} cannot be loaded: {first_line(error)}") from None
-    if missing:
-        raise UsageError(
-            f"backbone {name!r} lacks {len(missing)} of its tensors (e.g. {missing[0]}): not a whole {family}"
-            " checkpoint"
+    with opening(what):
+        config = read_config(what, folder)
+        family = config.get("model_type")
+        if not isinstance(family, str):
+            raise UsageError(f"config.json of {what} is no JSON object with a model_type")
+        if family not in FAMILIES:
+            raise unknown(f"family of {what}", family, FAMILIES)
+        weights = weight_files(what, folder)
+        check_folder(what, folder, config)
+        names = check_files(what, weights, config)
+        pieces = PieceTokenizer(AutoTokenizer.from_pretrained(folder, trust_remote_code=False), what)
+        model, info = _load_body(folder, family, names)
+        check_loaded(what, model, info)
+        check_vocabulary(what, folder, pieces, len(model.get_input_embeddings().weight))
+        digest = hashlib.sha256()
+        for path in [folder / "config.json", *weights]:
+            digest.update(sha256(path).encode())
+        provenance = Provenance(name, family, revision, digest.hexdigest(), pieces.sha256)
+        backbone = Backbone(
+            model=model.eval(), tokenizer=pieces, provenance=provenance, folder=folder, tensor_names=names
         )
-    pieces = PieceTokenizer(tokenizer, family)
-    digest = hashlib.sha256()
-    for path in [folder / "config.json", *weights]:
-        digest.update(sha256(path).encode())
-    provenance = Provenance(name, family, revision, digest.hexdigest(), pieces.sha256)
-    return Backbone(
-        model=model.to(device=device, dtype=dtype or torch.float32).eval(),
-        tokenizer=pieces,
-        provenance=provenance,
-        folder=folder,
-        tensor_names=names,
-    )
+        check_probe(what, backbone)
+        model.to(device=device, dtype=dtype or torch.float32)
+    return backbone
 
 
 def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[Path, str | None]:
@@ -99,7 +109,7 @@ def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[P
         return _snapshot(repository, wanted or None, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise NotFoundError(
-            f"backbone {name!r} could not be fetched from the hub: {first_line(error)}; shipped: {', '.join(SHIPPED)}"
+            f"backbone {name!r} could not be fetched from the hub: {reason(error)}; shipped: {', '.join(SHIPPED)}"
         ) from None
 
 
@@ -110,18 +120,7 @@ def _snapshot(repository: str, revision: str | None, *, local: bool) -> tuple[Pa
     return folder, folder.name
 
 
-def _family(name: str, folder: Path) -> str:
-    """Return the model_type, refusing what is not in the table before any weights are read."""
-    try:
-        family = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"config.json of backbone {name!r} is no JSON object with a model_type") from None
-    if family not in FAMILIES:
-        raise unknown(f"family of backbone {name!r}", family, FAMILIES)
-    return str(family)
-
-
-def weight_files(name: str, folder: Path) -> list[Path]:
+def weight_files(what: str, folder: Path) -> list[Path]:
     """Return the safetensors files, in order; pickles are refused with the reason."""
     files = sorted(folder.glob("*.safetensors"))
     if files:
@@ -129,40 +128,21 @@ def weight_files(name: str, folder: Path) -> list[Path]:
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
         raise UsageError(
-            f"backbone {name!r} has its weights in {pickles[0]} only; a pickle can run code, so promptcli reads"
+            f"{what} has its weights in {pickles[0]} only; a pickle can run code, so promptcli reads"
             " safetensors only: convert it first (e.g. save_pretrained of a current transformers)"
         )
-    raise UsageError(f"backbone {name!r} has no *.safetensors weights")
+    raise UsageError(f"{what} has no *.safetensors weights")
 
 
-def tensor_names(name: str, weights: list[Path]) -> frozenset[str]:
-    """Return the names of all tensors in the files; broken files are refused by name."""
-    names: set[str] = set()
-    for path in weights:
-        try:
-            with safe_open(path, framework="pt") as file:
-                names.update(file.keys())
-        except (SafetensorError, OSError) as error:
-            raise UsageError(f"weights {path.name} of backbone {name!r} are broken: {first_line(error)}") from None
-    return frozenset(names)
-
-
-def _load_body(folder: Path, family: str, names: frozenset[str]) -> tuple[Any, list[str]]:
-    """Return the encoder without heads, and the names of tensors that the files lack.
+def _load_body(folder: Path, family: str, names: frozenset[str]) -> tuple[Any, dict[str, Any]]:
+    """Return the encoder without heads, and what transformers says of its tensors.
 
     A pooler without weights would be filled with random numbers, so it is left out.
     """
-    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
+    options: dict[str, Any] = {}
     if FAMILIES[family].seam:
         options["attn_implementation"] = NAME
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model, info = AutoModel.from_pretrained(folder, config=config, output_loading_info=True, **options)
-    return model, sorted(info["missing_keys"])
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of a library's message."""
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
+    return AutoModel.from_pretrained(folder, config=config, **LOADING, **options)

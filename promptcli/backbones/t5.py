@@ -3,16 +3,25 @@
 Loaded through the same guards as a backbone: safetensors only, no remote code. Knows nothing of templates.
 """
 
-import json
 from collections.abc import Callable, Sequence
+from logging import CRITICAL
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, T5ForConditionalGeneration
+from transformers import AutoConfig, AutoTokenizer, T5ForConditionalGeneration
 from transformers.utils import logging as transformers_logging
 
 from promptcli.backbones import pretrained
+from promptcli.backbones.checking import (
+    CALLING,
+    LOADING,
+    check_files,
+    check_folder,
+    check_loaded,
+    opening,
+    read_config,
+)
 from promptcli.errors import NotFoundError, UsageError
 
 _ROWS = 256  # examples through the decoder at a time
@@ -123,24 +132,20 @@ def load_t5(
         raise NotFoundError(
             f"{reason}; give a T5's folder or hub id, or generate with the backbone's own head: --generate mlm"
         ) from None
-    try:
-        family = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"config.json of T5 {name!r} is no JSON object with a model_type") from None
-    if family != "t5":
-        raise UsageError(f"{name!r} is no T5 but of family {family!r}; give e.g. google/t5-v1_1-base, or a folder")
-    pretrained.tensor_names(name, pretrained.weight_files(name, folder))
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    what = f"T5 {name!r}"
+    transformers_logging.set_verbosity(CRITICAL)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
+    with opening(what):
+        config = read_config(what, folder)
+        family = config.get("model_type")
+        if family != "t5":
+            raise UsageError(f"{name!r} is no T5 but of family {family!r}; give e.g. google/t5-v1_1-base, or a folder")
+        weights = pretrained.weight_files(what, folder)
+        check_folder(what, folder, config)
+        check_files(what, weights, config)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        loaded: Any = T5ForConditionalGeneration.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
+        about = AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
+        loaded: Any = T5ForConditionalGeneration.from_pretrained(folder, config=about, **LOADING)
         model, info = loaded
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
-        raise UsageError(f"T5 {name!r} cannot be loaded: {pretrained.first_line(error)}") from None
-    if info["missing_keys"]:
-        lacking = sorted(info["missing_keys"])
-        raise UsageError(f"T5 {name!r} lacks {len(lacking)} of its tensors (e.g. {lacking[0]}): not a whole checkpoint")
-    return T5(model.to(device), tokenizer, name)
+        check_loaded(what, model, info)
+        return T5(model.to(device), tokenizer, name)

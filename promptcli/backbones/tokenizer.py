@@ -19,14 +19,14 @@ _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times th
 class PieceTokenizer:
     """Text pieces to token ids."""
 
-    def __init__(self, tokenizer: Any, family: str) -> None:
+    def __init__(self, tokenizer: Any, owner: str) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
-            raise UsageError(f"the {family} tokenizer is not a fast one; a tokenizer.json or vocab.txt is needed")
+            raise UsageError(f"the tokenizer of {owner} is not a fast one; a tokenizer.json or vocab.txt is needed")
         for name in ("cls_token_id", "sep_token_id"):
             if getattr(tokenizer, name) is None:
                 raise UsageError(
-                    f"the {family} tokenizer has no {name.removesuffix('_id')}; give one in tokenizer_config.json"
+                    f"the tokenizer of {owner} has no {name.removesuffix('_id')}; give one in tokenizer_config.json"
                 )
         self.cls: int = tokenizer.cls_token_id
         self.sep: int = tokenizer.sep_token_id
@@ -41,6 +41,11 @@ class PieceTokenizer:
         self.mask_takes_blank = any(
             token["lstrip"] for token in definition["added_tokens"] if token["content"] == self.mask_text
         )
+        items: Any = definition["model"]["vocab"]  # id by text; SentencePiece's: pieces in the order of their ids
+        ids = {**items} if isinstance(items, dict) else {piece: number for number, (piece, _) in enumerate(items)}
+        ids |= {token["content"]: token["id"] for token in definition["added_tokens"]}
+        self.size = len(ids)  #: tokens of the vocabulary, added ones too
+        self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         schemes = _adding_no_blank(definition.get("pre_tokenizer"))
         #: The tokenizer itself would put a blank before the first word of an input, and
@@ -71,6 +76,15 @@ class PieceTokenizer:
         """Return the whole vocabulary, added tokens too, by id."""
         found = self._tokenizer.get_vocab(with_added_tokens=True)
         return {token: text for text, token in sorted(found.items(), key=lambda item: item[1])}
+
+    @property
+    def specials(self) -> set[int]:
+        """The ids of the special tokens, those that it has."""
+        return {token for token in (self.cls, self.sep, self.pad, self.unk, self.mask) if token is not None}
+
+    def knows(self, token: str) -> bool:
+        """Return whether the vocabulary itself has a token, not only the list of added ones."""
+        return self._tokenizer.model.token_to_id(token) is not None
 
     def id(self, token: str) -> int | None:
         """Return the id of a vocabulary item, or None."""

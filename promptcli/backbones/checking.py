@@ -1,0 +1,209 @@
+"""What must hold of a folder from elsewhere before anything is computed with it, and the one way its faults are said.
+
+Transformers fills what a folder lacks with random numbers or with tokens of its own, and fails in many ways on what is
+wrong in it. Here the one becomes a refusal and the other one line.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.storage.documents import parse_json, shown
+
+#: How every checkpoint is loaded; what does not fit is reported and left to ``check_loaded``.
+LOADING: dict[str, Any] = {
+    "dtype": torch.float32,
+    "use_safetensors": True,
+    "trust_remote_code": False,
+    "output_loading_info": True,
+    "ignore_mismatched_sizes": True,
+}
+#: Fields of a configuration that say how a model is called, and nothing of the model.
+CALLING: dict[str, Any] = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
+
+_CUT = 200  # characters of a library's text in a message
+_DEEPEST = 1000  # layers
+_LARGEST = 1 << 20  # any other whole number of a configuration: positions, types of tokens
+#: Sizes that are the side of a matrix; without one of that size no memory is taken for it.
+_SIDES = ("vocab_size", "hidden_size", "intermediate_size", "embedding_size", "dim", "hidden_dim")
+_DEPTHS = ("num_hidden_layers", "n_layers")
+_FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)  # whose text says little alone
+
+
+@contextmanager
+def opening(what: str) -> Iterator[None]:
+    """Turn whatever a library raises while a folder is opened or first used into one line.
+
+    Args:
+        what: Kind and name of what is opened; begins the message.
+
+    Raises:
+        UsageError: Anything but a PromptcliError was raised inside, tokenizers' panics included.
+    """
+    try:
+        yield
+    except PromptcliError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
+
+
+def reason(error: BaseException) -> str:
+    """Return a library's message as one line, cut."""
+    text = " ".join(str(error).split())
+    if not text or isinstance(error, _FAULTS):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= _CUT else f"{text[: _CUT - 3]}..."
+
+
+def read_config(what: str, folder: Path) -> dict[str, Any]:
+    """Return the content of config.json.
+
+    Raises:
+        UsageError: It is no JSON object.
+    """
+    try:
+        config = parse_json((folder / "config.json").read_bytes())
+    except (ValueError, OSError) as error:
+        raise UsageError(f"config.json of {what} is no JSON object with a model_type: {reason(error)}") from None
+    if not isinstance(config, dict):
+        raise UsageError(f"config.json of {what} is no JSON object with a model_type")
+    return config
+
+
+def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse what would run foreign code, change the weights on the way, or be filled up silently.
+
+    Raises:
+        UsageError: with the file or field.
+    """
+    if (folder / "adapter_config.json").exists():
+        raise UsageError(
+            f"{what} has an adapter_config.json: an adapter would change its weights on the way; merge it first (peft:"
+            " merge_and_unload, save_pretrained) or move the file away"
+        )
+    for field in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
+        if "/" in json.dumps(config.get(field)):
+            raise UsageError(
+                f"config.json of {what} names foreign code ({field} {shown(config[field])}), which is never run; remove"
+                " the field"
+            )
+    for file in ("config.json", "tokenizer_config.json"):
+        if json_field(folder / file, "auto_map"):
+            raise UsageError(
+                f"{what} comes with code of its own (auto_map in {file}), which is never run; where it is an ordinary"
+                " model of its family, remove the field"
+            )
+    if config.get("quantization_config") is not None:
+        raise UsageError(f"{what} has quantised weights (quantization_config); take the checkpoint they were made from")
+    if config.get("is_decoder"):
+        raise UsageError(f"{what} is a decoder (is_decoder in config.json); its tokens do not see the whole sentence")
+    if not any(file.name in ("tokenizer.json", "vocab.txt", "vocab.json") for file in folder.iterdir()) and not any(
+        folder.glob("*.model")
+    ):
+        raise UsageError(f"{what} has no vocabulary: neither a tokenizer.json nor a vocab.txt")
+
+
+def json_field(path: Path, field: str) -> Any:
+    """Return a field of a JSON object, None where there is no such field, file or object."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, OSError, RecursionError):  # said by whoever needs the file
+        return None
+    return content.get(field) if isinstance(content, dict) else None
+
+
+def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -> frozenset[str]:
+    """Compare config.json with the headers of the safetensors files, before memory is taken; return the tensors' names.
+
+    Raises:
+        UsageError: Broken files, files of another library, or sizes that no tensor has.
+    """
+    shapes: dict[str, list[int]] = {}
+    for path in weights:
+        try:
+            with safe_open(path, framework="pt") as file:
+                form = (file.metadata() or {}).get("format", "pt")
+                shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}
+        except (SafetensorError, OSError) as error:
+            raise UsageError(f"weights {path.name} of {what} are broken: {reason(error)}") from None
+        if form != "pt":
+            raise UsageError(
+                f"weights {path.name} of {what} are marked format {shown(form)}, and only 'pt' (PyTorch) is read;"
+                " convert them first"
+            )
+    pad = config.get("pad_token_id")
+    rows = config.get("vocab_size")
+    if isinstance(pad, int) and isinstance(rows, int) and not 0 <= pad < rows:
+        raise UsageError(f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}")
+    sides = {side for shape in shapes.values() for side in shape}
+    for field, value in config.items():
+        if not isinstance(value, int) or field.endswith("_token_id"):
+            continue
+        if field in _SIDES and value not in sides:
+            raise UsageError(f"config.json of {what} has {field} {value}, and none of its tensors has that size")
+        if value > (_DEEPEST if field in _DEPTHS else _LARGEST) and field not in _SIDES:
+            raise UsageError(f"config.json of {what} has {field} {value}, which no model of its family has")
+    return frozenset(shapes)
+
+
+def check_tensors(
+    what: str, *, missing: Collection[str], mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]]
+) -> None:
+    """Refuse weights that transformers would fill with random numbers: missing ones and those of another shape.
+
+    Raises:
+        UsageError: with the first of them.
+    """
+    for name, stored, wanted in sorted(mismatched):
+        raise UsageError(
+            f"{what} has tensor {name} of shape {_sides(stored)}, where config.json asks for {_sides(wanted)}"
+        )
+    if missing:
+        raise UsageError(f"{what} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole checkpoint")
+
+
+def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
+    """Refuse a model with weights that are missing, of another shape, left over (but for heads), or not finite.
+
+    Args:
+        what: Kind and name.
+        model: What transformers loaded.
+        info: What it says of the tensors.
+
+    Raises:
+        UsageError: with the first of them.
+    """
+    check_tensors(what, missing=info["missing_keys"], mismatched=info["mismatched_keys"])
+    body = (f"{model.base_model_prefix}.", *(f"{name}." for name, _ in model.named_children()))
+    over = [
+        name
+        for name in info["unexpected_keys"]
+        if name.startswith(body) and "pooler." not in name and "position_ids" not in name
+    ]
+    if over:
+        raise UsageError(
+            f"{what} has {len(over)} tensors that its config.json has no place for (e.g. {min(over)}): they are not of"
+            " one model"
+        )
+    check_finite(what, model)
+
+
+def _sides(shape: Sequence[int]) -> str:
+    return " x ".join(str(side) for side in shape) or "none"
+
+
+def check_finite(what: str, module: Any) -> None:
+    """Refuse weights that are not numbers."""
+    for name, weight in module.named_parameters():
+        if not torch.isfinite(weight.sum()) and not torch.isfinite(weight).all():
+            raise UsageError(f"{what} has weights that are not finite (NaN or infinite): {name}")

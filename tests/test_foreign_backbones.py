@@ -1,0 +1,383 @@
+"""Folders from elsewhere, each damaged in one way: one line and a documented code, and nothing changed on disk."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.cli.app import main
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import Recipe
+from promptcli.errors import UsageError
+from tests.tiny import save_tiny
+
+CODES = {0, 1, 2, 3, 4}
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A sound folder: its vocabulary is a vocab.txt, as of a BERT from long ago."""
+    folder = save_tiny("bert", tmp_path_factory.mktemp("sound"))
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    (folder / "vocab.txt").write_text("".join(f"{item}\n" for item in sorted(vocabulary, key=vocabulary.__getitem__)))
+    (folder / "tokenizer.json").rename(folder / "tokenizer.json.kept")
+    _set_in(folder, "tokenizer_config.json", tokenizer_class="BertTokenizer", backend=None)
+    return folder
+
+
+@pytest.fixture
+def invoke(capfd, monkeypatch):
+    """Compare two sentences with a backbone; all that reaches the terminal is caught, libraries' own lines too."""
+    monkeypatch.setenv("COLUMNS", "3000")
+
+    def call(folder, *more):
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["similarity", "a cat", "the dog", "--backbone", str(folder), "--prompt", "[X]", "--pooling",
+                  "last/avg", "--quiet", *more])  # fmt: skip
+        return ended.value.code, *capfd.readouterr()
+
+    return call
+
+
+def _set_in(folder, file, **fields):
+    content = json.loads((folder / file).read_text()) | fields
+    (folder / file).write_text(json.dumps(content))
+
+
+def config(**fields):
+    return lambda folder: _set_in(folder, "config.json", **fields)
+
+
+def tokenizer_config(**fields):
+    return lambda folder: _set_in(folder, "tokenizer_config.json", **fields)
+
+
+def vocabulary(change):
+    def damage(folder):
+        items = (folder / "vocab.txt").read_text().splitlines()
+        (folder / "vocab.txt").write_text("".join(f"{item}\n" for item in change(items)))
+
+    return damage
+
+
+def without(token):
+    return vocabulary(lambda items: [item for item in items if item != token])
+
+
+def tokenizer_json(change=lambda content: content):
+    """Put a tokenizer.json in the place of the vocab.txt, changed."""
+
+    def damage(folder):
+        (folder / "vocab.txt").unlink()
+        content = json.loads((folder / "tokenizer.json.kept").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps(change(content)))
+        _set_in(folder, "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+
+    return damage
+
+
+def weights(change, metadata=None):
+    def damage(folder):
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", metadata=metadata or {"format": "pt"})
+
+    return damage
+
+
+def renamed(old, new):
+    def change(tensors):
+        tensors[new] = tensors.pop(old)
+
+    return weights(change)
+
+
+def put(name, value):
+    def change(tensors):
+        tensors[name].view(-1)[1] = value
+
+    return weights(change)
+
+
+def written(file, content):
+    return lambda folder: (folder / file).write_text(content)
+
+
+def both(*damages):
+    def damage(folder):
+        for one in damages:
+            one(folder)
+
+    return damage
+
+
+def _twice(folder):
+    tokenizer_json()(folder)
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace('"the": ', '"a": 5, "the": ', 1))
+
+
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+WORDS = "bert.embeddings.word_embeddings.weight"
+
+#: What is done to the folder, and what is said of it.
+DAMAGES = {
+    # sizes and fields of config.json
+    "vocab_size a text": (config(vocab_size="x"), "expected int, got str"),
+    "vocab_size of another model": (config(vocab_size=10**9), "vocab_size 1000000000, and none of its tensors"),
+    "pad_token_id a text": (config(pad_token_id="x"), "pad_token_id"),
+    "pad_token_id beyond the table": (config(pad_token_id=10**6), "pad_token_id 1000000; its ids go from 0 to"),
+    "pad_token_id negative": (config(pad_token_id=-1), "pad_token_id -1"),
+    "id2label a text": (config(id2label="x"), "cannot be loaded"),
+    "id2label a list": (config(id2label=[1]), "cannot be loaded"),
+    "no layer more": (config(num_hidden_layers=3), "lacks 16 of its tensors"),
+    "layers left over": (config(num_hidden_layers=1), "16 tensors that its config.json has no place for"),
+    "a billion layers": (config(num_hidden_layers=10**9), "num_hidden_layers 1000000000"),
+    "a billion positions": (config(max_position_embeddings=10**9), "max_position_embeddings 1000000000"),
+    "no heads": (config(num_attention_heads=0), "cannot be loaded: ZeroDivisionError"),
+    "unknown activation": (config(hidden_act="x"), "cannot be loaded: KeyError"),
+    "norms that level all": (config(layer_norm_eps=1e30), "the same vector for different texts"),
+    "another size inside": (config(intermediate_size=16), "of shape 24, where config.json asks for 16"),
+    "unknown dtype": (config(dtype="float99"), "float99"),
+    "a decoder": (config(is_decoder=True), "is a decoder"),
+    "model_type a list": (config(model_type=["bert"]), "no JSON object with a model_type"),
+    "config.json a list": (written("config.json", "[]"), "no JSON object with a model_type"),
+    "config.json cut": (written("config.json", '{"model_type": "bert"'), "no JSON object with a model_type"),
+    "config.json deep": (written("config.json", "[" * 99999), "nested deeper"),
+    # what would run code or change the weights
+    "remote attention": (config(attn_implementation="owner/name"), "foreign code.*owner/name.*never run"),
+    "remote attention of old": (config(_attn_implementation="owner/name"), "foreign code.*owner/name.*never run"),
+    "remote attention by part": (config(attn_implementation={"": "owner/name"}), "foreign code.*never run"),
+    "a model of its own": (config(auto_map={"AutoModel": "a.B"}), r"auto_map in config\.json.*never run"),
+    "a tokenizer of its own": (tokenizer_config(auto_map={"AutoTokenizer": ["a.B", None]}), "auto_map in tokenizer_c"),
+    "an adapter": (written("adapter_config.json", '{"peft_type": "LORA"}'), r"adapter_config\.json: an adapter"),
+    "an adapter that is a list": (written("adapter_config.json", "[]"), r"adapter_config\.json: an adapter"),
+    "quantised": (config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}), "quantised"),
+    "quantised by a number": (config(quantization_config=4), "quantised"),
+    # vocabulary
+    "no vocabulary": (lambda folder: (folder / "vocab.txt").unlink(), "has no vocabulary"),
+    "empty vocabulary": (vocabulary(lambda items: []), "only 5 tokens in its vocabulary"),
+    "three lines": (vocabulary(lambda items: items[:3]), "only 5 tokens in its vocabulary"),
+    "half of the lines": (vocabulary(lambda items: items[: len(items) // 2]), "tokens in its vocabulary: it is cut"),
+    "no unknown token": (without("[UNK]"), r"has no \[UNK\]"),
+    "no mask token": (without("[MASK]"), r"has no \[MASK\]"),
+    "no end token": (without("[SEP]"), r"has no \[SEP\]"),
+    "a line twice": (vocabulary(lambda items: [*items[:-1], "the"]), "has 'the' twice"),
+    "a line too many": (vocabulary(lambda items: [*items, "more"]), r"goes to id 108 \('more'\)"),
+    "no words": (
+        both(
+            vocabulary(lambda items: [*items[:5], *(f"[unused{number}]" for number in range(len(items) - 5))]),
+        ),
+        "knows no word in any script",
+    ),
+    "no such mask": (tokenizer_config(mask_token="<foo>"), "goes to id 108 .'<foo>'"),
+    "no such mask, rows to spare": (
+        both(
+            vocabulary(lambda items: items[:-2]),
+            tokenizer_config(mask_token="<foo>"),
+        ),
+        "has no <foo>",
+    ),
+    "the mask means unknown": (tokenizer_config(mask_token="[UNK]"), "which means something else"),
+    "no start token": (tokenizer_config(cls_token=None), "cls_token"),
+    "a start token that is a number": (tokenizer_config(cls_token=3), "cannot be loaded"),
+    "added tokens a list": (tokenizer_config(added_tokens_decoder=[1]), "cannot be loaded"),
+    "a tokenizer of another kind": (tokenizer_config(tokenizer_class="T5Tokenizer"), "backbone"),
+    "tokenizer.json a list": (tokenizer_json(lambda content: []), "cannot be loaded"),
+    "tokenizer.json without a model": (
+        tokenizer_json(lambda content: {key: content[key] for key in content if key != "model"}),
+        "cannot be loaded",
+    ),
+    "tokenizer.json without words": (
+        tokenizer_json(lambda content: content | {"model": content["model"] | {"vocab": {}}}),
+        "",
+    ),
+    "tokenizer.json without its unknown token": (
+        tokenizer_json(lambda content: content | {"model": content["model"] | {"unk_token": "[NONE]"}}),
+        "",
+    ),
+    "tokenizer.json of another kind": (
+        tokenizer_json(lambda content: content | {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["[UNK]", 0]]}}),
+        "",
+    ),
+    "tokenizer.json with an item twice": (_twice, "has 'a' twice"),
+    # weights
+    "a tensor is missing": (weights(lambda tensors: tensors.pop(QUERY)), r"lacks 1 of its tensors \(e\.g\. .*query"),
+    "a tensor of another name": (renamed(QUERY, "bert.x"), "lacks 1 of its tensors"),
+    "a tensor of another shape": (
+        weights(lambda tensors: tensors.update({QUERY: torch.zeros(4, 16)})),
+        "query.weight of shape 4 x 16, where config.json asks for 16 x 16",
+    ),
+    "a tensor too many": (
+        weights(lambda tensors: tensors.update({"bert.more": torch.zeros(4)})),
+        r"no place for \(e\.g\. bert\.more\)",
+    ),
+    "NaN": (put(QUERY, float("nan")), "not finite.*query"),
+    "NaN of a word": (put(WORDS, float("nan")), "not finite.*word_embeddings"),
+    "an infinity": (put(QUERY, float("inf")), "not finite.*query"),
+    "TensorFlow's": (weights(lambda tensors: None, {"format": "tf"}), "marked format 'tf'"),
+    "Flax's": (weights(lambda tensors: None, {"format": "flax"}), "marked format 'flax'"),
+    "words all alike": (
+        weights(lambda tensors: [tensor.zero_() for name, tensor in tensors.items() if "word" in name]),
+        "the same vector for different texts",
+    ),
+    "weights cut": (
+        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-9]),
+        "broken",
+    ),
+    "weights empty": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "broken"),
+}
+
+
+def copied(sound, folder, damage):
+    shutil.copytree(sound, folder)
+    damage(folder)
+    return folder
+
+
+def content_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_folder_is_one_line(name, bert, tmp_path, invoke):
+    damage, expected = DAMAGES[name]
+    folder = copied(bert, tmp_path / "damaged", damage)
+    before = content_of(tmp_path)
+    code, out, err = invoke(folder)
+    assert code in {2, 3, 4} and not out
+    assert err.count("\n") == 1 and err.startswith("promptcli: ") and len(err) <= 600
+    assert str(folder) in err and re.search(expected, err)
+    assert content_of(tmp_path) == before
+
+
+HARMLESS = {
+    "nothing": lambda folder: None,
+    "return_dict": config(return_dict=False),
+    "outputs of all kinds": config(output_attentions=True, output_hidden_states=True),
+    "attention that is not installed": config(attn_implementation="flash_attention_2"),
+    "a tokenizer.json": tokenizer_json(),
+    "heads of other kinds": weights(
+        lambda tensors: tensors.update({"classifier.weight": torch.zeros(2, 16), "cls.seq": torch.zeros(2)})
+    ),
+    "old positions": weights(lambda tensors: tensors.update({"bert.embeddings.position_ids": torch.arange(66)})),
+    "weights without a mark": lambda folder: save_file(
+        load_file(folder / "model.safetensors"), folder / "model.safetensors"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_does_not_matter_changes_no_vector(name, bert, tmp_path):
+    recipe = Recipe(prompt="[X] means [MASK] .", pooling="last/mask", transforms=("topk-tokens:3",))
+    folder = copied(bert, tmp_path / "folder", HARMLESS[name])
+    vectors = [
+        build_encoder(recipe, backbone=load_backbone(str(path))).encode(["The cat sat", "a dog"])
+        for path in (bert, folder)
+    ]
+    assert (vectors[0] == vectors[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (weights(lambda tensors: tensors.pop("cls.predictions.transform.dense.weight")), r"lacks 1 of its tensors"),
+        (
+            weights(lambda tensors: tensors.update({"cls.predictions.transform.dense.weight": torch.zeros(4, 16)})),
+            "of shape 4 x 16, where config.json asks for 16 x 16",
+        ),
+        (put("cls.predictions.transform.dense.weight", float("nan")), "not finite"),
+        (config(tie_word_embeddings=False), r"lacks .* of its tensors \(e\.g\. cls\.predictions\.decoder"),
+    ],
+    ids=["missing", "shape", "nan", "untied"],
+)
+def test_a_damaged_head_is_refused_where_it_is_needed(damage, expected, bert, tmp_path, invoke):
+    folder = copied(bert, tmp_path / "damaged", damage)
+    assert invoke(folder)[0] == 0
+    code, out, err = invoke(
+        folder, "--prompt", "[X] means [MASK] .", "--pooling", "last/mask", "--transform", "topk-tokens:3"
+    )
+    assert code == 2 and not out and err.count("\n") == 1
+    assert f"the masked-LM head of backbone '{folder}'" in err and re.search(expected, err)
+
+
+def test_no_mask_token_is_one_line_where_it_is_needed(bert, tmp_path, invoke):
+    folder = copied(bert, tmp_path / "damaged", both(tokenizer_json(), tokenizer_config(mask_token=None)))
+    assert invoke(folder)[0] == 0
+    code, out, err = invoke(folder, "--prompt", "[X] means [MASK] .", "--pooling", "last/mask")
+    assert code == 2 and not out and err.count("\n") == 1 and "mask" in err
+
+
+def test_a_panic_of_the_tokenizer_is_one_line(bert, monkeypatch):
+    class PanicException(BaseException):
+        """As pyo3's, which is no Exception."""
+
+    def fails(*_, **__):
+        raise PanicException("called `Option::unwrap()`\n on a `None` value")
+
+    monkeypatch.setattr("promptcli.backbones.pretrained.AutoTokenizer.from_pretrained", fails)
+    with pytest.raises(UsageError, match=r"cannot be loaded: called `Option::unwrap\(\)` on a `None` value$"):
+        load_backbone(str(bert))
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_what_stops_the_program_is_no_fault_of_the_folder(stop, bert, monkeypatch):
+    def stops(*_, **__):
+        raise stop
+
+    monkeypatch.setattr("promptcli.backbones.pretrained.AutoTokenizer.from_pretrained", stops)
+    with pytest.raises(stop):
+        load_backbone(str(bert))
+
+
+CONFIG = [
+    "model_type", "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+    "intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps",
+    "max_position_embeddings", "type_vocab_size", "initializer_range", "pad_token_id", "bos_token_id", "dtype",
+    "torch_dtype", "id2label", "label2id", "num_labels", "return_dict", "output_attentions", "output_hidden_states",
+    "torchscript", "tie_word_embeddings", "is_decoder", "is_encoder_decoder", "add_cross_attention", "use_cache",
+    "chunk_size_feed_forward", "problem_type", "auto_map", "attn_implementation", "_attn_implementation",
+    "quantization_config", "transformers_version", "_name_or_path", "position_embedding_type", "pruned_heads",
+    "classifier_dropout", "tokenizer_class", "rope_parameters", "text_config",
+]  # fmt: skip
+TOKENIZER = [
+    "tokenizer_class", "backend", "cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token",
+    "model_max_length", "do_lower_case", "tokenize_chinese_chars", "strip_accents", "never_split", "auto_map",
+    "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens", "padding_side", "truncation_side",
+    "model_input_names", "clean_up_tokenization_spaces", "chat_template", "tokenizer_file", "vocab_file",
+    "special_tokens_map_file", "name_or_path",
+]  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.integers(-3, 120) | st.floats() | st.text(max_size=8)
+    | st.sampled_from(["[MASK]", "[UNK]", "the", "gelu", "float16", "BertTokenizer", "sdpa", "owner/name", 10**10]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    field=st.sampled_from([("config.json", field) for field in CONFIG])
+    | st.sampled_from([("tokenizer_config.json", field) for field in TOKENIZER]),
+    value=VALUES,
+)
+def test_any_value_of_any_field_ends_well(field, value, bert, tmp_path_factory, invoke):
+    folder = copied(
+        bert, tmp_path_factory.mktemp("any") / "folder", lambda folder: _set_in(folder, field[0], **{field[1]: value})
+    )
+    before = content_of(folder)
+    code, out, err = invoke(folder)
+    assert code in CODES
+    if code:
+        assert not out and err.count("\n") == 1 and err.startswith("promptcli: ") and len(err) <= 600
+    else:
+        assert out.count("\n") == 1 and not err
+    assert content_of(folder) == before
+    shutil.rmtree(folder)
