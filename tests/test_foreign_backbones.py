@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import sys
+import warnings
 
 import pytest
 import torch
@@ -38,7 +40,10 @@ def invoke(capfd, monkeypatch):
 
     def call(folder, *more):
         capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as ended, warnings.catch_warnings():  # shown, as outside of pytest
+            warnings.simplefilter("default")
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.showwarning = lambda message, *_: sys.stderr.write(f"{message}\n")
             main(["similarity", "a cat", "the dog", "--backbone", str(folder), "--prompt", "[X]", "--pooling",
                   "last/avg", "--quiet", *more])  # fmt: skip
         return ended.value.code, *capfd.readouterr()

@@ -147,7 +147,7 @@ def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -
         raise UsageError(f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}")
     sides = {side for shape in shapes.values() for side in shape}
     for field, value in config.items():
-        if not isinstance(value, int) or field.endswith("_token_id"):
+        if not isinstance(value, int) or field.endswith(("_token_id", "theta")):
             continue
         if field in _SIDES and value not in sides:
             raise UsageError(f"config.json of {what} has {field} {value}, and none of its tensors has that size")

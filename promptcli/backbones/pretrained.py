@@ -145,4 +145,5 @@ def _load_body(folder: Path, family: str, names: frozenset[str]) -> tuple[Any, d
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
-    return AutoModel.from_pretrained(folder, config=config, **LOADING, **options)
+    loaded: tuple[Any, dict[str, Any]] = AutoModel.from_pretrained(folder, config=config, **LOADING, **options)
+    return loaded

@@ -54,20 +54,18 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
 
 
 def _twice(folder: Path) -> str | None:
-    """Return an item that a vocabulary file has twice, of the file that is read."""
+    """Return an item that the vocabulary file has twice, of the file that is read."""
+    found: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal found
-        if found is None and len(dict(pairs)) < len(pairs):
-            found = _repeated([key for key, _ in pairs])
+        if len(dict(pairs)) < len(pairs):
+            found.append(_repeated([key for key, _ in pairs]) or "")
         return dict(pairs)
 
-    found: str | None = None
-    for name in ("tokenizer.json", "vocab.json"):
-        if (folder / name).is_file():
-            content = json.loads((folder / name).read_bytes(), object_pairs_hook=note)
-            pieces = content.get("model", {}).get("vocab") if name == "tokenizer.json" else None
-            return _repeated([piece[0] for piece in pieces]) if isinstance(pieces, list) else found
+    if (folder / "tokenizer.json").is_file():
+        content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=note)
+        items = content["model"]["vocab"]
+        return _repeated([piece for piece, _ in items]) if isinstance(items, list) else next(iter(found), None)
     if (folder / "vocab.txt").is_file():
         return _repeated((folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return None
