@@ -24,8 +24,8 @@ def read_demo(split: str) -> Parts:
     return dict(sorted(kinds.items()))
 
 
-#: Sentences, pairs and triplets of the example files.
-_SENTENCES, _MORE, _TRIPLETS = 1000, 50, 100
+#: Sentences, pairs and triplets of the example files; of the development pairs one in so many, so that all kinds occur.
+_SENTENCES, _MORE, _ONE_IN, _TRIPLETS = 500, 50, 7, 128
 
 
 def write_examples(folder: Path, *, force: bool = False) -> dict[str, str]:
@@ -36,15 +36,16 @@ def write_examples(folder: Path, *, force: bool = False) -> dict[str, str]:
         NotFoundError: The folder is not there.
     """
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
-    pairs = [(one, other or "", score) for part in read_demo("test").values() for one, other, score in part]
+    # the development pairs: what is chosen by them can be scored on the test pairs
+    pairs = [(one, other or "", score) for part in read_demo("dev").values() for one, other, score in part]
     more = [(f"s{number}", text) for number, text in enumerate(lines[_SENTENCES : _SENTENCES + _MORE], 1)]
-    graded = [(one, other, f"{score:.1f}") for one, other, score in pairs]
+    graded = [(one, other, f"{score:.1f}") for one, other, score in pairs[::_ONE_IN]]
     triplets = _triplets(pairs)
     tables = {
         "sentences.txt": (f"{_SENTENCES:,} sentences, one a line", "\n".join(lines[:_SENTENCES]) + "\n"),
         "more.csv": (f"{_MORE} more, with an id", _table(("id", "text"), more, ",")),
         "pairs.tsv": (
-            f"{len(pairs):,} pairs graded from 0 to 5",
+            f"{len(graded):,} pairs graded from 0 to 5",
             _table(("sentence1", "sentence2", "score"), graded, "\t"),
         ),
         "triplets.csv": (
