@@ -13,8 +13,8 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest test, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: "every_command_of_the_readme" not in item.name)
+    """Begin with the longest tests, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: "every_line_of_the_page" not in item.name)
 
 
 @pytest.fixture(scope="session")
