@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.word_vectors import load_word_vectors
-from promptcli.backbones.word_vectors_file import read_word_vectors
+from promptcli.backbones.word_vectors import load_word_vectors, read_word_vectors
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import build_encoder

@@ -47,11 +47,6 @@ class ImpactStudy:
     left_out: int  #: how many were not: blank, or longer than the longest input
 
 
-def inputs_for(tokens: int) -> int:
-    """Return how many model inputs the matrix of so many tokens takes."""
-    return tokens * (tokens + 1) // 2
-
-
 def impact(backbone: Backbone, sentence: str, *, progress: Progress = silent) -> Impact:
     """Return the impact matrix of one sentence.
 

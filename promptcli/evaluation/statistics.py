@@ -99,9 +99,7 @@ def average_intervals(
     return [_interval(row) for row in np.mean(draws, axis=0)]
 
 
-def paired_bootstrap(
-    first: Floats, second: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
-) -> PairedTest:
+def paired_bootstrap(first: Floats, second: Floats, gold: Floats) -> PairedTest:
     """Compare two systems on the same pairs: the difference ``first - second`` of their Spearman correlations.
 
     Each resample scores both systems on the same drawn pairs. The p-value is two-sided: twice the share of resamples
@@ -111,13 +109,11 @@ def paired_bootstrap(
         first: (n,) similarities of the one system.
         second: (n,) similarities of the other.
         gold: (n,) gold scores.
-        resamples: How many times n pairs are drawn with replacement.
-        seed: Seed of the draws.
     """
-    one, other = _draws(np.stack([first, second]), gold, resamples, seed)
+    one, other = _draws(np.stack([first, second]), gold, RESAMPLES, SEED)
     differences = one - other
     smaller = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    p_value = min(1.0, 2 * (smaller + 1) / (resamples + 1))
+    p_value = min(1.0, 2 * (smaller + 1) / (RESAMPLES + 1))
     return PairedTest(spearman(first, gold) - spearman(second, gold), _interval(differences), p_value)
 
 

@@ -30,7 +30,6 @@ PUBLISHED = FlowSettings()
 def fit_flow(
     vectors: np.ndarray,
     *,
-    settings: FlowSettings = PUBLISHED,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> dict[str, Tensor]:
@@ -41,7 +40,6 @@ def fit_flow(
 
     Args:
         vectors: (n, d) float32, a sentence as often as it occurs.
-        settings: How it is trained.
         device: Where it is trained.
         progress: Called with the number of vectors newly done; adds up to n an epoch.
 
@@ -50,22 +48,22 @@ def fit_flow(
     """
     n, d = vectors.shape
     glow = Glow(d)
-    if n < settings.batch:
-        raise UsageError(f"flow starts from one batch of {settings.batch} sentences; {n} were given: give more")
+    if n < PUBLISHED.batch:
+        raise UsageError(f"flow starts from one batch of {PUBLISHED.batch} sentences; {n} were given: give more")
     rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)).to(device)
-    generator = torch.Generator().manual_seed(settings.seed)
-    orders = [torch.randperm(n, generator=generator).to(device) for _ in range(settings.epochs)]
-    glow.start(rows[orders[0][: settings.batch]].cpu(), generator)
+    generator = torch.Generator().manual_seed(PUBLISHED.seed)
+    orders = [torch.randperm(n, generator=generator).to(device) for _ in range(PUBLISHED.epochs)]
+    glow.start(rows[orders[0][: PUBLISHED.batch]].cpu(), generator)
     glow.to(device)
     optimizer = torch.optim.AdamW(
-        glow.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, eps=settings.eps
+        glow.parameters(), lr=PUBLISHED.learning_rate, weight_decay=PUBLISHED.weight_decay, eps=PUBLISHED.eps
     )
     for order in orders:
-        for chosen in order[: n - n % settings.batch].reshape(-1, settings.batch):
+        for chosen in order[: n - n % PUBLISHED.batch].reshape(-1, PUBLISHED.batch):
             optimizer.zero_grad()
             glow.loss(rows[chosen]).backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(glow.parameters(), settings.clip)
+            nn.utils.clip_grad_norm_(glow.parameters(), PUBLISHED.clip)
             optimizer.step()
-            progress(settings.batch)
-        progress(n % settings.batch)
+            progress(PUBLISHED.batch)
+        progress(n % PUBLISHED.batch)
     return {name: tensor.cpu() for name, tensor in glow.named_tensors().items()}

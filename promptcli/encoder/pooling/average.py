@@ -4,10 +4,10 @@ from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import PlainWeights, weighted_sum
+from promptcli.encoder.pooling.weights import Weights, weighted_sum
 
 
-class Average(PlainWeights):
+class Average(Weights):
     """w_t = 1/T."""
 
     spec = "avg"

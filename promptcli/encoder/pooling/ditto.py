@@ -6,7 +6,7 @@ from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import PlainWeights, weighted_sum
+from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import UsageError
 
 #: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for ``mini``.
@@ -21,7 +21,7 @@ KNOWN_HEADS: dict[str, str] = {
 }
 
 
-class Ditto(PlainWeights):
+class Ditto(Weights):
     """w_t = A^{l,h}_{tt}, specials included, not renormalised (the published code; cosine does not see the scale)."""
 
     def __init__(self, context: BuildContext) -> None:

@@ -5,11 +5,11 @@ from torch import Tensor
 
 from promptcli.backbones.states import Batch, HiddenStates, Needs, slot_positions
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import PlainWeights
+from promptcli.encoder.pooling.weights import Weights
 from promptcli.errors import UsageError
 
 
-class AtSlot(PlainWeights):
+class AtSlot(Weights):
     """The state at one position of the input."""
 
     slot: int  #: 0 for [CLS], k for the k-th mask

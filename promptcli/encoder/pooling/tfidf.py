@@ -16,7 +16,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import PlainWeights, Weights, weighted_sum
+from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import UsageError, unknown
 
 #: Each piece's idf, (v,).
@@ -42,7 +42,7 @@ def choose_granularity(context: BuildContext) -> Weights:
     return WordTfIdf(context) if context.argument else TfIdf(context)
 
 
-class TfIdf(PlainWeights):
+class TfIdf(Weights):
     """w_t = tf * idf: the raw count of the token in the sentence times log2(N / df); unseen tokens weigh 0.
 
     The specials are terms like all others: they stand in every sentence, so df = N and they weigh exactly 0. The
@@ -89,7 +89,7 @@ def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
     return torch.from_numpy(idf.astype(np.float32))
 
 
-class WordTfIdf(PlainWeights):
+class WordTfIdf(Weights):
     """w_t = tf * idf of the word that piece t belongs to; unseen words weigh 0, the specials too (df = N).
 
     Words are the tokenizer's own, in its case (see ``Words``).

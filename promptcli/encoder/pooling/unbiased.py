@@ -14,7 +14,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import PlainWeights, weighted_sum
+from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import unknown
 
 #: Table 3's rows: each switch comes on top of those before it.
@@ -61,7 +61,7 @@ _BYTE_LEVEL = _Convention(
 )
 
 
-class Unbiased(PlainWeights):
+class Unbiased(Weights):
     """Mean of the tokens that are left, specials excluded; ``unbiased:sub`` stops after the subword switch."""
 
     def __init__(self, context: BuildContext) -> None:

@@ -1,7 +1,7 @@
-"""The protocol of pooling weights: how the states of a sentence's tokens become one vector."""
+"""The base of pooling weights: how the states of a sentence's tokens become one vector."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from torch import Tensor
 
@@ -9,39 +9,24 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 
 
-class Weights(Protocol):
-    """w_t of h = sum_t w_t x_t."""
+class Weights(ABC):
+    """w_t of h = sum_t w_t x_t; most have nothing fitted and take sentences as they are."""
 
-    needs: Needs  #: what the weights themselves read (diagonals, or one slot)
     spec: str  #: name and argument in full, as a recipe writes them
+    needs = Needs()  #: what the weights themselves read (diagonals, or one slot)
     #: Name of the rewriting step, equal where the rewritten sentences are; None where nothing is rewritten.
-    rewriting: str | None
+    rewriting: str | None = None
 
+    @abstractmethod
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return (n, d) from states (n, t, d)."""
-        ...
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the fitted numbers by name; empty where nothing is fitted."""
-        ...
-
-    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
-        """Return each sentence's token ids, without specials."""
-        ...
-
-
-class PlainWeights:
-    """What most weights share: nothing fitted, sentences tokenised as they are."""
-
-    needs = Needs()
-    rewriting: str | None = None
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return no numbers."""
         return {}
 
     def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
-        """Return the pieces' own ids."""
+        """Return each sentence's token ids, without specials."""
         return backbone.tokenizer.encode(pieces)
 
 

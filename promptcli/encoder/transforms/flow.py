@@ -4,14 +4,13 @@ Glow on an image of one pixel with d channels, as in the published code: its 1x1
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.transforms.transform import Stage
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 
 LEVELS, STEPS = 3, 3
@@ -140,7 +139,7 @@ class Glow(nn.Module):
         return {f"{_PREFIX}{name}": tensor.detach() for name, tensor in self.state_dict().items()}
 
 
-class Flow:
+class Flow(Transform):
     """z of a vector; cosine is taken of z as it is."""
 
     spec = "flow"
@@ -152,7 +151,7 @@ class Flow:
         self._glow = Glow(d)
         self._glow.load_state_dict(context.under(_PREFIX))
         self._glow.to(context.backbone.device).requires_grad_(False)
-        self.stages: Sequence[Stage] = [("vector", self._glow)]
+        self.stages = [("vector", self._glow)]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the network's numbers."""

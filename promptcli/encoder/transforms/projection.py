@@ -3,13 +3,13 @@
 Supervised methods keep theirs at test time, unsupervised ones only train with it (PromptBERT's and SimCSE's code).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.transforms.transform import Stage
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, unknown
 
 _PREFIX = "projection."
@@ -33,7 +33,7 @@ def _mlm(context: BuildContext) -> nn.Module:
 KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {"tanh": _tanh, "mlm": _mlm}
 
 
-class Projection:
+class Projection(Transform):
     """A learned network on the vector, (n, d) -> (n, d)."""
 
     def __init__(self, context: BuildContext) -> None:
@@ -47,7 +47,7 @@ class Projection:
         self.module = KINDS[kind](context).to(context.backbone.device)  #: the network, float32
         self.module.load_state_dict(own)
         self.module.eval().requires_grad_(False)
-        self.stages: Sequence[Stage] = [("head", self._project)]
+        self.stages = [("head", self._project)]
 
     def _project(self, vectors: Tensor) -> Tensor:
         projected: Tensor = self.module(vectors.float())

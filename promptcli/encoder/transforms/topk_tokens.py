@@ -1,17 +1,15 @@
 """``topk-tokens:k``: the sentence as a mixture of the k tokens that the masked-LM head predicts (PromptBERT eq. 3)."""
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.transforms.transform import Stage
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 
 _PUBLISHED_K = 200  # PromptBERT 4.1
 
 
-class TopKTokens:
+class TopKTokens(Transform):
     """h = sum_v W_v p_v / sum_v p_v over the k most probable tokens v; W the word-embedding matrix."""
 
     def __init__(self, context: BuildContext) -> None:
@@ -24,13 +22,9 @@ class TopKTokens:
         self._k = k
         self._rows = rows
         head = context.backbone.head
-        self.stages: Sequence[Stage] = [("head", head.to_hidden), ("logits", head.to_logits), ("vector", self._mix)]
+        self.stages = [("head", head.to_hidden), ("logits", head.to_logits), ("vector", self._mix)]
 
     def _mix(self, logits: Tensor) -> Tensor:
         """Return (n, d) from logits (n, v): softmax over the whole vocabulary, then the k best, renormalised."""
         best, tokens = logits.softmax(-1).topk(self._k, dim=-1)
         return (best.unsqueeze(1) @ self._rows[tokens].float()).squeeze(1) / best.sum(-1, keepdim=True)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return no numbers: the head is the backbone's."""
-        return {}

@@ -1,13 +1,11 @@
 """``whitening`` and ``whitening:k``: BERT-whitening, a linear map to unit covariance (Su et al., 2021)."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.transforms.transform import Stage
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 
 MEAN, MATRIX = "whitening.mean", "whitening.matrix"
@@ -15,7 +13,7 @@ MEAN, MATRIX = "whitening.mean", "whitening.matrix"
 _NOISE = 1e-10
 
 
-class Whitening:
+class Whitening(Transform):
     """y = (x - mu) W[:, :k]; the vectors stay unnormalised (cosine divides by the length)."""
 
     def __init__(self, context: BuildContext) -> None:
@@ -28,7 +26,7 @@ class Whitening:
         self.spec = "whitening" if k is None else f"whitening:{k}"
         self._mean = context.tensors[MEAN].to(context.backbone.device)
         self._matrix = matrix[:, :k].contiguous().to(context.backbone.device)
-        self.stages: Sequence[Stage] = [("vector", self._whiten)]
+        self.stages = [("vector", self._whiten)]
 
     def _whiten(self, vectors: Tensor) -> Tensor:
         return (vectors - self._mean) @ self._matrix
