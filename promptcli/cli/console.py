@@ -72,6 +72,11 @@ def rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 6) for value in values]
 
 
+def half_interval(interval: tuple[float, float]) -> str:
+    """Return half the width of an interval, as tables show it."""
+    return f"±{(interval[1] - interval[0]) / 2:.2f}"
+
+
 #: What stands in a column of figures, which is aligned on the right.
 _FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?%?|-?")
 

@@ -134,6 +134,19 @@ def data_folder(given: Path | None) -> Path | None:
     return given or (Path(stored).expanduser() if stored else None)
 
 
+def sentences_of(source: str, data_dir: Path | None, runtime: Runtime, *, text_field: str | None = None) -> list[str]:
+    """Return the sentences to fit or count on: of a file, a task or ``demo``."""
+    from promptcli.data.sources import fitting_sentences
+
+    return fitting_sentences(
+        source,
+        data_folder(data_dir),
+        text_field=text_field,
+        offline=runtime.offline,
+        announce=announcer(runtime),
+    )
+
+
 def open_entries(
     entries: "Sequence[Entry]",
     runtime: Runtime,
@@ -147,8 +160,8 @@ def open_entries(
         entries: What to open.
         runtime: Device, precision, network.
         default_dtype: What ``--dtype auto`` means for this command.
-        refused: Told of each entry that cannot be made on its backbone, which is then left out; without it that is an
-            error.
+        refused: Called with each entry that cannot be made on its backbone, which is then left out; without it that is
+            an error.
     """
     from promptcli.encoder.encoder import build_encoder
 

@@ -25,6 +25,18 @@ BackboneName = Annotated[
     str | None,
     typer.Option("--backbone", help="A local folder or a hub id. Default: mini (shipped).", show_default=False),
 ]
+DevelopmentPairs = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        "--task",
+        metavar="TASK",
+        help="Development set, or FILE of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev (our own"
+        " pairs, no benchmark).",
+        show_default=False,
+    ),
+]
+SentenceField = Annotated[str | None, typer.Option("--text-field", help="Field of the sentence in the file.")]
 Corpus = Annotated[str, typer.Option("--corpus", help="Sentences to count idf on: a file, a task or `demo`.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there under that name.")]
 
@@ -99,7 +111,7 @@ class RecipeOptions(FieldOptions):
 
 @dataclass(frozen=True)
 class RecipeChanges(RecipeOptions):
-    """Changes of single recipe fields, and what holds for those left open."""
+    """Changes of single recipe fields, and whether the fields left open are the papers'."""
 
     paper: Annotated[
         bool,

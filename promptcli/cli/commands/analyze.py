@@ -10,7 +10,14 @@ import typer
 from promptcli.cli import options
 from promptcli.cli.commands.analyze_vectors import anisotropy, uniformity
 from promptcli.cli.console import note, out, progress, result_json, result_table, rounded
-from promptcli.cli.opening import announcer, configure_libraries, data_folder, default_backbone, open_backbone
+from promptcli.cli.opening import (
+    announcer,
+    configure_libraries,
+    data_folder,
+    default_backbone,
+    open_backbone,
+    sentences_of,
+)
 from promptcli.cli.options import Runtime, expand
 from promptcli.cli.pictures.analyses import (
     EMBEDDINGS,
@@ -109,12 +116,11 @@ def token_bias(
     configure_libraries(runtime)
     picture.check()
     from promptcli.analysis.token_bias import token_bias as find_bias
-    from promptcli.data.sources import fitting_sentences
 
     if corpus is None:
         note("assumed: frequencies of demo, sentences of our own", quiet=runtime.quiet)
     source = corpus or BARE.corpus
-    sentences = fitting_sentences(source, data_folder(data_dir), offline=runtime.offline, announce=announcer(runtime))
+    sentences = sentences_of(source, data_dir, runtime)
     backbone = backbone or default_backbone(paper=False)
     loaded = open_backbone(backbone, runtime)
     with progress("token-bias", len(sentences), quiet=runtime.quiet) as advance:
@@ -171,7 +177,7 @@ def impact(
     picture.check()
     from promptcli.analysis.impact import compare_with_tfidf
     from promptcli.analysis.impact import impact as find_impact
-    from promptcli.data.sources import fitting_sentences, read_sentences
+    from promptcli.data.sources import read_sentences
 
     if sentence is not None and on is not None:
         raise UsageError("give a sentence, or sentences by --on, not both")
@@ -186,10 +192,9 @@ def impact(
         picture.draw(draw_impact, found, backbone, quiet=runtime.quiet)
         _print_impact(found, backbone, given, json=json, quiet=runtime.quiet)
         return
-    folder = data_folder(data_dir)
-    lines = read_sentences(on, folder, offline=runtime.offline, announce=announcer(runtime))
+    lines = read_sentences(on, data_folder(data_dir), offline=runtime.offline, announce=announcer(runtime))
     sentences = list(itertools.islice(lines, first))
-    documents = fitting_sentences(corpus, folder, offline=runtime.offline, announce=announcer(runtime))
+    documents = sentences_of(corpus, data_dir, runtime)
     loaded = open_backbone(backbone, runtime)
     with progress("impact", len(sentences), quiet=runtime.quiet) as advance:
         study = compare_with_tfidf(loaded, sentences, documents, progress=advance)

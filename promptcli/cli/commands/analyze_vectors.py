@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, is_bare
+from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, is_bare, recipes_option
 from promptcli.cli.console import note, progress, result_json, result_table
 from promptcli.cli.opening import announcer, configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Runtime
@@ -38,13 +38,7 @@ class ComparedChoice(EvalChoice):
 
     recipe: Annotated[
         list[str] | None,
-        typer.Option(
-            "--recipe",
-            "-r",
-            help="Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model: average and"
-            " Ditto of static, last and first-last states.",
-            rich_help_panel="Model and recipe",
-        ),
+        recipes_option("average and Ditto of static, last and first-last states"),
     ] = None
 
 
@@ -97,7 +91,7 @@ def anisotropy(
     seed: Annotated[int, typer.Option(min=0, help="Of --sample.")] = 0,
     lower: Annotated[bool, typer.Option("--lower/--cased", help="Lower-case the lines, for cased models too.")] = True,
     words: Annotated[int, typer.Option(min=0, help="Cut a line to so many words; 0: do not.")] = 32,
-    text_field: Annotated[str | None, typer.Option(help="Field of the sentence in the file.")] = None,
+    text_field: options.SentenceField = None,
     data_dir: options.DataDir = None,
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Of the rows of the word-embedding matrix (PromptBERT, table 2).")

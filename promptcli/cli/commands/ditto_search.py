@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.console import note, out, progress, result, result_json, result_table
+from promptcli.cli.console import half_interval, note, out, progress, result, result_json, result_table
 from promptcli.cli.opening import (
-    announcer,
     configure_libraries,
-    data_folder,
     default_backbone,
     open_backbone,
     open_development_set,
     open_registry,
+    sentences_of,
 )
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.maps import head_map
@@ -26,17 +25,7 @@ if TYPE_CHECKING:
 
 def ditto_search(
     backbone: options.BackboneName = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on",
-            "--task",
-            metavar="TASK",
-            help="Development set, or FILE of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev (our own"
-            " pairs, no benchmark).",
-            show_default=False,
-        ),
-    ] = None,
+    on: options.DevelopmentPairs = None,
     data_dir: options.DataDir = None,
     states: Annotated[
         list[str] | None,
@@ -56,7 +45,6 @@ def ditto_search(
     `promptcli eval --pooling STATES/ditto:LAYER-HEAD` on the development set.
     """
     configure_libraries(runtime)
-    from promptcli.data.sources import fitting_sentences
     from promptcli.evaluation.evaluator import distinct_sentences
     from promptcli.searching.heads import SEARCHED, search_heads
 
@@ -64,7 +52,7 @@ def ditto_search(
     registry.check_free(name, force=picture.force)
     picture.check()
     task = open_development_set(on, data_dir, runtime)
-    sentences = fitting_sentences(corpus, data_folder(data_dir), offline=runtime.offline, announce=announcer(runtime))
+    sentences = sentences_of(corpus, data_dir, runtime)
     loaded = open_backbone(backbone or default_backbone(paper=False), runtime)
     start = time.perf_counter()
     with progress("ditto-search", len(distinct_sentences([task])), quiet=runtime.quiet) as advance:
@@ -92,11 +80,11 @@ def _print_search(found: "HeadSearch", idf: str) -> None:
     result(f"correlation of the head's diagonal with TF-IDF over tokens (idf: {idf})")
     rows = []
     for rank, head in enumerate(found.heads, 1):
-        figures = [f"{head.value:.2f}", _half(head.ci95), f"{head.gain:+.2f}"]
+        figures = [f"{head.value:.2f}", half_interval(head.ci95), f"{head.gain:+.2f}"]
         alike = [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
         rows.append([str(rank), head.head, head.states, *figures, *alike])
     for states, (value, interval) in found.baseline.items():
-        rows.append(["", "plain", states, f"{value:.2f}", _half(interval), "", "", ""])
+        rows.append(["", "plain", states, f"{value:.2f}", half_interval(interval), "", "", ""])
     result_table(["", "head", "states", "value", "", "gain", "Pearson", "Spearman"], rows)
     states = found.heads[0].states
     result(f"\n{states} Ditto, every head")
@@ -109,7 +97,3 @@ def _print_search(found: "HeadSearch", idf: str) -> None:
         f"({luck.gap:+.2f}); {luck.gain:+.2f} over the plain average of its states here;"
         f" the head on top was chosen {luck.agreement:.0%} of the times"
     )
-
-
-def _half(interval: tuple[float, float]) -> str:
-    return f"±{(interval[1] - interval[0]) / 2:.2f}"

@@ -22,6 +22,16 @@ _PANEL = "Model and recipe"
 _NEUTRAL_CHANGES = {"backbone", "max_length"}
 
 
+def recipes_option(default: str) -> Any:
+    """Return the option of several recipes; ``default``: what is meant where no model is named either."""
+    return typer.Option(
+        "--recipe",
+        "-r",
+        help=f"Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model: {default}.",
+        rich_help_panel=_PANEL,
+    )
+
+
 @dataclass(frozen=True)
 class Models:
     """Registry entries and recipes, as many as wanted."""
@@ -32,13 +42,7 @@ class Models:
     ] = None
     recipe: Annotated[
         list[str] | None,
-        typer.Option(
-            "--recipe",
-            "-r",
-            help="Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model:"
-            " every named recipe that needs no fitting.",
-            rich_help_panel=_PANEL,
-        ),
+        recipes_option("every named recipe that needs no fitting"),
     ] = None
 
 

@@ -33,7 +33,7 @@ class ExternalVectors:
         list[Path] | None,
         typer.Option(
             help="Score the vectors in a .npy, .safetensors, .parquet or .jsonl file, row i of sentence i of"
-            " --list-sentences; repeatable, alone or beside --recipe and --model.",
+            " --list-sentences; repeatable, alone or with --recipe and --model.",
             metavar="FILE",
             rich_help_panel=_PANEL,
         ),

@@ -6,7 +6,7 @@ import typer
 
 from promptcli.cli import options
 from promptcli.cli.console import note, progress
-from promptcli.cli.opening import announcer, chosen_entry, configure_libraries, data_folder, open_registry
+from promptcli.cli.opening import announcer, chosen_entry, configure_libraries, open_registry, sentences_of
 from promptcli.cli.options import ModelChoice, Runtime
 
 
@@ -21,7 +21,7 @@ def fit(
     ],
     name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make.")],
     data_dir: options.DataDir = None,
-    text_field: Annotated[str | None, typer.Option("--text-field", help="Field of the sentence in the file.")] = None,
+    text_field: options.SentenceField = None,
     force: options.Force = False,
     *,
     choice: ModelChoice,
@@ -34,7 +34,6 @@ def fit(
     Figures of a model fitted on a task have seen the task's text, though never its scores.
     """
     configure_libraries(runtime)
-    from promptcli.data.sources import fitting_sentences
     from promptcli.fitting.fits import fit as fit_recipe
     from promptcli.fitting.fits import plan_fits
     from promptcli.registry.registry import Entry
@@ -43,9 +42,7 @@ def fit(
     registry.check_free(name, force=force)
     chosen = chosen_entry(choice)
     passes = sum(one.passes for one, _ in plan_fits(chosen.recipe))
-    sentences = fitting_sentences(
-        on, data_folder(data_dir), text_field=text_field, offline=runtime.offline, announce=announcer(runtime)
-    )
+    sentences = sentences_of(on, data_dir, runtime, text_field=text_field)
     with progress("fit", passes * len(sentences), quiet=runtime.quiet) as advance:
         fitted = fit_recipe(
             chosen.recipe,

@@ -11,7 +11,7 @@ import typer
 
 from promptcli.cli.console import note, progress, result, result_json
 from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
-from promptcli.cli.options import FieldOptions, Json, Runtime, options_of
+from promptcli.cli.options import BackboneName, FieldOptions, Json, Runtime, options_of
 from promptcli.errors import UsageError
 from promptcli.pretraining.plan import Plan
 
@@ -173,9 +173,7 @@ def _trained(
 
 def perplexity(
     file: Annotated[Path, typer.Argument(help="Held-out text, one sentence a line.")],
-    backbone: Annotated[
-        str | None, typer.Option(help="A local folder or a hub id. Default: mini (shipped).", show_default=False)
-    ] = None,
+    backbone: BackboneName = None,
     share: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the tokens masked.")] = 0.15,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of tokens.")] = 0,
     json_output: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,

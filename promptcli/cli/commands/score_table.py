@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from promptcli.cli.console import out
+from promptcli.cli.console import half_interval, out
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
@@ -62,7 +62,7 @@ def score_table(
         by_column = {score.column: score for score in scores}
         found = [by_column.get(column) for column in columns]
         values = ["-" if score is None else f"{score.value:.2f}" for score in found]
-        halves = ["" if score is None else f"±{(score.ci95[1] - score.ci95[0]) / 2:.2f}" for score in found]
+        halves = ["" if score is None else half_interval(score.ci95) for score in found]
         if in_average:
             values.append(f"{average(score for score in scores if score.column in in_average):.2f}")
             halves.append("")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.console import note, progress, result, result_json, result_table
+from promptcli.cli.console import half_interval, note, progress, result, result_json, result_table
 from promptcli.cli.opening import (
     announcer,
     configure_libraries,
@@ -46,17 +46,7 @@ class ProtocolOptions:
             show_default=False,
         ),
     ] = None
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on",
-            "--task",
-            help="Development pairs: STS-B:dev, or FILE of your own. Default: with a SentEval folder STS-B:dev,"
-            " else demo:dev.",
-            rich_help_panel=_PROTOCOL,
-            show_default=False,
-        ),
-    ] = None
+    on: options.DevelopmentPairs = None
     data_dir: options.DataDir = None
     period: Annotated[
         bool,
@@ -233,5 +223,4 @@ def _print_summary(searches: "dict[str, TemplateSearch]") -> None:
 
 
 def _figures(item: "ScoredTemplate") -> list[str]:
-    low, high = item.ci95
-    return [f"{item.value:.2f}", f"±{(high - low) / 2:.2f}"]
+    return [f"{item.value:.2f}", half_interval(item.ci95)]

@@ -224,7 +224,7 @@ def _swept(sweep: str | None, words: Sequence[str]) -> dict[str, list[Any]]:
         UsageError: No such setting, no value of its type, or values without --sweep.
     """
     if words and sweep is None:
-        raise UsageError(f"{words[0]!r} is not expected here; settings to try stand behind --sweep")
+        raise UsageError(f"{words[0]!r} is not expected here; settings to try come after --sweep")
     found: dict[str, list[Any]] = {}
     for part in [*(sweep or "").split(), *words]:
         name, separator, values = part.partition("=")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, report_missing
+from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, recipes_option, report_missing
 from promptcli.cli.console import note, progress, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Json, Runtime
@@ -29,13 +29,7 @@ class TransferChoice(EvalChoice):
 
     recipe: Annotated[
         list[str] | None,
-        typer.Option(
-            "--recipe",
-            "-r",
-            help="Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model: the default"
-            " model.",
-            rich_help_panel="Model and recipe",
-        ),
+        recipes_option("the default model"),
     ] = None
 
 
