@@ -313,6 +313,20 @@ def test_a_damaged_head_is_refused_where_it_is_needed(damage, expected, bert, tm
     assert f"the masked-LM head of backbone '{folder}'" in err and re.search(expected, err)
 
 
+def test_a_mask_that_the_folder_adds_to_its_vocabulary_is_its_own(bert, tmp_path):
+    """As DeBERTa's, which stands after the vocabulary proper."""
+
+    def last(content):
+        vocabulary = content["model"]["vocab"]
+        items = [item for item in sorted(vocabulary, key=vocabulary.__getitem__) if item != "[MASK]"]
+        for token in content["added_tokens"]:
+            token["id"] = len(items) if token["content"] == "[MASK]" else items.index(token["content"])
+        return content | {"model": content["model"] | {"vocab": {item: items.index(item) for item in items}}}
+
+    tokens = load_backbone(str(copied(bert, tmp_path / "folder", tokenizer_json(last)))).tokenizer
+    assert tokens.mask == tokens.highest == 107 and not tokens.knows("[MASK]")
+
+
 def test_no_mask_token_is_one_line_where_it_is_needed(bert, tmp_path, invoke):
     folder = copied(bert, tmp_path / "damaged", both(tokenizer_json(), tokenizer_config(mask_token=None)))
     assert invoke(folder)[0] == 0
