@@ -7,11 +7,13 @@ wrong in it. Here the one becomes a refusal and the other one line.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from transformers.utils import logging as transformers_logging
 
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.documents import parse_json, shown
@@ -38,7 +40,7 @@ _FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionErr
 
 @contextmanager
 def opening(what: str) -> Iterator[None]:
-    """Turn whatever a library raises while a folder is opened or first used into one line.
+    """Turn whatever a library raises while a folder is opened or first used into one line; keep transformers silent.
 
     Args:
         what: Kind and name of what is opened; begins the message.
@@ -46,6 +48,8 @@ def opening(what: str) -> Iterator[None]:
     Raises:
         UsageError: Anything but a PromptcliError was raised inside, tokenizers' panics included.
     """
+    transformers_logging.set_verbosity(CRITICAL)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     except PromptcliError:

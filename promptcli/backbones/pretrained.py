@@ -5,7 +5,6 @@ Knows nothing of recipes. Every model is loaded from a folder, so transformers i
 
 import hashlib
 from collections.abc import Callable
-from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers import AutoConfig, AutoModel, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from promptcli.backbones.backbone import Backbone, Provenance
 from promptcli.backbones.checking import (
@@ -51,8 +49,6 @@ def load_pretrained(
     """Load a pre-trained language model in eval mode; see ``load_backbone``."""
     folder, revision = locate(name, offline, announce)
     what = f"backbone {name!r}"
-    transformers_logging.set_verbosity(CRITICAL)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with opening(what):
         config = read_config(what, folder)
         family = config.get("model_type")

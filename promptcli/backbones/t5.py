@@ -4,13 +4,11 @@ Loaded through the same guards as a backbone: safetensors only, no remote code. 
 """
 
 from collections.abc import Callable, Sequence
-from logging import CRITICAL
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, T5ForConditionalGeneration
-from transformers.utils import logging as transformers_logging
 
 from promptcli.backbones import pretrained
 from promptcli.backbones.checking import (
@@ -133,8 +131,6 @@ def load_t5(
             f"{reason}; give a T5's folder or hub id, or generate with the backbone's own head: --generate mlm"
         ) from None
     what = f"T5 {name!r}"
-    transformers_logging.set_verbosity(CRITICAL)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with opening(what):
         config = read_config(what, folder)
         family = config.get("model_type")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from promptcli.data.streams import STANDARD
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source, open_source
 from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_vectors
@@ -25,9 +26,6 @@ from promptcli.registry.registry import portable
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
-
-#: Stands for standard input.
-STANDARD = "-"
 
 #: Queries encoded and searched at once.
 _WINDOW = 1024
@@ -79,7 +77,7 @@ class RowFiles:
     @property
     def are_vectors(self) -> bool:
         """Whether ``file`` holds vectors."""
-        return str(self.file) != STANDARD and holds_vectors(self.file)
+        return self.file != STANDARD and holds_vectors(self.file)
 
     def encoded(self, opened: Opener) -> "tuple[VectorRows, Encoder]":
         """Return the rows of a file of sentences."""

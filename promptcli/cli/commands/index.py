@@ -136,7 +136,7 @@ def search(
         files = _files(Path(query), runtime, None, text_field, None)
         found = read_queries(files, stored.origin, lambda: _encoder_of(stored.origin, runtime))
     else:
-        _check_encodable(query)
+        _check_query(query)
         found = iter([([query], _encoder_of(stored.origin, runtime).encode([query]))])
     for names, vectors in found:
         for line, hits in zip(names, stored.index.search(vectors, k), strict=True):
@@ -191,13 +191,12 @@ def _encoder_of(origin: "Origin", runtime: Runtime) -> "Encoder":
     )
 
 
-def _check_encodable(sentence: str) -> None:
+def _check_query(sentence: str) -> None:
+    from promptcli.data.text import check_encodable
+
     if not sentence.strip():
         raise UsageError("the query is empty; give a sentence, a file, or - for standard input")
-    try:
-        sentence.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8") from None
+    check_encodable(sentence)
 
 
 def _set_threads(runtime: Runtime) -> None:
