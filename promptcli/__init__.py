@@ -28,6 +28,7 @@ __all__ = [
     "search_templates",
     "similarity",
     "train",
+    "transfer",
 ]
 
 

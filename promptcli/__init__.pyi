@@ -14,6 +14,7 @@ from promptcli.library import search_heads as search_heads
 from promptcli.library import search_templates as search_templates
 from promptcli.library import similarity as similarity
 from promptcli.library import train as train
+from promptcli.library import transfer as transfer
 
 __version__: str
 __all__: list[str]

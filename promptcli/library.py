@@ -16,13 +16,15 @@ import numpy as np
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import fitting_sentences
-from promptcli.data.tasks import load_tasks, task_names
+from promptcli.data.tasks import Loaded, Task, load_tasks, load_transfer, task_names
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
 from promptcli.evaluation import evaluator
-from promptcli.evaluation.scores import SpearmanScore
+from promptcli.evaluation.classifier import FAST, FULL
+from promptcli.evaluation.evaluator import SEED
+from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
 from promptcli.fitting import fits
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.registry.entries import Card, Entry
@@ -53,6 +55,7 @@ __all__ = [
     "search_templates",
     "similarity",
     "train",
+    "transfer",
 ]
 
 #: Sentences: a list, or what names them: ``demo``, a task, a file.
@@ -151,10 +154,41 @@ def evaluate(
     """
     folder = None if data_dir is None else Path(data_dir)
     wanted = task_names(list(tasks) or ([] if folder else list(BARE.tasks)))
-    loaded = load_tasks(folder, wanted, "senteval", offline=offline)
+    found = _all_there(load_tasks(folder, wanted, "senteval", offline=offline))
+    return evaluator.evaluate([_encoder(encoder)], found)
+
+
+def transfer(
+    encoder: Encoder | str, tasks: Sequence[str] = (), *, data_dir: str | Path, fast: bool = False, seed: int = SEED
+) -> list[AccuracyScore]:
+    """Score an encoder by SentEval's linear classifier on its frozen vectors: accuracy x 100.
+
+    Args:
+        encoder: An encoder, or what ``load`` takes; an entry that holds another recipe for transfer tasks is read by
+            that one.
+        tasks: ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST-2``, ``TREC``, ``MRPC``; by default all seven.
+        data_dir: SentEval's ``downstream`` folder.
+        fast: SentEval's 5-fold setting: for development, not for print.
+        seed: Of folds, first weights and order of examples.
+
+    Raises:
+        UsageError: A name that is no task, or examples that no classifier can be trained on.
+        NotFoundError: A task's data are not there.
+    """
+    found = _all_there(load_transfer(Path(data_dir), [str(name) for name in task_names(tasks, metric="accuracy")]))
+    training = FAST if fast else FULL
+    evaluator.check_tasks(found, training)
+    if isinstance(encoder, str):
+        entry = _entry(encoder)
+        recipe = entry.transfer
+        encoder = load(encoder) if recipe is None else Encoder.from_recipe(recipe, tensors=entry.tensors)
+    return evaluator.score_vectors(evaluator.embed_tasks([encoder], found), found, training=training, seed=seed)
+
+
+def _all_there(loaded: Loaded[Task]) -> list[Task]:
     if loaded.missing:
         raise NotFoundError("; ".join(f"task {label} is not there: {why}" for label, why in loaded.missing.items()))
-    return evaluator.evaluate([_encoder(encoder)], loaded.tasks)
+    return loaded.tasks
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ FUNCTIONS = {
     "embed": "encoder.embedding:embed_file",
     "similarity": "similarity",
     "eval": "evaluate",
-    "transfer": "evaluation.evaluator:score_vectors",
+    "transfer": "transfer",
     "fit": "fit",
     "ditto-search": "search_heads",
     "search-templates": "search_templates",
