@@ -138,6 +138,7 @@ def test_table_says_protocol_text_intervals_and_what_is_not_comparable(run, fake
     assert "* STS12: 50 pairs, not 3108: not comparable" in ran.out
     score = results(run("eval", "--data-dir", data, "--recipe", "cls", "--task", "STS12", "--json"))[0]
     assert f"{score['value']:.2f}" in ran.out
+    assert "protocol" not in run("eval", "--recipe", "cls", "--task", "demo").out  # our own pairs have none
     assert f"±{(score['ci95'][1] - score['ci95'][0]) / 2:.2f}" in ran.out
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from promptcli.cli.console import half_interval, out
-from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName
+from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, SpearmanScore
@@ -145,8 +145,10 @@ def _caption(tasks: Sequence[STSTask]) -> list[str]:
     treated = "; ".join(f"{', '.join(labels)}: {text}" for text, labels in texts.items())
     if len(texts) == 1:
         treated = next(iter(texts))
+    published = any(task_row(TaskName(task.name, task.split), task.protocol).folder for task in tasks)
+    protocol = f"protocol {tasks[0].protocol}; " if published else ""  # the package's pairs and a user's have none
     return [
-        f"protocol {tasks[0].protocol}; Spearman x 100 over all pairs of a task; ± half of the 95% bootstrap interval",
+        f"{protocol}Spearman x 100 over all pairs of a task; ± half of the 95% bootstrap interval",
         f"text: {treated}",
     ]
 
