@@ -1,37 +1,54 @@
 """Kill commands at random moments, run them again, and compare what they leave with an unbroken run.
 
-    python benchmarks/kills.py --kills 1000
-    python benchmarks/kills.py --kills 20 --only embed-npy,index-build --seed 7
+    python benchmarks/kills.py --kills 1000 --log kills.jsonl
+    python benchmarks/kills.py --kills 40 --only embed-npy,index-build --seed 7
 
-Every kill is SIGKILL, SIGTERM or SIGINT, sent after a random share of the command's usual time, from its first moment
-to just after its end. The promises: a stopped command ends with 137, 143 or 130 (or well, if it was done), with a line
-or, killed, none; the same command run again ends well; what then lies on the disk is, file by file, that of an unbroken
-run, but for times of day and durations; and no temporary file, lock or unfinished run is left.
+Every kill is SIGKILL, SIGTERM or SIGINT, half of them at a random time from the first moment in which Python can answer
+to just after the end, half before a random file event (a file opened for writing, a rename, an fsync, ...). The
+promises: a stopped command ends with 137, 143 or 130 (or well, if it was done), with one line or, killed, none, and
+stopped by a line it leaves no temporary file; the same command run again, or with ``--resume``, ends well and prints
+what an unbroken run prints; what then lies on the disk is, file by file, that of an unbroken run, but for times of day
+and durations: so no temporary file, folder or lock is left. Where doing a thing twice is doing it twice (``index add``)
+the disk may also be that of two unbroken runs.
 
-A command starts in a fork of a process that has torch loaded: the same code runs, without seconds of imports before
-every kill. One run in ``--real-every`` is a process of its own, imports included.
+A command is run in a fork of a process that has loaded all it imports: the same code without seconds of imports. One
+kill in ``--real-every`` is of a process of its own, imports included. Each kill is a line of ``--log``; what is in the
+log already is not done again, so that after a mend only the lines of the commands concerned need be taken out.
 """
 
 import argparse
+import contextlib
+import functools
 import hashlib
+import importlib
+import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
 CODES = {"KILL": 137, "TERM": 143, "INT": 130}
+INTERRUPTED = "promptcli: interrupted; nothing half written is left"
 #: What differs from run to run of the same command, and may.
-CLOCKS = {"created", "seconds", "minutes", "tokens_per_second", "rate", "gflops", "updated", "made", "promptcli"}
-#: Lines that two runs of one command may write differently into a text file, by what they begin with.
-TIMED = ("- Tokens seen:", "- Matrix products", "- Command:")
+CLOCKS = {"created", "seconds", "minutes", "tokens_per_second", "rate", "gflops", "matrix_gflops", "updated", "made"}
+CLOCKS |= {"share_of_matrix_rate"}
+#: Lines that two runs of one command may write differently, on stdout or into a text file.
+TIMED = re.compile(
+    rf"- Tokens seen:|- Matrix products|- Command:|({'|'.join(sorted(CLOCKS))})\b|.*\bseconds\b|.* \d+ s\b"
+)
+#: Audit events of Python that change a disk; ``open`` only for writing.
+EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "shutil.rmtree", "open", "fsync"}
 
 
 @dataclass(frozen=True)
@@ -45,82 +62,109 @@ class Case:
     again: tuple[str, ...] = ()
     resume: tuple[str, ...] = ()
     before: tuple[tuple[str, ...], ...] = ()
+    twice: bool = False  #: Doing it again is another thing than doing it once.
+    done: int = 0  #: Exit code of the command run again when it had done its work.
 
 
 _SMALL = ("--backbone", "../bert", "--offline", "--quiet")
-_TRAIN = ("--data", "text.txt", "--batch-size", "8", "--epochs", "1", "--eval-steps", "3", *_SMALL)
+_PAIRS = ("--on", "pairs.tsv")
+_TRAIN = ("--batch-size", "8", "--epochs", "1", "--eval-steps", "3", *_PAIRS, *_SMALL)
+_INDEX = ("index", "build", "text.txt", "-o", "index", *_SMALL)
+_FIT = ("fit", "--recipe", "whitening", "--transform", "whitening:4", "--on", "text.txt", "--name", "white", *_SMALL)
 CASES = {
     **{
         f"embed-{kind}": Case(("embed", "text.txt", "-o", f"out.{kind}", *_SMALL), again=("--force",))
         for kind in ("npy", "parquet", "jsonl", "safetensors")
     },
-    "index-build": Case(("index", "build", "text.txt", "-o", "index", *_SMALL), again=("--force",)),
+    "index-build": Case(_INDEX, again=("--force",)),
     "index-rebuild": Case(
-        ("index", "build", "text.txt", "-o", "index", "--force", *_SMALL),
-        before=(("index", "build", "other.txt", "-o", "index", *_SMALL),),
+        (*_INDEX, "--force"), before=(("index", "build", "other.txt", "-o", "index", "--factory", "HNSW4", *_SMALL),)
     ),
-    "fit": Case(
-        ("fit", "--recipe", "whitening", "--transform", "whitening:4", "--on", "text.txt", "--name", "white", *_SMALL),
-        again=("--force",),
-    ),
+    "index-add": Case(("index", "add", "index", "other.txt", "--offline", "-q"), before=(_INDEX,), twice=True),
+    "fit": Case(_FIT, again=("--force",)),
     **{
-        f"train-{name}": Case(("train", "--method", name, *_TRAIN), again=("--force",), resume=("--resume",))
-        for name in ("dcpcse", "simcse", "promptbert", "optiprompt")
+        f"train-{name}": Case(("train", name, "--data", data, *_TRAIN), again=("--force",), resume=("--resume",))
+        for name, data in [
+            *((name, "few.txt") for name in ("dcpcse", "simcse", "promptbert", "optiprompt")),
+            ("sbert", "labelled.tsv"),
+        ]
     },
+    "train-seeds": Case(
+        ("train", "simcse", "--data", "few.txt", "--seeds", "2", *_TRAIN), again=("--force",), resume=("--resume",)
+    ),
     "pretrain": Case(
         (
-            *("pretrain", "text.txt", "-o", "made", "--layers", "1", "--width", "32", "--vocab-size", "200"),
-            *("--tokens", "6000", "--batch-tokens", "512", "--positions", "64", "--save-minutes", "0.001", "--quiet"),
+            *("pretrain", "text.txt", "-o", "made", "--layers", "1", "--width", "16", "--vocab-size", "200"),
+            *(
+                "--heads",
+                "2",
+                "--tokens",
+                "5400",
+                "--batch-tokens",
+                "128",
+                "--positions",
+                "64",
+                "--save-minutes",
+                "0",
+                "--quiet",
+            ),
         ),
         resume=("--resume",),
     ),
-    "ditto-search": Case(("ditto-search", *_SMALL), again=("--force",)),
+    "ditto-search": Case(("ditto-search", "--corpus", "text.txt", *_PAIRS, *_SMALL), again=("--force",)),
     "search-templates": Case(
-        ("search-templates", "--mode", "free", "--limit", "6", "--top", "2", *_SMALL), again=("--force",)
+        ("search-templates", "--mode", "free", "--limit", "6", "--top", "2", *_PAIRS, *_SMALL), again=("--force",)
     ),
     "models-alias": Case(("models", "alias", "one", "mini")),
+    "models-remove": Case(("models", "remove", "white"), before=(_FIT, ("models", "alias", "w", "white")), done=3),
     "config-set": Case(("config", "set", "backbone", "../bert")),
-    "reproduce": Case(("reproduce", "promptbert/2", *_SMALL), again=()),
+    "reproduce": Case(("reproduce", "promptbert/2", *_SMALL)),
 }
 
 
-def prepare(folder: Path, inputs: Path) -> None:
-    """Make the folder that a command is run in: its inputs and a home of its own."""
-    shutil.copytree(inputs, folder)
+def nothing() -> None:
+    """Do nothing."""
 
 
-def launch(words, folder: Path, *, real: bool) -> int:
-    """Start a command in ``folder``; return its process id. Its stderr goes to ``stderr`` next to the folder."""
-    log = folder.with_suffix(".stderr")
+def launch(words, folder: Path, *, real: bool = False, watch=nothing, at_end=nothing) -> int:
+    """Start a command in ``folder``; return its process id. stdout and stderr go to files next to the folder."""
     environment = {"PROMPTCLI_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment["TMPDIR"] = str(folder / "tmp")  # what a library leaves there is seen, too
+    out, err = (os.open(said(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("out", "err"))
     if real:
-        return subprocess.Popen(
-            [sys.executable, "-m", "promptcli", *words],
-            cwd=folder,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log.open("wb"),
-        ).pid
-    child = os.fork()
+        command = [sys.executable, "-m", "promptcli", *words]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+        child = subprocess.Popen(command, cwd=folder, env=os.environ | environment, **streams).pid
+    else:
+        child = os.fork()
     if child:
+        os.close(out)
+        os.close(err)
         return child
     code = 1
     try:
         os.chdir(folder)
         os.environ.update(environment)
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(null, 1)
-        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        tempfile.tempdir = None
+        for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
+            os.dup2(descriptor, number)
         sys.argv = ["promptcli", *words]
-        from promptcli.cli.app import main
+        watch()
+        from promptcli.__main__ import main
 
-        main(list(words))
+        main()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    except BaseException:
+        traceback.print_exc()
     finally:
+        at_end()
         os._exit(code)
+
+
+def said(folder: Path, name: str) -> Path:
+    """Return the file with a command's ``out`` or ``err``."""
+    return folder.with_name(f"{folder.name}.{name}")
 
 
 def wait(process: int) -> int:
@@ -129,10 +173,50 @@ def wait(process: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def run(words, folder: Path, *, real: bool = False) -> tuple[int, str]:
-    """Run a command to its end; return code and stderr."""
-    code = wait(launch(words, folder, real=real))
-    return code, folder.with_suffix(".stderr").read_text(errors="replace")
+def run(words, folder: Path, **watched) -> tuple[int, str, str]:
+    """Run a command to its end; return code, stdout without times, stderr."""
+    code = wait(launch(words, folder, **watched))
+    out, err = (said(folder, name).read_text(errors="replace") for name in ("out", "err"))
+    return code, "\n".join(line for line in out.splitlines() if not TIMED.match(line)), err
+
+
+def on_events(act) -> None:
+    """Call ``act`` before every file event of this process."""
+
+    def audit(event, given):
+        if event in EVENTS and (event != "open" or (given[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
+            act()
+
+    sys.addaudithook(audit)
+    plain = os.fsync
+    os.fsync = lambda descriptor: (sys.audit("fsync"), plain(descriptor))[1]
+
+
+def count_events(file: Path) -> None:
+    """Let this process write a byte into ``file`` for every file event."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    on_events(lambda: os.write(descriptor, b"."))
+
+
+def die_before_event(number: int, sent: int) -> None:
+    """Let this process send itself a signal before its file event of that number, from 1."""
+    left = iter(range(number - 1))
+    pending = iter([None])
+
+    def act():
+        if next(left, None) is None and next(pending, 0) is None:
+            os.kill(os.getpid(), sent)
+
+    on_events(act)
+
+
+def can_answer(process: int) -> bool:
+    """Return whether a process has its own handler of SIGTERM, or has ended."""
+    try:
+        caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    except OSError:
+        return True
+    return caught is None or bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def timeless(value):
@@ -153,112 +237,221 @@ def digest(path: Path) -> str:
         header = {name: about for name, about in json.loads(content[8 : 8 + size]).items() if name != "__metadata__"}
         content = json.dumps(header).encode() + content[8 + size :]
     elif path.suffix == ".md":
-        content = b"\n".join(line for line in content.splitlines() if not line.decode().startswith(TIMED))
+        content = b"\n".join(line for line in content.splitlines() if not TIMED.match(line.decode()))
+    elif path.name.endswith(".lock"):  # the number of the process that held it last
+        content = b""
     return hashlib.sha256(content).hexdigest()
 
 
 def left(folder: Path) -> dict[str, str]:
-    """Return every file under a folder with the hash of what it says."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".png")
-    return {str(path.relative_to(folder)): digest(path) for path in files}
+    """Return every file and folder under a folder with the hash of what it says; of pictures, that they are there."""
+    paths = sorted(folder.rglob("*"))
+    return {
+        str(path.relative_to(folder)): "" if path.is_dir() or path.suffix == ".png" else digest(path) for path in paths
+    }
 
 
 def difference(one: dict[str, str], other: dict[str, str]) -> str:
     """Return in which files two states differ; empty where they do not."""
-    # a part's name follows from its content, a manifest names its parts: neither may differ
     names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-    return ", ".join(names[:4])
+    return ", ".join(names[:6])
 
 
-def broken(case: Case, kind: str, moment: float, folder: Path, whole: dict[str, str], *, real: bool) -> str:
-    """Kill a command once; return which promise was broken, or nothing."""
-    process = launch(case.words, folder, real=real)
-    time.sleep(moment)
-    os.kill(process, SIGNALS[kind])
-    code = wait(process)
-    said = folder.with_suffix(".stderr").read_text(errors="replace")
-    if code not in (0, CODES[kind]):
-        return f"ended with {code}: {said[-300:]}"
-    if "Traceback" in said:
-        return f"a traceback: {said[-300:]}"
-    if code in (130, 143) and len(said.strip().splitlines()) != 1:
-        return f"ended with {code} and said {said[-300:]!r}"
-    code, said = run((*case.words, *case.again), folder)
-    if code == 2 and case.resume:
-        code, said = run((*case.words, *case.resume), folder)
-    if code:
-        return f"run again: ended with {code}: {said[-300:]}"
-    differing = difference(whole, left(folder))
-    return f"run again: not what an unbroken run leaves: {differing}" if differing else ""
+@dataclass(frozen=True)
+class Unbroken:
+    """What unbroken runs of a command leave and say, and how long they are."""
+
+    states: list[dict[str, str]]  #: after it; where it may be done twice, after two runs, too
+    outs: list[str]  #: what they print
+    seconds: float
+    events: int
 
 
-def inputs(folder: Path) -> Path:
-    """Make the files that the commands read."""
+def make_inputs(root: Path) -> None:
+    """Make the backbone and the files that the commands read."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from promptcli.data.demo import SENTENCES
     from tests.tiny import save_tiny
 
-    made = folder / "inputs"
-    made.mkdir()
-    save_tiny("bert", folder / "bert")
+    save_tiny("bert", root / "bert")
     sentences = SENTENCES.read_text(encoding="utf-8").splitlines()
-    (made / "text.txt").write_text("\n".join(sentences[:160]) + "\n", encoding="utf-8")
-    (made / "other.txt").write_text("\n".join(sentences[200:300]) + "\n", encoding="utf-8")
+    made = root / "inputs"
+    (made / "tmp").mkdir(parents=True)
+    pairs = [f"{one}\t{other}" for one, other in itertools.pairwise(sentences[300:317])]
+    for name, lines in {
+        "text.txt": sentences[:96],
+        "few.txt": sentences[:48],
+        "other.txt": sentences[200:260],
+        "pairs.tsv": ["sentence1\tsentence2\tscore", *(f"{pair}\t{n % 5}" for n, pair in enumerate(pairs))],
+        "labelled.tsv": ["premise\thypothesis\tlabel", *(f"{pair}\t{n % 3}" for n, pair in enumerate(pairs * 2))],
+    }.items():
+        (made / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def start_of(name: str, root: Path) -> Path:
+    """Return the folder that a command starts in, what comes before it done."""
+    made = root / f"start-{name}"
+    if not made.exists():
+        # where the kills are done, so that no path is another one
+        shutil.copytree(root / "inputs", root / "here")
+        for words in CASES[name].before:
+            code, _, err = run(words, root / "here")
+            assert code == 0, f"{' '.join(words)}: {err}"
+        (root / "here").rename(made)
     return made
 
 
-def unbroken(case: Case, folder: Path, source: Path) -> tuple[dict[str, str], float]:
-    """Return what an unbroken run leaves, the second of two as a kill's is, and how long it takes."""
-    prepare(folder, source)
-    for words in case.before:
-        code, said = run(words, folder)
-        assert code == 0, said
+def unbroken(name: str, root: Path) -> Unbroken:
+    """Return what unbroken runs of a command leave, print and take."""
+    case, folder, states, outs = CASES[name], root / "here", [], []
+    load_what(case.words, start_of(name, root), root)
+    shutil.copytree(start_of(name, root), folder)
+    seconds = events = 0
+    for _ in range(2 if case.twice else 1):
+        began = time.monotonic()
+        code, out, err = run(case.words, folder, watch=lambda: count_events(root / "events"))
+        seconds = max(seconds, time.monotonic() - began)
+        events = max(events, (root / "events").stat().st_size)
+        assert code == 0 and "Traceback" not in err, f"{' '.join(case.words)}: {err}"
+        states.append(left(folder))
+        outs.append(out)
+    shutil.rmtree(folder)
+    return Unbroken(states, outs, seconds, events)
+
+
+def load_what(words, start: Path, root: Path) -> None:
+    """Import whatever a command imports, so that its forks need not."""
+    shutil.copytree(start, root / "here")
+    code, _, err = run(words, root / "here", at_end=lambda: (root / "modules").write_text("\n".join(sys.modules)))
+    assert code == 0, f"{' '.join(words)}: {err}"
+    for module in (root / "modules").read_text().splitlines():
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    shutil.rmtree(root / "here")
+
+
+def real_seconds(name: str, root: Path) -> float:
+    """Return how long an unbroken run takes in a process of its own, from its first moment."""
+    shutil.copytree(start_of(name, root), root / "here")
+    process = launch(CASES[name].words, root / "here", real=True)
+    while not can_answer(process):
+        time.sleep(0.001)
     began = time.monotonic()
-    code, said = run(case.words, folder)
-    seconds = time.monotonic() - began
-    assert code == 0, f"{' '.join(case.words)}: {said}"
-    return left(folder), seconds
+    code = wait(process)
+    assert code == 0, said(root / "here", "err").read_text()
+    shutil.rmtree(root / "here")
+    return time.monotonic() - began
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Which signal is sent when: before a file event, or so many seconds after the command can answer."""
+
+    command: str
+    number: int  #: of the command's kills
+    signal: str
+    event: int = 0
+    moment: float = 0.0
+    real: bool = False  #: a process of its own
+
+
+def broken(kill: Kill, folder: Path, whole: Unbroken) -> str:
+    """Kill a command once and run it again; return which promise was broken, or nothing."""
+    case, sent = CASES[kill.command], SIGNALS[kill.signal]
+    if kill.event:
+        code = wait(launch(case.words, folder, watch=lambda: die_before_event(kill.event, sent)))
+    else:
+        process = launch(case.words, folder, real=kill.real)
+        while not can_answer(process):
+            time.sleep(0.0005)
+        time.sleep(kill.moment)
+        os.kill(process, sent)
+        code = wait(process)
+    heard = said(folder, "err").read_text(errors="replace")
+    if code not in (0, CODES[kill.signal]):
+        return f"ended with {code}: {heard[-300:]}"
+    if code in (130, 143) and heard.strip() != INTERRUPTED:
+        return f"ended with {code} and said {heard[-300:]!r}"
+    if code in (130, 143) and (kept := [str(path) for path in folder.rglob("*.tmp")]):
+        return f"ended with {code} and left {kept}"
+    codes = {0, case.done} if case.done else {0}
+    code, out, heard = run((*case.words, *case.again), folder)
+    if code == 2 and case.resume:
+        code, out, heard = run((*case.words, *case.resume), folder)
+    if code not in codes:
+        return f"run again: ended with {code}: {heard[-300:]}"
+    if code == 0 and out not in whole.outs:
+        return f"run again: printed {out[-300:]!r}, an unbroken run {whole.outs[0][-300:]!r}"
+    found = left(folder)
+    differing = [difference(state, found) for state in whole.states]
+    return f"run again: not what an unbroken run leaves: {differing[0]}" if all(differing) else ""
+
+
+def draw_kill(name: str, number: int, whole: Unbroken, given, root: Path) -> Kill:
+    """Draw a command's kill of that number; the same whenever it is asked for."""
+    draw = random.Random(f"{given.seed} {name} {number}")
+    sent, share = draw.choice(sorted(SIGNALS)), draw.uniform(0, 1.02)
+    if given.real_every and draw.randrange(given.real_every) == 0:
+        return Kill(name, number, sent, moment=share * _real(name, root), real=True)
+    if number % 2:
+        return Kill(name, number, sent, event=draw.randint(1, whole.events))
+    return Kill(name, number, sent, moment=share * whole.seconds)
+
+
+_real = functools.cache(real_seconds)
+
+
+def options() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=1000, help="in all, spread over the commands")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--real-every", type=int, default=20)
+    parser.add_argument("--log", type=Path, help="a line for every kill; those in it are not done again")
+    parser.add_argument("--keep", type=Path, help="folder for what the first broken kill left")
+    return parser.parse_args()
 
 
 def main() -> None:
     """Kill, count, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default=",".join(CASES))
-    parser.add_argument("--real-every", type=int, default=20)
-    given = parser.parse_args()
+    given = options()
     names = given.only.split(",")
-    draw = random.Random(given.seed)
-    import torch  # noqa: F401  loaded once, for all forks
-    import transformers  # noqa: F401
-
-    import promptcli.cli.app  # noqa: F401
-
+    rows = [json.loads(line) for line in given.log.read_text().splitlines()] if given.log and given.log.exists() else []
+    known = {(row["command"], row["number"]) for row in rows}
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
-        source = inputs(root)
-        known = {name: unbroken(CASES[name], root / f"whole-{name}", source) for name in names}
-        found: list[str] = []
-        counts = dict.fromkeys(names, 0)
-        for number in range(given.kills):
-            name = names[number % len(names)]
-            case, (whole, seconds) = CASES[name], known[name]
-            folder = root / f"kill-{number}"
-            prepare(folder, source)
-            for words in case.before:
-                run(words, folder)
-            real = given.real_every > 0 and number % given.real_every == 0
-            moment = draw.uniform(0, 1.1 * seconds + (6 if real else 0))
-            kind = draw.choice(sorted(SIGNALS))
-            why = broken(case, kind, moment, folder, whole, real=real)
-            counts[name] += 1
+        make_inputs(root)
+        wholes: dict[str, Unbroken] = {}
+        for turn in range(given.kills):
+            name, number = names[turn % len(names)], turn // len(names)
+            if (name, number) in known:
+                continue
+            if name not in wholes:
+                wholes[name] = unbroken(name, root)
+                print(f"{name}: {wholes[name].seconds:.2f} s, {wholes[name].events} file events", flush=True)
+            kill = draw_kill(name, number, wholes[name], given, root)
+            shutil.copytree(start_of(name, root), root / "here")
+            why = broken(kill, root / "here", wholes[name])
+            rows.append({**vars(kill), "broken": why})
+            if given.log:
+                with given.log.open("a") as log:
+                    log.write(json.dumps(rows[-1]) + "\n")
             if why:
-                found.append(f"{name}, SIG{kind} after {moment:.3f} s{', a process of its own' if real else ''}: {why}")
-                print(found[-1], file=sys.stderr, flush=True)
-            shutil.rmtree(folder)
-        print(json.dumps({"kills": given.kills, "seed": given.seed, "broken": len(found), "by_command": counts}))
-    sys.exit(1 if found else 0)
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+                if given.keep and not given.keep.exists():
+                    shutil.copytree(root / "here", given.keep)
+            shutil.rmtree(root / "here")
+    print_counts(rows)
+    sys.exit(1 if any(row["broken"] for row in rows) else 0)
+
+
+def print_counts(rows) -> None:
+    """Print how many kills there were of each kind, and how many broke a promise."""
+    kinds = Counter("own process" if row["real"] else "file event" if row["event"] else "time" for row in rows)
+    print(f"{len(rows)} kills, {sum(bool(row['broken']) for row in rows)} broken promises")
+    for counts in (kinds, Counter(row["signal"] for row in rows), Counter(row["command"] for row in rows)):
+        print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
 
 
 if __name__ == "__main__":
