@@ -15,7 +15,7 @@ import numpy as np
 
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
-from promptcli.data.sources import fitting_sentences
+from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import Loaded, Task, load_tasks, load_transfer, task_names
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
@@ -267,17 +267,20 @@ def fit(
     recipe: str | Recipe,
     on: Sentences = BARE.corpus,
     *,
+    select: str | Path | None = None,
     name: str | None = None,
     data_dir: str | Path | None = None,
     device: str = "auto",
     offline: bool = False,
     force: bool = False,
 ) -> Encoder:
-    """Return the encoder of a recipe with whitening, flow or TF-IDF weights, fitted on sentences.
+    """Return the encoder of a recipe with TF-IDF weights or a transform fitted on sentences.
 
     Args:
         recipe: A named one (``whitening``, ``flow``, ``first-last-tfidf``) or a ``Recipe``.
         on: Sentences, or what names them: ``demo``, a task, a file.
+        select: Development pairs by which the numbers of the last transform are chosen, which then has none:
+            ``STS-B:dev``, ``demo:dev``, or a file of graded pairs.
         name: Save it in the registry under this name.
         data_dir: SentEval folder of a task.
         device: ``auto``, ``cpu``, ``cuda``, ...
@@ -285,7 +288,7 @@ def fit(
         force: Replace an entry of that name.
 
     Raises:
-        UsageError: The recipe has nothing to fit, or there are too few sentences.
+        UsageError: The recipe has nothing to fit, there are too few sentences, or a test set is to choose.
 
     Example:
         >>> import promptcli as pc
@@ -295,10 +298,14 @@ def fit(
     if name is not None:
         open_registry().check_free(name, force=force)
     sentences = _sentences(on, data_dir, offline)
-    made = fits.fit(_entry(recipe).recipe, sentences, device=device, dtype="float32", offline=offline)
+    folder = None if data_dir is None else Path(data_dir)
+    pairs = None if select is None else development_task(str(select), folder, offline=offline)
+    chosen = _entry(recipe).recipe
+    made = fits.fit(chosen, sentences, choose_by=pairs, device=device, dtype="float32", offline=offline)
     source = str(on) if isinstance(on, str | Path) else "a list"
     if name is not None:
-        _keep(made.encoder, name, force, fitted_on={"source": source, "sentences": made.sentences})
+        fitted_on = {"source": source, "sentences": made.sentences}
+        _keep(made.encoder, name, force, fitted_on=fitted_on, **made.selected_on)
     return made.encoder
 
 

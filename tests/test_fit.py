@@ -24,7 +24,7 @@ def test_fit_reads_the_recipe(tiny_backbone):
     assert vectors.shape == (len(MANY), 4)
     assert np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3  # whitened over the TF-IDF vectors
     assert set(fitted.encoder.tensors()) == {"tfidf.idf", "whitening.mean", "whitening.matrix"}
-    assert set(FITS) == {"tfidf", "tfidf:word", "whitening", "flow"}
+    assert set(FITS) == {"tfidf", "tfidf:word", "whitening", "all-but-the-top", "spectral", "flow"}
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,11 @@ def test_what_is_not_there(on, code, message, run, tmp_path):
     assert ran.code == code and message in ran.err and ran.err.count("\n") == 1
 
 
-def test_a_fitted_model_is_the_same_after_loading(run):
-    assert run("fit", "--recipe", "whitening", "--transform", "whitening:32", "--on", "demo", "--name", "w").code == 0
+def test_a_fitted_model_is_the_same_in_a_process_of_its_own(run, tmp_path):
+    sentences = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:300]
+    (tmp_path / "some.txt").write_text("\n".join(sentences), encoding="utf-8")
+    given = ("--transform", "whitening:32:0.25", "--on", tmp_path / "some.txt", "--name", "w")
+    assert run("fit", "--pooling", "static/unbiased", *given).code == 0
     code = (
         "import os; from promptcli.registry.registry import Registry, home, load_encoder;"
         "encoder = load_encoder(Registry(home(os.environ)).load('w'), dtype='float32', offline=True);"
@@ -83,7 +86,7 @@ def test_a_fitted_model_is_the_same_after_loading(run):
     import sys
 
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    sentences = demo.SENTENCES.read_text(encoding="utf-8").splitlines()
-    here = fit(Recipe(transforms=("whitening:32",)), sentences, dtype="float32", offline=True).encoder
+    recipe = Recipe(pooling="static/unbiased", transforms=("whitening:32:0.25",))
+    here = fit(recipe, sentences, dtype="float32", offline=True).encoder
     assert np.abs(np.array(json.loads(ran.stdout)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
     assert build_encoder(here.recipe, tensors=here.tensors(), dtype="float32").width == 32

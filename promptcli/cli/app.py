@@ -52,7 +52,7 @@ app.command("eval", short_help="Score encoders on STS tasks and on pairs of your
     expand(evaluate.evaluate_command)
 )
 app.command("transfer", short_help="Score encoders on SentEval's transfer tasks.")(expand(transfer.transfer))
-app.command("fit", short_help="Fit whitening, flow or TF-IDF weights into a model.")(expand(fit.fit))
+app.command("fit", short_help="Fit TF-IDF weights or a transform of the vectors into a model.")(expand(fit.fit))
 app.command("ditto-search", short_help="Find the attention head that weighs tokens best.")(
     expand(ditto_search.ditto_search)
 )

@@ -51,7 +51,10 @@ class Recipe:
     )
     transforms: tuple[str, ...] = field(
         default=(),
-        metadata={"help": "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`."},
+        metadata={
+            "help": "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
+            " `all-but-the-top:3`, `spectral:16-112`."
+        },
     )
     denoise: str = field(
         default="none",

@@ -216,6 +216,19 @@ def spearman_score(
     )
 
 
+def check_rankable(task: STSTask) -> None:
+    """Refuse a development set by which nothing can be ranked.
+
+    Raises:
+        UsageError: Fewer than four pairs, or all gold scores equal.
+    """
+    gold = task.pairs().gold if task.subsets else np.empty(0)
+    if len(gold) < 4:
+        raise UsageError(f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see --on")
+    if len(np.unique(gold)) < 2:
+        raise UsageError(f"all gold scores of development set {task.label} are {gold[0]:g}; nothing ranks by them")
+
+
 def check_tasks(tasks: Sequence[TransferTask], training: ClassifierTraining) -> None:
     """Refuse tasks that no classifier can be trained on, before anything is encoded.
 

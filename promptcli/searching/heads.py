@@ -17,6 +17,7 @@ from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
+from promptcli.evaluation.evaluator import check_rankable
 from promptcli.registry.entries import Entry
 from promptcli.searching.head_luck import CrossValidation, correlations, cross_validate
 from promptcli.searching.head_pass import HeadCosines, head_cosines
@@ -181,19 +182,6 @@ def _ranked(
         task=task,
         corpus=len(corpus),
     )
-
-
-def check_rankable(task: STSTask) -> None:
-    """Refuse a development set by which nothing can be ranked.
-
-    Raises:
-        UsageError: Fewer than four pairs, or all gold scores equal.
-    """
-    gold = task.pairs().gold if task.subsets else np.empty(0)
-    if len(gold) < 4:
-        raise UsageError(f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see --on")
-    if len(np.unique(gold)) < 2:
-        raise UsageError(f"all gold scores of development set {task.label} are {gold[0]:g}; nothing ranks by them")
 
 
 def rounded(figures: Sequence[float]) -> list[float]:

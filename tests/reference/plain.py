@@ -125,3 +125,49 @@ def whiten(vectors):
     values, basis = torch.linalg.eigh(covariance / (len(vectors) - 1))
     order = torch.argsort(values, descending=True)
     return mean, basis[:, order] / values[order].sqrt()
+
+
+def covariance(vectors):
+    """Mean and covariance (n - 1), summed row by row."""
+    mean = vectors.mean(0)
+    total = torch.zeros(vectors.size(1), vectors.size(1), dtype=vectors.dtype)
+    for row in vectors:
+        total = total + torch.outer(row - mean, row - mean)
+    return mean, total / (len(vectors) - 1)
+
+
+def by_falling_variance(matrix):
+    """Eigenvalues and eigenvectors, one a list item, the largest first."""
+    values, basis = torch.linalg.eigh(matrix)
+    order = torch.argsort(values, descending=True).tolist()
+    return [values[i] for i in order], [basis[:, i] for i in order]
+
+
+def all_but_the_top(vectors, k):
+    """Mu and Viswanath, algorithm 1: every vector less the mean, less its part along each of the first k axes."""
+    mean, matrix = covariance(vectors)
+    _, axes = by_falling_variance(matrix)
+    made = []
+    for row in vectors:
+        centred = row - mean
+        left = centred.clone()
+        for axis in axes[:k]:
+            left = left - sum(axis * centred) * axis
+        made.append(left)
+    return torch.stack(made)
+
+
+def kept_axes(vectors, matrix, top, bottom, mean):
+    """The coordinates of every vector on the axes of a symmetric matrix but the first and last ones."""
+    _, axes = by_falling_variance(matrix)
+    return torch.stack(
+        [torch.stack([sum(axis * (row - mean)) for axis in axes[top : len(axes) - bottom]]) for row in vectors]
+    )
+
+
+def part_whitened(vectors, exponent):
+    """(x - mu) U diag(s^-a)."""
+    mean, matrix = covariance(vectors)
+    values, axes = by_falling_variance(matrix)
+    columns = [axis / value**exponent for value, axis in zip(values, axes, strict=True)]
+    return torch.stack([torch.stack([sum(column * (row - mean)) for column in columns]) for row in vectors])

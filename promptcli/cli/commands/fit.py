@@ -1,13 +1,23 @@
-"""``promptcli fit``: fit a recipe's TF-IDF weights, whitening or flow on sentences, into a registry entry."""
+"""``promptcli fit``: fit a recipe's TF-IDF weights or transforms on sentences, into a registry entry."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.console import note, progress
-from promptcli.cli.opening import announcer, chosen_entry, configure_libraries, open_registry, sentences_of
+from promptcli.cli.console import half_interval, note, progress, result, result_json, result_table
+from promptcli.cli.opening import (
+    announcer,
+    chosen_entry,
+    configure_libraries,
+    data_folder,
+    open_registry,
+    sentences_of,
+)
 from promptcli.cli.options import ModelChoice, Runtime
+
+if TYPE_CHECKING:
+    from promptcli.fitting.selection import Selection
 
 
 def fit(
@@ -20,9 +30,19 @@ def fit(
         ),
     ],
     name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make.")],
+    select: Annotated[
+        str | None,
+        typer.Option(
+            "--select",
+            metavar="TASK",
+            help="Choose the numbers of the last transform by development pairs: STS-B:dev, demo:dev, or a FILE of"
+            " graded pairs; never a test set.",
+        ),
+    ] = None,
     data_dir: options.DataDir = None,
     text_field: options.SentenceField = None,
     force: options.Force = False,
+    json: options.Json = False,
     *,
     choice: ModelChoice,
     runtime: Runtime,
@@ -32,21 +52,32 @@ def fit(
     A task stands for its own test sentences, both sides of every pair; STS-B:all and SICK-R:all for those of all
     splits. With STS12 to STS16 they are the whitening paper's target setting; its other one is a file of NLI pairs.
     Figures of a model fitted on a task have seen the task's text, though never its scores.
+
+    With --select a transform given without numbers (--transform all-but-the-top, whitening, spectral, embed-filter)
+    gets those that are best on the pairs; every candidate is printed, and kept with the model.
     """
     configure_libraries(runtime)
+    from promptcli.data.sources import development_task
+    from promptcli.evaluation.evaluator import distinct_sentences
     from promptcli.fitting.fits import fit as fit_recipe
     from promptcli.fitting.fits import plan_fits
+    from promptcli.fitting.selection import check_selection
     from promptcli.registry.registry import Entry
 
     registry = open_registry()
     registry.check_free(name, force=force)
     chosen = chosen_entry(choice)
-    passes = sum(one.passes for one, _ in plan_fits(chosen.recipe))
+    pairs = None if select is None else development_task(select, data_folder(data_dir), offline=runtime.offline)
+    if pairs is not None:
+        check_selection(chosen.recipe, pairs)
+    passes = sum(one.passes for one, _ in plan_fits(chosen.recipe, choosing=pairs is not None))
     sentences = sentences_of(on, data_dir, runtime, text_field=text_field)
-    with progress("fit", passes * len(sentences), quiet=runtime.quiet) as advance:
+    work = passes * len(sentences) + (0 if pairs is None else len(distinct_sentences([pairs])))
+    with progress("fit", work, quiet=runtime.quiet) as advance:
         fitted = fit_recipe(
             chosen.recipe,
             sentences,
+            choose_by=pairs,
             progress=advance,
             device=runtime.device,
             dtype="float32" if runtime.dtype == "auto" else runtime.dtype,
@@ -54,10 +85,22 @@ def fit(
             announce=announcer(runtime),
         )
     encoder = fitted.encoder
-    provenance = {
-        **encoder.provenance,
-        "width": encoder.width,
-        "fitted_on": {"source": on, "sentences": fitted.sentences},
-    }
+    about = {"fitted_on": {"source": on, "sentences": fitted.sentences}, **fitted.selected_on}
+    provenance = {**encoder.provenance, "width": encoder.width, **about}
     registry.save(Entry(name, encoder.recipe, encoder.tensors(), provenance), force=force)
     note(f"fitted on {fitted.sentences:,} sentences of {on}; saved as model {name!r}", quiet=runtime.quiet)
+    if json:
+        result_json({"model": name, "recipe": encoder.recipe.to_dict(), **about})
+    elif fitted.selection is not None:
+        _print_selection(fitted.selection)
+
+
+def _print_selection(found: "Selection") -> None:
+    """Print every candidate, the recipe without the transform first."""
+    task = found.task
+    result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}; Spearman x 100, ± half of the 95% interval")
+    rows = [
+        [row.transform, f"{row.value:.2f}", half_interval(row.ci95), "chosen" if row is found.chosen else ""]
+        for row in (found.without, *found.candidates)
+    ]
+    result_table(["transform", "value", "", ""], rows)

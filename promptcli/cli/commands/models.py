@@ -124,4 +124,10 @@ def _print_fields(heading: str, fields: dict[str, Any]) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "-"
+    if isinstance(value, dict):  # the rows of a table within it are for --json
+        return str({key: len(rows) if _is_table(rows) else rows for key, rows in value.items()})
     return "-" if value is None else str(value)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(row, dict) for row in value)

@@ -7,9 +7,11 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.recipe import split_spec
+from promptcli.encoder.transforms.all_but_the_top import AllButTheTop
 from promptcli.encoder.transforms.cls_pooler import ClsPooler
 from promptcli.encoder.transforms.flow import Flow
 from promptcli.encoder.transforms.projection import Projection
+from promptcli.encoder.transforms.spectral import EmbedFilter, Spectral
 from promptcli.encoder.transforms.topk_tokens import TopKTokens
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.encoder.transforms.whitening import Whitening
@@ -19,6 +21,9 @@ TRANSFORMS: dict[str, Callable[[BuildContext], Transform]] = {
     "topk-tokens": TopKTokens,
     "cls-pooler": ClsPooler,
     "whitening": Whitening,
+    "all-but-the-top": AllButTheTop,
+    "spectral": Spectral,
+    "embed-filter": EmbedFilter,
     "flow": Flow,
     "projection": Projection,
 }

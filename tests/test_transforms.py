@@ -1,0 +1,257 @@
+"""Linear transforms fitted on sentences: formulas against plain loops, what is refused, numbers chosen by pairs."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import promptcli as pc
+from promptcli.data.tasks import Pairs, STSTask
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import Recipe
+from promptcli.encoder.transforms import TRANSFORMS, build_transforms
+from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
+from promptcli.encoder.transforms.spectral import fit_spectral
+from promptcli.encoder.transforms.whitening import fit_whitening
+from promptcli.errors import UsageError
+from promptcli.evaluation import statistics
+from promptcli.fitting.fits import fit
+from promptcli.fitting.selection import CANDIDATES
+from promptcli.registry.registry import Entry, Registry, load_encoder
+from tests.reference import plain
+from tests.tiny import SENTENCES
+
+D = 16
+MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
+FIT = {"all-but-the-top": fit_all_but_the_top, "whitening": fit_whitening, "spectral": fit_spectral}
+
+
+def vectors_of(seed=0, n=60, d=D):
+    generator = np.random.default_rng(seed)
+    mixing = generator.normal(size=(d, d)) * np.geomspace(4, 0.3, d)  # variances that differ, so axes are distinct
+    return (generator.normal(size=(n, d)) @ mixing + generator.normal(size=d)).astype(np.float32)
+
+
+def transformed(spec, vectors, backbone, fitted_on=None):
+    name = spec.partition(":")[0]
+    tensors = FIT[name](vectors if fitted_on is None else fitted_on)
+    made = torch.from_numpy(vectors)
+    (transform,) = build_transforms([spec], backbone, tensors)
+    for _, step in transform.stages:
+        made = step(made)
+    return made.numpy()
+
+
+def up_to_signs(found, expected):
+    return np.abs(found - np.sign((found * expected).sum(0)) * expected).max()
+
+
+@pytest.mark.parametrize("k", [1, 3, D - 1])
+def test_all_but_the_top(k, tiny_backbone):
+    vectors = vectors_of()
+    expected = plain.all_but_the_top(torch.from_numpy(vectors).double(), k).numpy()
+    found = transformed(f"all-but-the-top:{k}", vectors, tiny_backbone("bert"))
+    assert np.abs(found - expected).max() < 1e-4 and np.linalg.matrix_rank(expected, tol=1e-3) == D - k
+
+
+@pytest.mark.parametrize(("top", "bottom"), [(0, 0), (3, 0), (0, 5), (2, 7), (D - 1, 0)])
+def test_spectral(top, bottom, tiny_backbone):
+    vectors = torch.from_numpy(vectors_of()).double()
+    mean, matrix = plain.covariance(vectors)
+    expected = plain.kept_axes(vectors, matrix, top, bottom, mean).numpy()
+    found = transformed(f"spectral:{top}-{bottom}", vectors_of(), tiny_backbone("bert"))
+    assert found.shape == (60, D - top - bottom) and up_to_signs(found, expected) < 1e-4
+
+
+@pytest.mark.parametrize("exponent", ["0", "0.125", "0.25", "0.5", "1"])
+def test_whitening_with_an_exponent(exponent, tiny_backbone):
+    expected = plain.part_whitened(torch.from_numpy(vectors_of()).double(), float(exponent)).numpy()
+    found = transformed(f"whitening:all:{exponent}", vectors_of(), tiny_backbone("bert"))
+    assert up_to_signs(found, expected) < 1e-4 * np.abs(expected).max()
+    assert (
+        np.abs(transformed(f"whitening:4:{exponent}", vectors_of(), tiny_backbone("bert")) - found[:, :4]).max() < 1e-5
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_embed_filter_takes_the_axes_of_the_output_embeddings(family, tiny_backbone):
+    """Untied embeddings would differ from the input's: the rows are the head's."""
+    backbone = tiny_backbone(family)
+    rows = backbone.head.rows.detach().double()
+    vectors = torch.from_numpy(vectors_of()).double()
+    zero = torch.zeros(D, dtype=torch.float64)
+    expected = plain.kept_axes(vectors, sum(torch.outer(row, row) for row in rows), 2, 6, zero).numpy()
+    encoder = build_encoder(Recipe(transforms=("embed-filter:2-6",)), backbone=backbone)
+    ((_, step),) = encoder.transforms[0].stages
+    assert up_to_signs(step(vectors.float()).numpy(), expected) < 1e-4
+    assert encoder.width == D - 8 and encoder.tensors() == {}
+
+
+@pytest.mark.parametrize("spec", ["all-but-the-top:3", "spectral:3-0", "whitening:all:0.25", "whitening"])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_the_order_of_the_sentences_changes_nothing(spec, seed, tiny_backbone):
+    vectors = vectors_of(seed % 5)
+    shuffled = np.random.default_rng(seed).permutation(vectors)
+    one, other = (transformed(spec, vectors, tiny_backbone("bert"), fitted_on) for fitted_on in (vectors, shuffled))
+    cosines = [statistics.cosine(made[:30], made[30:]) for made in (one, other)]
+    assert np.abs(cosines[0] - cosines[1]).max() < 1e-5
+
+
+def test_removing_and_dropping_the_same_axes_leave_the_same_cosines(tiny_backbone):
+    one, other = (
+        transformed(spec, vectors_of(), tiny_backbone("bert")) for spec in ("all-but-the-top:4", "spectral:4-0")
+    )
+    assert np.abs(statistics.cosine(one[:30], one[30:]) - statistics.cosine(other[:30], other[30:])).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_too_few_or_equal_sentences(name):
+    with pytest.raises(UsageError, match=f"{name} of 16 dimensions needs more than 16 sentences to span them; 16 were"):
+        FIT[name](vectors_of(n=16))
+    with pytest.raises(UsageError, match="those of the 60 sentences are all the same"):
+        FIT[name](np.full((60, D), 0.1, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("all-but-the-top:16", "'all-but-the-top:16' is not allowed; the fitted model has 1 to 15"),
+        ("all-but-the-top:0", "give a whole number"),
+        ("spectral:8-8", "fewer than 16 together, e.g. spectral:1-4"),
+        ("spectral:3", "how many of 16 axes to drop"),
+        ("embed-filter:16-0", "fewer than 16 together"),
+        ("whitening:17", "the fitted matrix has 16 columns"),
+        ("whitening:0", "give a whole number, e.g. whitening:200"),
+        ("whitening:4:2", "an exponent from 0 to 1"),
+        ("whitening:4:-1", "an exponent from 0 to 1"),
+    ],
+)
+def test_numbers_that_are_not_allowed(spec, message, tiny_backbone):
+    tensors = {name: tensor for made in FIT.values() for name, tensor in made(vectors_of()).items()}
+    with pytest.raises(UsageError, match=message):
+        build_transforms([spec], tiny_backbone("bert"), tensors)
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_what_is_not_fitted_says_how(name, tiny_backbone):
+    with pytest.raises(UsageError, match=f"is fitted on sentences: `promptcli fit .*{name} --on FILE --name NAME`"):
+        build_encoder(Recipe(transforms=(name,)), backbone=tiny_backbone("bert"))
+
+
+def test_embed_filter_takes_the_backbones_own_width(tiny_backbone):
+    with pytest.raises(UsageError, match="as wide as the output embeddings, 16, and these have 4; put it first"):
+        fit(Recipe(transforms=("whitening:4", "embed-filter:2-2")), MANY, backbone=tiny_backbone("bert")).encoder.width  # noqa: B018
+
+
+@pytest.mark.parametrize("spec", ["all-but-the-top:3", "spectral:2-5", "whitening:6:0.25", "whitening:all:0.25"])
+def test_a_saved_one_gives_the_same_vectors(spec, tiny_folder, home):
+    """Also with what stays of the fitted numbers: those that the spec uses."""
+    recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=(spec,))
+    encoder = fit(recipe, MANY, dtype="float32", offline=True).encoder
+    Registry(home).save(Entry("mine", encoder.recipe, encoder.tensors()))
+    again = load_encoder(Registry(home).load("mine"), dtype="float32", offline=True)
+    assert np.array_equal(again.encode(MANY), encoder.encode(MANY))
+    assert again.recipe.transforms == (spec,) and again.fingerprint == encoder.fingerprint
+    other = spec.replace("3", "5").replace("2-5", "1-5").replace("6:", "7:")
+    if other != spec:
+        with pytest.raises(UsageError, match="fitted"):
+            build_encoder(recipe.replace(transforms=(other,)), tensors=encoder.tensors())
+
+
+# -- numbers chosen by a development set
+
+
+def graded(backbone, transform):
+    """Pairs whose gold scores are the cosines of a recipe, so that it is the best there is."""
+    encoder = fit(Recipe(transforms=(transform,)), MANY, backbone=backbone).encoder
+    first, second = MANY[:24], MANY[24:]
+    gold = statistics.cosine(encoder.encode(first), encoder.encode(second))
+    return STSTask("mine", "dev", "senteval", "own", {"all": Pairs(first, second, gold)})
+
+
+@pytest.mark.parametrize("best", ["all-but-the-top:2", "whitening:all:0.25", "spectral:2-4"])
+def test_the_best_candidate_is_chosen(best, tiny_backbone):
+    backbone, name = tiny_backbone("bert"), best.partition(":")[0]
+    done = []
+    task = graded(backbone, best)
+    made = fit(Recipe(transforms=(name,)), MANY, choose_by=task, backbone=backbone, progress=done.append)
+    assert made.selection.chosen.transform == best and made.selection.chosen.value == pytest.approx(100)
+    assert made.encoder.recipe.transforms == (best,)
+    assert sum(done) == len(MANY) + len(set(MANY))
+    assert [row.transform for row in made.selection.candidates] == CANDIDATES[name](D)
+    plain_value = 100 * statistics.spearman(
+        statistics.cosine(
+            *(build_encoder(Recipe(), backbone=backbone).encode(side) for side in (MANY[:24], MANY[24:]))
+        ),
+        task.pairs().gold,
+    )
+    assert made.selection.without.value == pytest.approx(plain_value)
+    assert made.selection.to_dict()["chosen"] == best and len(made.selection.to_dict()["data_sha256"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (Recipe(transforms=("whitening:4",)), "'whitening:4' has its numbers already; give --transform whitening"),
+        (Recipe(transforms=("whitening", "flow")), "the last transform is 'flow'; numbers are chosen for one of: all"),
+        (Recipe(), "the last transform is 'none'"),
+    ],
+)
+def test_what_there_is_nothing_to_choose_of(recipe, message, tiny_backbone):
+    with pytest.raises(UsageError, match=message):
+        fit(recipe, MANY, choose_by=graded(tiny_backbone("bert"), "whitening"), backbone=tiny_backbone("bert"))
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+@pytest.mark.parametrize("d", [8, 16, 100, 256, 768])
+def test_every_candidate_can_be_made(name, d, tiny_backbone):
+    if name == "embed-filter":
+        d = D
+    tensors = {} if name == "embed-filter" else FIT[name](vectors_of(n=d + 20, d=d))
+    for spec in CANDIDATES[name](d)[:: max(1, d // 16)]:
+        TRANSFORMS[name](BuildContext(spec.partition(":")[2], tiny_backbone("bert"), tensors))
+
+
+def test_the_command_shows_and_keeps_what_was_tried(run, tmp_path, tiny_folder):
+    (tmp_path / "some.txt").write_text("\n".join(MANY), encoding="utf-8")
+    rows = zip(MANY[:20], MANY[20:40], range(20), strict=True)
+    (tmp_path / "pairs.tsv").write_text(
+        "sentence1\tsentence2\tscore\n" + "".join(f"{a}\t{b}\t{c}\n" for a, b, c in rows)
+    )
+    choice = ("--backbone", tiny_folder("bert"), "--pooling", "last/avg", "--on", tmp_path / "some.txt", "--offline")
+    given = ("fit", *choice, "--transform", "all-but-the-top", "--select", tmp_path / "pairs.tsv", "--name", "abt")
+    ran = run(*given)
+    lines = ran.out.splitlines()
+    assert ran.code == 0 and "20 pairs" in lines[0] and lines[2].startswith("none ")
+    assert [line.split()[0] for line in lines[3:]] == CANDIDATES["all-but-the-top"](D)
+    (chosen,) = (line.split()[0] for line in lines if line.endswith("chosen"))
+    ran = run(*given, "--force", "--json")
+    document = json.loads(ran.out)
+    assert document["selected_on"]["chosen"] == chosen == document["recipe"]["transforms"][0]
+    card = json.loads(run("models", "show", "abt", "--json").out)
+    assert card["provenance"]["selected_on"] == document["selected_on"]
+    shown = run("models", "show", "abt").out
+    assert chosen in shown and "ci95" not in shown.partition("candidates")[2]
+    assert run("similarity", "a dog", "a cat", "--model", "abt", "--offline").code == 0
+
+
+@pytest.mark.parametrize("task", ["demo", "STS-B", "SICK-R"])
+def test_no_test_set_chooses(task, run, data_folder):
+    given = ("fit", "--transform", "whitening", "--on", "demo", "--data-dir", data_folder / "senteval", "--name", "x")
+    ran = run(*given, "--select", task, "--offline")
+    assert ran.code == 2 and ran.out == "" and ran.err.count("\n") == 1
+    assert f"{task} is a test set" in ran.err and "demo:dev" in ran.err
+
+
+def test_the_library_chooses_too(tmp_path):
+    encoder = pc.fit(Recipe(pooling="static/avg", transforms=("all-but-the-top",)), select="demo:dev", name="mine")
+    (model,) = (card for card in pc.models() if card.name == "mine")
+    assert model.recipe.transforms == encoder.recipe.transforms
+    assert model.provenance["selected_on"]["task"] == "demo:dev"
+    with pytest.raises(UsageError, match="demo is a test set"):
+        pc.fit(Recipe(transforms=("whitening",)), select="demo")
