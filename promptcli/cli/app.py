@@ -63,7 +63,7 @@ app.command(
     "train", short_help="Train a sentence encoder by a method of the papers.", epilog=train.settings_in_force()
 )(expand(train.train))
 app.command("optiprompt", short_help="Learn a template's words as vectors.")(expand(train.optiprompt))
-app.command("pretrain", short_help="Pre-train a small BERT on plain text.")(expand(pretrain.pretrain))
+app.command("pretrain", short_help="Pre-train a small BERT or Llama on plain text.")(expand(pretrain.pretrain))
 app.command("perplexity", short_help="How well a backbone predicts masked tokens.")(expand(pretrain.perplexity))
 app.command("reproduce", short_help="Measure the papers' tables and figures again.")(expand(reproduce.reproduce))
 app.command("rerun", short_help="Repeat a kept result and compare every figure.")(expand(rerun.rerun))

@@ -96,7 +96,7 @@ def _masked_lines(
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so nothing can be masked")
     unknown = tokens.pad if tokens.unk is None else tokens.unk
     lines = []
-    for ids in tokens.encode([_plain(sentence, tokens.text(unknown)) for sentence in sentences]):
+    for ids in tokens.encode([undo_wikitext(sentence, tokens.text(unknown)) for sentence in sentences]):
         row = np.array([tokens.cls, *ids[: backbone.max_tokens - 2], tokens.sep])
         words = 1 + np.flatnonzero(row[1:-1] != unknown)
         chosen = words[rng.random(len(words)) < share]
@@ -107,7 +107,8 @@ def _masked_lines(
     return lines
 
 
-def _plain(sentence: str, unknown: str) -> str:
+def undo_wikitext(sentence: str, unknown: str) -> str:
+    """Return plain text for what WikiText writes for joined marks and rare words."""
     for written, plain in _WRITTEN.items():
         sentence = sentence.replace(written, plain)
     return sentence.replace(_RARE, unknown)

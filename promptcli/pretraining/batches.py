@@ -1,14 +1,18 @@
 """The batches of a pre-training run: they follow from plan and corpus alone, so that any step can be found again."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import MASK_MIXES, Plan
+
+Ids = Sequence[int] | np.ndarray
 
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
 #: What a generator draws, so that no two kinds of draw share random numbers.
@@ -38,15 +42,15 @@ class Step:
 
 
 @dataclass(frozen=True)
-class MaskedBatch:
-    """Masked inputs.
+class Batch:
+    """Inputs and what is to be predicted.
 
     Attributes:
         ids: (n, t) int64, padded at the end.
         real: (n, t) bool, not padding.
         begins: (n,) int64, the position of each chunk's [CLS] in the position table.
-        places: (k,) int64, the tokens to predict, numbered in the flattened ids.
-        gold: (k,) int64, what stood there.
+        places: (k,) int64, where something is predicted, numbered in the flattened ids.
+        gold: (k,) int64, the right ids.
     """
 
     ids: np.ndarray
@@ -54,6 +58,11 @@ class MaskedBatch:
     begins: np.ndarray
     places: np.ndarray
     gold: np.ndarray
+
+    def tensors(self, device: str | torch.device) -> tuple[Tensor, ...]:
+        """Return the fields in their order, on a device."""
+        fields = (self.ids, self.real, self.begins, self.places, self.gold)
+        return tuple(torch.from_numpy(field).to(device) for field in fields)
 
 
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
@@ -99,18 +108,13 @@ def _cut(pool: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
     yield pool[start:]
 
 
-def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
+def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
     """Return a step's inputs: a share of the real tokens is to be predicted, at least one.
 
     Of these, shares by the plan's mix stand there as [MASK], as random tokens, and as they are (BERT).
     """
     rng = np.random.default_rng([plan.seed, _MASKS, step.number])
-    lengths = step.spans[:, 1] - step.spans[:, 0]
-    ids = np.full((len(lengths), int(lengths.max()) + 2), PAD, np.int64)
-    ids[:, 0] = CLS
-    for row, (start, end) in zip(ids, step.spans.tolist(), strict=True):
-        row[1 : end - start + 1] = corpus.tokens[start:end]
-        row[end - start + 1] = SEP
+    ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()])
     flat = ids.ravel()
     words = np.flatnonzero(flat >= len(SPECIALS))
     if not len(words):  # a line of unknown characters only
@@ -125,8 +129,30 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> MaskedBatch:
     random = (kind >= hidden) & (kind < hidden + other)
     flat[places[kind < hidden]] = MASK
     flat[places[random]] = rng.integers(len(SPECIALS), plan.vocab_size, int(random.sum()))
-    real = np.arange(ids.shape[1]) < lengths[:, None] + 2
-    return MaskedBatch(ids, real, _begins(step, plan, lengths + 2), places, gold)
+    return Batch(ids, real, _begins(step, plan, real.sum(axis=1)), places, gold)
+
+
+def predict_next(step: Step, plan: Plan, corpus: Corpus) -> Batch:
+    """Return a step's inputs: every real token but the last of its row predicts the one after it, [SEP] included."""
+    return next_tokens([corpus.tokens[start:end] for start, end in step.spans.tolist()])
+
+
+def next_tokens(chunks: Sequence[Ids]) -> Batch:
+    """Return chunks of ids without specials as a batch in which every token predicts the one after it."""
+    ids, real = inputs(chunks)
+    rows, columns = np.nonzero(real[:, 1:])
+    return Batch(ids, real, np.zeros(len(ids), np.int64), rows * ids.shape[1] + columns, ids[rows, columns + 1])
+
+
+def inputs(chunks: Sequence[Ids]) -> tuple[np.ndarray, np.ndarray]:
+    """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and what of it is real, (n, t) bool."""
+    lengths = np.array([len(chunk) + 2 for chunk in chunks])
+    ids = np.full((len(chunks), int(lengths.max())), PAD, np.int64)
+    ids[:, 0] = CLS
+    for row, chunk in zip(ids, chunks, strict=True):
+        row[1 : len(chunk) + 1] = chunk
+        row[len(chunk) + 1] = SEP
+    return ids, np.arange(ids.shape[1]) < lengths[:, None]
 
 
 def _begins(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:

@@ -11,26 +11,26 @@ import torch
 
 from promptcli import __version__
 from promptcli.pretraining.corpus import CorpusFile
+from promptcli.pretraining.objectives import Objective
 from promptcli.pretraining.plan import Plan
 from promptcli.storage.files import atomic_path
 
 
-def card(plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], command: str) -> str:
+def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], command: str) -> str:
     """Return the model's card: shape, command, tokens, held-out figures, corpus, settings."""
     held_out = figures.get("held_out")
     embeddings = "tied" if plan.tied else "untied, started as equals"
     lines = [
-        "# A masked-LM backbone made by promptcli",
+        f"# A {objective.kind} backbone made by promptcli",
         "",
-        f"BERT: {plan.layers} layers, {plan.width} wide, {plan.heads} heads, {plan.positions} positions, lower-casing"
-        f" WordPiece of {plan.vocab_size:,}; {figures['parameters']:,} parameters; output embeddings {embeddings}.",
+        f"{objective.architecture}: {plan.layers} layers, {plan.width} wide, {plan.heads} heads, {plan.positions}"
+        f" positions, lower-casing WordPiece of {plan.vocab_size:,}; {figures['parameters']:,} parameters; output embeddings {embeddings}.",
         "",
         f"- Command: `{command}`",
         f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and {figures['minutes']} minutes"
         f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
         f"- Optimiser {plan.optimizer}; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on, chunks of"
-        f" up to {plan.positions} tokens from {plan.long_from:.0%} on; {plan.at_start:.0%} of the chunks begin at"
-        " position 0, the others anywhere",
+        f" up to {plan.positions} tokens from {plan.long_from:.0%} on; {objective.places.format(plan=plan)}",
         f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
         f" Python {platform.python_version()}",
     ]
@@ -42,7 +42,7 @@ def card(plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], comma
         )
     if held_out:
         lines.append(
-            f"- Held-out {held_out['file']} (15% of tokens, all [MASK], seed 0; {held_out['masked']:,} tokens):"
+            f"- Held-out {held_out['file']} ({objective.predicted}; {held_out[objective.counted]:,} tokens):"
             f" top-1 {held_out['accuracy']}%, perplexity {held_out['perplexity']}"
         )
     lines += ["", "| corpus file | SHA-256 | lines |", "|---|---|---|"]
@@ -52,7 +52,7 @@ def card(plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], comma
     return "\n".join([*lines, "", "Settings:", "", "```json", json.dumps(plan.to_dict(), indent=1), "```", ""])
 
 
-def plot_loss(log: Path, picture: Path) -> None:
+def plot_loss(objective: Objective, log: Path, picture: Path) -> None:
     """Draw loss and accuracy against the tokens seen; nothing where matplotlib (extra ``plot``) is not installed."""
     try:
         from matplotlib.figure import Figure
@@ -69,8 +69,8 @@ def plot_loss(log: Path, picture: Path) -> None:
     (accuracy,) = right.plot(
         seen, [100 * report["accuracy"] for report in reports], color="#D55E00", linewidth=0.8, linestyle="--"
     )
-    left.set(xlabel="tokens seen (millions)", ylabel="masked-LM loss (nats)")
-    right.set(ylabel="masked tokens guessed right (%)", ylim=(0, None))
+    left.set(xlabel="tokens seen (millions)", ylabel=f"{objective.kind} loss (nats)")
+    right.set(ylabel="tokens guessed right (%)", ylim=(0, None))
     left.legend([loss, accuracy], ["loss", "accuracy"], loc="center")
     with atomic_path(picture) as temporary:
         figure.savefig(temporary, format="png", dpi=120)

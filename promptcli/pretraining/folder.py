@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.devices import matrix_rate
-from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.vocabulary import save_tokenizer
 from promptcli.errors import UsageError
-from promptcli.evaluation.perplexity import masked_accuracy
 from promptcli.pretraining.card import card, plot_loss
 from promptcli.pretraining.corpus import CorpusFile
 from promptcli.pretraining.loop import Trainer
@@ -53,7 +50,7 @@ def finish(
 ) -> dict[str, Any]:
     """Write the model, its tokenizer, card and loss plot; return the figures."""
     plan = trainer.plan
-    save_tokenizer(output / "work" / "vocab.txt", output, plan.positions)
+    trainer.objective.save_tokenizer(output / "work" / "vocab.txt", output, plan.positions)
     trainer.model.save(output, dropout=plan.dropout, half=half)
     figures: dict[str, Any] = {
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters.values()),
@@ -64,16 +61,12 @@ def finish(
     }
     figures |= _speed(trainer, output / "log.jsonl")
     if held_out is not None:
-        backbone = load_backbone(str(output.resolve()), device=trainer.device)  # a bare `mini` is the shipped one
-        found = masked_accuracy(backbone, list(CorpusFile(held_out).lines()), progress=progress)
-        figures["held_out"] = {
-            "file": held_out.name,
-            "accuracy": round(found.accuracy, 2),
-            "perplexity": round(found.perplexity, 2),
-            "masked": found.masked,
-        }
-    write_text(output / "README.md", card(plan, figures, files, command.replace(" --resume", "")))
-    plot_loss(output / "log.jsonl", output / "loss.png")
+        lines = list(CorpusFile(held_out).lines())
+        found = trainer.objective.score(trainer.model, output, plan.positions, lines, progress)
+        rounded = {name: round(found.pop(name), 2) for name in ("accuracy", "perplexity")}
+        figures["held_out"] = {"file": held_out.name, **rounded, **found}
+    write_text(output / "README.md", card(trainer.objective, plan, figures, files, command.replace(" --resume", "")))
+    plot_loss(trainer.objective, output / "log.jsonl", output / "loss.png")
     return figures
 
 

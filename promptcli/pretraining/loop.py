@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.backbones.masked_lm import MaskedLM
 from promptcli.errors import PromptcliError
-from promptcli.pretraining.batches import MaskedBatch, Step, chunks_of_phase, mask, steps
+from promptcli.pretraining.batches import Batch, Step, chunks_of_phase, steps
 from promptcli.pretraining.corpus import Corpus
+from promptcli.pretraining.objectives import OBJECTIVES
 from promptcli.pretraining.optimizer import make_optimizer
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.precision import name
@@ -35,7 +35,7 @@ class Report:
 
     Attributes:
         step, seen: Steps done, and tokens seen.
-        loss: Mean cross-entropy (natural logarithm) over the masked tokens of the steps since the last report.
+        loss: Mean cross-entropy (natural logarithm) over the predicted tokens of the steps since the last report.
         accuracy: Share of them whose first guess is right.
         learning_rate: Of the last step.
         rate: Tokens per second.
@@ -62,7 +62,8 @@ class Trainer:
         self.plan = plan
         self.device = device
         self.dtype = choose_dtype("auto", device) if dtype is None else dtype
-        self.model = MaskedLM(
+        self.objective = OBJECTIVES[plan.objective]
+        self.model = self.objective.model(
             layers=plan.layers,
             width=plan.width,
             heads=plan.heads,
@@ -82,7 +83,7 @@ class Trainer:
             weight_decay=plan.weight_decay,
         )
 
-    def step(self, step: Step, batch: MaskedBatch) -> tuple[float, int]:
+    def step(self, step: Step, batch: Batch) -> tuple[float, int]:
         """Take one step; return the loss and the number of right first guesses.
 
         Raises:
@@ -93,11 +94,7 @@ class Trainer:
         rate = self.plan.learning_rate_at(step.seen + step.tokens)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        tensors = (
-            torch.from_numpy(array).to(self.device)
-            for array in (batch.ids, batch.real, batch.begins, batch.places, batch.gold)
-        )
-        loss, right = self.model.loss(*tensors)
+        loss, right = self.model.loss(*batch.tensors(self.device))
         value = float(loss.detach())
         if not math.isfinite(value):
             raise PromptcliError(
@@ -128,7 +125,7 @@ def tokens_in(
         for spans in itertools.islice(chunks_of_phase(plan, corpus, index), _WARM_STEPS + _TIMED_STEPS):
             step = Step(number, 0, spans, phase.dropout)
             began = time.perf_counter()
-            trainer.step(step, mask(step, plan, corpus))
+            trainer.step(step, trainer.objective.batch(step, plan, corpus))
             number += 1
             if number % (_WARM_STEPS + _TIMED_STEPS) >= _WARM_STEPS:
                 seconds, tokens = seconds + time.perf_counter() - began, tokens + step.tokens
@@ -168,7 +165,7 @@ def run(
             if step.number < position.step:
                 continue
             began = time.perf_counter()
-            batch = mask(step, trainer.plan, corpus)
+            batch = trainer.objective.batch(step, trainer.plan, corpus)
             loss, right = trainer.step(step, batch)
             work = trainer.model.matrix_work(step.tokens, len(batch.gold))
             tally.add(step, loss, right, len(batch.gold), work, time.perf_counter() - began)
@@ -193,13 +190,13 @@ class _Tally:
 
     def _clear(self) -> None:
         self._loss = self._seconds = 0.0
-        self._right = self._masked = self._tokens = self._work = 0
+        self._right = self._predicted = self._tokens = self._work = 0
 
-    def add(self, step: Step, loss: float, right: int, masked: int, work: int, seconds: float) -> None:
+    def add(self, step: Step, loss: float, right: int, predicted: int, work: int, seconds: float) -> None:
         """Add one step."""
-        self._loss += loss * masked
+        self._loss += loss * predicted
         self._right += right
-        self._masked += masked
+        self._predicted += predicted
         self._tokens += step.tokens
         self._work += work
         self._seconds += seconds
@@ -210,8 +207,8 @@ class _Tally:
         made = Report(
             step=self.position.step,
             seen=self.position.seen,
-            loss=self._loss / self._masked,
-            accuracy=self._right / self._masked,
+            loss=self._loss / self._predicted,
+            accuracy=self._right / self._predicted,
             learning_rate=trainer.plan.learning_rate_at(self.position.seen),
             rate=self._tokens / self._seconds,
             gflops=self._work / self._seconds / 1e9,

@@ -11,6 +11,8 @@ _EPSILON = 1e-6
 _MOMENTUM = 0.95
 #: Muon's steps are scaled to the size of AdamW's, so that one learning rate serves both (Liu et al. 2025).
 _SCALE = "match_rms_adamw"
+#: What stands in the names of the matrices between hidden states, of BERT and of Llama.
+_HIDDEN = ("encoder.layer.", "predictions.transform.", "model.layers.")
 
 
 class Pair(torch.optim.Optimizer):
@@ -36,7 +38,7 @@ def make_optimizer(
 
     Args:
         kind: ``adamw`` or ``muon``.
-        parameters: By name, as in a ``transformers`` BERT.
+        parameters: By name, as in the models of ``transformers``.
         learning_rate: Of both.
         weight_decay: Of matrices; biases, LayerNorms and the like have none.
     """
@@ -58,4 +60,4 @@ def make_optimizer(
 
 def of_a_layer(name: str, parameter: nn.Parameter) -> bool:
     """Return whether it is a matrix between hidden states: neither embeddings nor what reads logits."""
-    return parameter.dim() == 2 and ("encoder.layer." in name or "predictions.transform." in name)
+    return parameter.dim() == 2 and any(part in name for part in _HIDDEN)

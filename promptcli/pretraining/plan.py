@@ -49,6 +49,7 @@ class Plan:
     positions: int = _field(512, "Longest input in tokens.", "Model")
     vocab_size: int = _field(16384, "WordPiece items, specials included.", "Model", min=100)
     tied: bool = _field(True, "Output embeddings: the input embeddings, or their own that start as equals.", "Model")
+    objective: str = "masked"
     tokens: int = _field(0, "Token budget, specials included.", min=0)
     batch_tokens: int = _field(4096, "Tokens a step, padding included. On a GPU: 65536.")
     optimizer: str = _field("adamw", "adamw, or muon: Muon for the layers' matrices, AdamW for the rest.")
@@ -56,9 +57,13 @@ class Plan:
     warmup: float = _field(0.02, "Share of the budget in which the learning rate rises.")
     decay: float = _field(1.0, "Share at the end in which it falls to 0; in between it stays.")
     weight_decay: float = _field(0.01, "Weight decay of matrices.", min=0)
-    masking: float = _field(0.2, "Share of tokens to predict.")
-    mask_mix: str = _field("80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.")
-    at_start: float = _field(0.25, "Share of chunks at position 0; the others begin anywhere in the position table.")
+    masking: float = _field(0.2, "Share of tokens to predict.", only="masked")
+    mask_mix: str = _field(
+        "80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.", only="masked"
+    )
+    at_start: float = _field(
+        0.25, "Share of chunks at position 0; the others begin anywhere in the position table.", only="masked"
+    )
     dropout: float = _field(0.1, "Dropout, where there is any.")
     dropout_from: float = _field(0.5, "Share of the budget from which on there is dropout.")
     long_from: float = _field(0.9, "Share of the budget from which on chunks are long, up to --positions.")
@@ -73,6 +78,9 @@ class Plan:
         if self.width % self.heads:
             raise UsageError(f"--width {self.width} is no multiple of --heads {self.heads}")
         self._check_shares()
+        for item in dataclasses.fields(self):
+            if item.metadata.get("only", self.objective) != self.objective and getattr(self, item.name) != item.default:
+                raise UsageError(f"--{item.name.replace('_', '-')} does not go with --{self.objective}; leave it out")
         for name, allowed in (("optimizer", OPTIMIZERS), ("mask_mix", tuple(MASK_MIXES))):
             if getattr(self, name) not in allowed:
                 raise unknown(f"--{name.replace('_', '-')}", getattr(self, name), allowed)

@@ -1,4 +1,4 @@
-"""``promptcli pretrain``: a small masked-LM BERT from plain text; ``promptcli perplexity``: how well it predicts."""
+"""``promptcli pretrain``: a small BERT or Llama from plain text; ``promptcli perplexity``: how well it predicts."""
 
 import dataclasses
 import json
@@ -44,6 +44,9 @@ def pretrain(
     held_out: Annotated[
         Path | None, typer.Option(help="Text never trained on: its figures go on the model's card.")
     ] = None,
+    causal: Annotated[
+        bool, typer.Option("--causal", help="A Llama that predicts the next token, in place of a BERT.")
+    ] = False,
     half: Annotated[bool, typer.Option("--half", help="Save weights in float16.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in the folder.")] = False,
     save_minutes: Annotated[float, typer.Option(help="Minutes between two saved states.", rich_help_panel=_RUN)] = 5.0,
@@ -52,7 +55,9 @@ def pretrain(
     options: PlanOptions,
     runtime: Runtime,
 ) -> None:
-    """Pre-train a small BERT by masked-language modelling, with a WordPiece vocabulary of its own.
+    """Pre-train a small language model on plain text: a BERT, or with --causal a Llama.
+
+    Its lower-casing WordPiece vocabulary is trained on the same text.
 
     A killed run goes on with --resume and ends at the same numbers. The folder is a backbone afterwards:
     `promptcli embed file.txt --backbone FOLDER`.
@@ -68,7 +73,7 @@ def pretrain(
     from promptcli.pretraining.precision import choose_precision
 
     corpus_files = [CorpusFile(path) for path in files] + [CorpusFile(path, unrelated=True) for path in unrelated or []]
-    wanted = _wanted(options, minutes, corpus_files)
+    wanted = _wanted(options, "causal" if causal else "masked", minutes, corpus_files)
     device = choose_device(runtime.device)
     run_folder, plan = open_run(output, wanted, resume=resume)
     work = run_folder.folder
@@ -94,7 +99,7 @@ def pretrain(
             result(f"{name}\t{json.dumps(value)}")
 
 
-def _wanted(options: PlanOptions, minutes: float | None, files: "list[CorpusFile]") -> Plan:
+def _wanted(options: PlanOptions, objective: str, minutes: float | None, files: "list[CorpusFile]") -> Plan:
     """Return the plan that is asked for; no tokens where the budget is given in minutes.
 
     Raises:
@@ -103,7 +108,7 @@ def _wanted(options: PlanOptions, minutes: float | None, files: "list[CorpusFile
     """
     from promptcli.storage.files import sha256
 
-    plan = Plan(**options.changes())
+    plan = Plan(objective=objective, **options.changes())
     if (not plan.tokens) == (minutes is None):
         raise UsageError("give the budget of the run: --tokens N or --minutes M")
     for file in files:

@@ -1,0 +1,150 @@
+"""A language model to be pre-trained: what the masked and the causal one have in common."""
+
+import abc
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import logging as transformers_logging
+
+_LOGIT_ROWS = 1024  # rows of logits held at a time
+_LEAST = 1e-30  # a probability whose logarithm is finite
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout")
+
+
+class _DecoderLoss(torch.autograd.Function):
+    """Mean cross-entropy of decoder(hidden) against gold, without ever holding all (k, v) logits.
+
+    The gradient is computed along with the loss, in the same walk over slices of rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, rows: Tensor, bias: Tensor, gold: Tensor, dtype: torch.dtype) -> Any:
+        """Return the mean loss and the number of right first guesses."""
+        count = len(gold)
+        inputs, weights, shift = hidden.to(dtype), rows.to(dtype), bias.to(dtype)
+        grad_inputs = torch.empty_like(inputs)
+        grad_columns = torch.zeros_like(rows.T, memory_format=torch.contiguous_format)  # (d, v): the faster product
+        grad_bias = torch.zeros_like(bias)
+        loss = torch.zeros((), device=hidden.device)
+        right = torch.zeros((), dtype=torch.int64, device=hidden.device)
+        for start in range(0, count, _LOGIT_ROWS):
+            part, wanted = inputs[start : start + _LOGIT_ROWS], gold[start : start + _LOGIT_ROWS, None]
+            # softmax reckons in float32 inside, whatever it reads and writes
+            grad = torch.addmm(shift, part, weights.T).softmax(dim=1)
+            at_gold = grad.gather(1, wanted)
+            right += (at_gold == grad.amax(dim=1, keepdim=True)).sum()
+            loss -= at_gold.float().clamp_min(_LEAST).log().sum()
+            grad.scatter_(1, wanted, at_gold - 1)
+            grad_bias += grad.sum(dim=0)
+            grad_inputs[start : start + _LOGIT_ROWS] = grad @ weights
+            grad_columns += part.T @ grad
+        ctx.save_for_backward(grad_inputs.to(hidden.dtype), grad_columns.T, grad_bias)
+        ctx.count = count
+        ctx.mark_non_differentiable(right)
+        return loss / count, right
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Return the gradients kept by the forward walk, scaled."""
+        grad_inputs, grad_rows, grad_bias = ctx.saved_tensors
+        scale = grads[0] / ctx.count
+        return grad_inputs * scale, grad_rows * scale, grad_bias * scale, None, None
+
+
+class LanguageModel(abc.ABC):
+    """A language model with its head, in training, from random weights.
+
+    Attributes:
+        parameters: Trainable tensors by name; tied ones once.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        width: int,
+        heads: int,
+        positions: int,
+        vocab_size: int,
+        tied: bool,
+        seed: int,
+        device: str,
+        dtype: torch.dtype,
+    ) -> None:
+        self._dtype = dtype  # of the products; weights and optimiser are float32
+        self._dropout = 0.0
+        torch.manual_seed(seed)
+        self._model = self._build(
+            vocab_size=vocab_size,
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            max_position_embeddings=positions,
+            tie_word_embeddings=tied,
+        )
+        self._decoder = self._model.get_output_embeddings()
+        if not tied:
+            self._decoder.weight.data.copy_(self.token_rows.data)
+        self._model.to(device).train()
+        self.parameters: dict[str, nn.Parameter] = dict(self._model.named_parameters())
+
+    @abc.abstractmethod
+    def _build(self, **shape: Any) -> Any:
+        """Return the model of ``transformers``, with these fields of its configuration."""
+
+    @abc.abstractmethod
+    def _states(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor) -> Tensor:
+        """Return what the decoder reads at the places, (k, d)."""
+
+    @abc.abstractmethod
+    def matrix_work(self, tokens: int, predicted: int) -> int:
+        """Return the floating-point operations of the matrix products of a step, forward and backward.
+
+        Attention's own products, a few hundredths at sentence length, are left out.
+        """
+
+    @property
+    def token_rows(self) -> nn.Parameter:
+        """The word embeddings, (v, d)."""
+        rows: nn.Parameter = self._model.get_input_embeddings().weight
+        return rows
+
+    def start_from(self, vectors: Tensor) -> None:
+        """Set the word embeddings, and where they are untied the output embeddings too, to (v, d) vectors."""
+        with torch.no_grad():
+            for rows in (self.token_rows, self._decoder.weight):
+                rows.copy_(vectors)
+
+    def set_dropout(self, probability: float) -> None:
+        """Set the dropout of hidden states and attention."""
+        self._dropout = probability
+
+    def loss(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean cross-entropy at the places to predict and how many first guesses are right.
+
+        Args:
+            ids: (n, t).
+            real: (n, t) bool, not padding.
+            begins: (n,) where each row begins in the position table.
+            places: (k,) places to predict from, numbered in the flattened ids.
+            gold: (k,) the right ids.
+        """
+        states = self._states(ids, real, begins, places)
+        bias = self._decoder.bias
+        if bias is None:
+            bias = states.new_zeros(len(self._decoder.weight), dtype=torch.float32)
+        loss, right = _DecoderLoss.apply(  # type: ignore[no-untyped-call]
+            states, self._decoder.weight, bias, gold, self._dtype
+        )
+        return loss, right
+
+    def save(self, folder: Path, *, dropout: float, half: bool) -> None:
+        """Write ``config.json`` and ``model.safetensors``; ``half`` in float16, else float32."""
+        for name in _DROPOUTS:
+            if hasattr(self._model.config, name):
+                setattr(self._model.config, name, dropout)
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        self._model.eval()
+        (self._model.half() if half else self._model).save_pretrained(folder)
