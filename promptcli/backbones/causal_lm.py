@@ -13,7 +13,7 @@ _MULTIPLE = 32  # the inner width is one of these
 
 
 class CausalLM(LanguageModel):
-    """A Llama in training: rotary positions, so that where a chunk begins does not matter; dropout of attention only."""
+    """A Llama in training: rotary positions, so where a chunk begins does not matter; dropout of attention only."""
 
     def _build(self, **shape: Any) -> Any:
         # three matrices of 8/3 d hold what two of 4 d do (Shazeer 2020)
@@ -30,6 +30,7 @@ class CausalLM(LanguageModel):
         return cast(Any, LlamaForCausalLM(config))
 
     def matrix_work(self, tokens: int, predicted: int) -> int:
+        """See the base class."""
         config: LlamaConfig = self._model.config
         layer = 4 * config.hidden_size**2 + 3 * config.hidden_size * config.intermediate_size
         return 6 * (tokens * layer * config.num_hidden_layers + predicted * config.hidden_size * config.vocab_size)

@@ -24,6 +24,7 @@ class MaskedLM(LanguageModel):
         return cast(Any, BertForMaskedLM(config))
 
     def matrix_work(self, tokens: int, predicted: int) -> int:
+        """See the base class."""
         config: BertConfig = self._model.config
         layer = 12 * config.hidden_size**2
         head = config.hidden_size * (config.hidden_size + config.vocab_size)

@@ -24,7 +24,8 @@ def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Seque
         f"# A {objective.kind} backbone made by promptcli",
         "",
         f"{objective.architecture}: {plan.layers} layers, {plan.width} wide, {plan.heads} heads, {plan.positions}"
-        f" positions, lower-casing WordPiece of {plan.vocab_size:,}; {figures['parameters']:,} parameters; output embeddings {embeddings}.",
+        f" positions, lower-casing WordPiece of {plan.vocab_size:,}; {figures['parameters']:,} parameters; output"
+        f" embeddings {embeddings}.",
         "",
         f"- Command: `{command}`",
         f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and {figures['minutes']} minutes"

@@ -13,7 +13,7 @@ from promptcli.backbones.causal_lm import CausalLM
 from promptcli.backbones.language_model import LanguageModel
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.masked_lm import MaskedLM
-from promptcli.backbones.vocabulary import Vocabulary, save_causal_tokenizer, save_tokenizer
+from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, save_causal_tokenizer, save_tokenizer
 from promptcli.encoder.batching import plan_batches
 from promptcli.evaluation.perplexity import masked_accuracy, undo_wikitext
 from promptcli.pretraining.batches import Batch, Step, mask, next_tokens, predict_next
@@ -49,9 +49,8 @@ def _next_token_figures(
 ) -> dict[str, Any]:
     """Return the figures over all tokens of the lines and the [SEP] after each, cut at the longest input."""
     vocabulary = Vocabulary.load(folder / "work" / "vocab.txt")
-    chunks = [
-        ids[: positions - 2] for ids in vocabulary.encode([undo_wikitext(line, "[UNK]") for line in lines]) if ids
-    ]
+    plain = [undo_wikitext(line, SPECIALS[UNK]) for line in lines]
+    chunks = [ids[: positions - 2] for ids in vocabulary.encode(plain) if ids]
     loss, right, predicted = 0.0, 0, 0
     model.set_dropout(0.0)
     with torch.no_grad():
