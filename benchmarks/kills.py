@@ -94,24 +94,15 @@ CASES = {
         ]
     },
     "train-seeds": Case(
-        ("train", "simcse", "--data", "few.txt", "--seeds", "2", *_TRAIN), again=("--force",), resume=("--resume",)
+        ("train", "simcse", "--data", "few.txt", "--seeds", "2", *_TRAIN),
+        again=("--force",),
+        resume=("--resume",),
+        long=True,
     ),
     "pretrain": Case(
-        (
-            *("pretrain", "text.txt", "-o", "made", "--layers", "1", "--width", "16", "--vocab-size", "200"),
-            *(
-                "--heads",
-                "2",
-                "--tokens",
-                "5400",
-                "--batch-tokens",
-                "128",
-                "--positions",
-                "64",
-                "--save-minutes",
-                "0",
-                "--quiet",
-            ),
+        tuple(
+            "pretrain text.txt -o made --layers 1 --width 16 --heads 2 --vocab-size 200 --tokens 3200"
+            " --batch-tokens 128 --positions 64 --save-minutes 0 --quiet".split()
         ),
         resume=("--resume",),
         long=True,
