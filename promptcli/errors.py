@@ -19,6 +19,10 @@ class UsageError(PromptcliError):
     exit_code = 2
 
 
+class WrongKindError(UsageError):
+    """A recipe of masked models with a causal one, or the reverse."""
+
+
 class NotFoundError(PromptcliError):
     """Data or a model that is not there, or cannot be reached offline; exit code 3."""
 

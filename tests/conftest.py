@@ -21,12 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return the folder of a tiny random backbone by family; made once."""
     from tests.tiny import save_tiny
+    from tests.tiny_causal import CAUSAL, save_tiny_causal
 
     made: dict[str, Path] = {}
 
     def folder(family: str) -> Path:
         if family not in made:
-            made[family] = save_tiny(family, tmp_path_factory.mktemp(family))
+            save = save_tiny_causal if family in CAUSAL else save_tiny
+            made[family] = save(family, tmp_path_factory.mktemp(family))
         return made[family]
 
     return folder

@@ -166,7 +166,7 @@ def test_groups_equal_the_loops(family, tiny_backbone):
     backbone = tiny_backbone(family)
     found = token_bias.token_bias(backbone, ["", *SENTENCES])
     tokens, encoder = backbone.tokenizer, plain_encoder(backbone)
-    special = {tokens.cls, tokens.sep, tokens.pad, tokens.unk, tokens.mask}
+    special = {tokens.start[0], tokens.end[0], tokens.pad, tokens.unk, tokens.mask}
     texts = {token: tokens.text(token) for token in range(len(backbone.token_rows)) if token not in special}
     counts = Counter(itertools.chain.from_iterable(encoder.inputs(SENTENCES).rows))
     assert found.counts.tolist() == [counts[token] for token in texts]
@@ -206,8 +206,8 @@ def test_output_embeddings_are_the_head_s(tiny_folder):
     backbone.head.decoder = other
     untied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
     special = {
-        backbone.tokenizer.cls,
-        backbone.tokenizer.sep,
+        backbone.tokenizer.start[0],
+        backbone.tokenizer.end[0],
         backbone.tokenizer.pad,
         backbone.tokenizer.unk,
         backbone.tokenizer.mask,

@@ -262,9 +262,9 @@ def test_mlm_scores_are_the_mean_log_probability(family, filled, tiny_backbone, 
         found = layout.log_probabilities([word][:filled])
     expected = torch.zeros_like(found)
     for sentence in ["A man is here.", "I."]:  # the period rule
-        left = [tokens.cls, *cut(["the"])[0], word if filled else tokens.mask]
+        left = [tokens.start[0], *cut(["the"])[0], word if filled else tokens.mask]
         middle = cut([f" {sentence}"])[0]
-        ids = [*left, *middle, tokens.mask, tokens.mask, *cut([" ."])[0], tokens.sep]
+        ids = [*left, *middle, tokens.mask, tokens.mask, *cut([" ."])[0], tokens.end[0]]
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([ids])).logits
         place = len(left) + len(middle) if filled else len(left) - 1

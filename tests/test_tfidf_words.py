@@ -22,7 +22,7 @@ def cut_text(backbone, sentence):
     row = build_encoder(Recipe(), backbone=backbone).inputs([sentence]).rows[0]
     words = Words(backbone).cut(row)
     assert [piece for word in words for piece in word] == row
-    assert words[0] == (tokens.cls,) and words[-1] == (tokens.sep,)
+    assert words[0] == (tokens.start[0],) and words[-1] == (tokens.end[0],)
     joined = ("".join(tokens.text(piece).removeprefix("##") for piece in word) for word in words[1:-1])
     return [word.lstrip("Ġ▁") for word in joined]
 
@@ -80,7 +80,7 @@ def test_unseen_words_and_specials_weigh_nothing(tiny_backbone):
     assert not encoder.encode(["dogdog guitarman"]).any()  # its pieces are known, its words are not
     tensors = encoder.tensors()
     weights = dict(zip(range(len(tensors[LENGTHS])), tensors[IDF].tolist(), strict=True))
-    assert tensors[PIECES][0] == backbone.tokenizer.cls and weights[0] == 0.0
+    assert tensors[PIECES][0] == backbone.tokenizer.start[0] and weights[0] == 0.0
 
 
 def test_the_tensors_bring_the_same_vectors_back(tiny_backbone):

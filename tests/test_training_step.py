@@ -146,8 +146,8 @@ def batch_of(rows, backbone):
 def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")), offline=True)
     tokens, vocabulary = backbone.tokenizer, len(backbone.token_rows)
-    word = max(tokens.mask, tokens.sep, tokens.cls) + 1
-    rows = [[tokens.cls, *[word] * 48, tokens.sep]] * 800 + [[tokens.cls, word, tokens.sep]]
+    word = max(tokens.mask, tokens.end[0], tokens.start[0]) + 1
+    rows = [[tokens.start[0], *[word] * 48, tokens.end[0]]] * 800 + [[tokens.start[0], word, tokens.end[0]]]
     torch.manual_seed(0)
     batch = batch_of(rows, backbone)
     ids, chosen = mask_tokens(batch, tokens, vocabulary)

@@ -142,11 +142,16 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
 
 def save_tiny(family: str, folder: Path, *, model_class: Any = None) -> Path:
     """Save a random model of a family, weights large enough that layers matter; return the folder."""
-    config_class, options, masked_lm, make_tokenizer = FAMILIES[family]
+    return save_random(FAMILIES[family], folder, model_class=model_class)
+
+
+def save_random(row: tuple[Any, dict[str, Any], Any, Callable[[], Any]], folder: Path, *, model_class: Any) -> Path:
+    """Save a random model of a row of ``FAMILIES``."""
+    config_class, options, with_head, make_tokenizer = row
     tokenizer = make_tokenizer()
-    config = config_class(vocab_size=len(tokenizer), initializer_range=0.3, **options)
+    config = config_class(vocab_size=len(tokenizer), **{"initializer_range": 0.3, **options})
     torch.manual_seed(0)
-    model = (model_class or masked_lm)(config)
+    model = (model_class or with_head)(config)
     with torch.no_grad():  # biases start at zero, where a forgotten one would not be seen
         for parameter in model.parameters():
             if parameter.dim() == 1:

@@ -30,7 +30,7 @@ def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
     inputs = encoder.inputs([sentence])
     backbone, ids = encoder.backbone, inputs.rows[0]
     if inputs.truncated[0]:
-        pieces = encoder.template.pieces([sentence], bool(encoder.recipe.period))
+        pieces = encoder.pieces([sentence])
         count = len(backbone.tokenizer.encode(pieces)[0])
         raise UsageError(
             f"the sentence has {count} tokens, and backbone {backbone.name!r} has room for"

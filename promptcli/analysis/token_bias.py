@@ -64,9 +64,8 @@ def token_bias(
         raise unknown("states", states, STATES)
     rows = backbone.token_rows if states == "static" else backbone.head.rows
     texts = {token: text for token, text in backbone.tokenizer.items().items() if token < len(rows)}
-    for special in (backbone.tokenizer.cls, backbone.tokenizer.sep, backbone.tokenizer.pad, backbone.tokenizer.unk):
-        texts.pop(-1 if special is None else special, None)
-    texts.pop(-1 if backbone.tokenizer.mask is None else backbone.tokenizer.mask, None)
+    for special in backbone.tokenizer.specials:
+        texts.pop(special, None)
     chosen = np.fromiter(texts, np.int64, len(texts))
     counts = _count(backbone, corpus, progress)[chosen]
     points, variance = project(rows.detach().float().cpu().numpy()[chosen])

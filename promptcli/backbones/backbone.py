@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
-from promptcli.backbones.head import MLMHead, load_head
+from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.last_layer import compute_last_layer_at_slots
 from promptcli.backbones.seam import SeamCall
 from promptcli.backbones.seam_check import seam_fault
-from promptcli.backbones.states import Batch, HiddenStates, Needs, slot_positions
+from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 
@@ -57,6 +57,11 @@ class Backbone:
         self.width: int = model.config.hidden_size  #: d
         self.n_layers: int = model.config.num_hidden_layers  #: L
         self.n_heads: int = model.config.num_attention_heads  #: h
+        #: h', heads of keys and values: fewer than h where queries share them.
+        self.n_key_heads: int = getattr(model.config, "num_key_value_heads", None) or self.n_heads
+        #: d/h, the width of a head (Qwen3 and Gemma: one of its own).
+        self.head_width: int = getattr(model.config, "head_dim", None) or self.width // self.n_heads
+        self.causal: bool = self.family.causal  #: a token sees those before it only
         self._folder = folder
         self._tensor_names = tensor_names
         self._position_offset = (model.config.pad_token_id or 0) + 1 if self.family.pads_before_positions else 0
@@ -110,6 +115,9 @@ class Backbone:
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Compute what is needed of a batch, and no more.
 
+        Layer L of a causal backbone is transformers' last hidden state, after the final norm; the layers before it are
+        as they are handed on, without one.
+
         Raises:
             UsageError: Diagonals or matrices are needed and the attention seam does not reach this family.
         """
@@ -124,9 +132,11 @@ class Backbone:
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
         if slot is not None:
             options["slots"] = slot_positions(batch, slot)
+        # causal models take positions with gaps for several texts in a row, unless there is a mask
+        masked = batch.padded or (self.causal and batch.positions is not None)
         output = self.model(
             **self._tokens_of(batch),
-            attention_mask=batch.real().long() if batch.padded else None,
+            attention_mask=batch.real().long() if masked else None,
             position_ids=self._positions(batch),
             output_hidden_states=not needs.layers <= {self.n_layers},
             **options,
@@ -134,9 +144,14 @@ class Backbone:
         if attention - (seam.diagonals.keys() | seam.matrices.keys()):
             self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
         layers = {
-            layer: (output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]).float()
+            layer: output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
             for layer in needs.layers
         }
+        if self.causal and needs.slot == LAST and not (attention or needs.static or needs.decoder):
+            slot = LAST
+            rows, places = torch.arange(len(batch.ids), device=batch.ids.device), slot_positions(batch, LAST)
+            layers = {layer: states[rows, places].unsqueeze(1) for layer, states in layers.items()}
+        layers = {layer: states.float() for layer, states in layers.items()}
         return HiddenStates(layers, static, decoder, seam.diagonals, seam.matrices, slot)
 
     def _positions(self, batch: Batch) -> Tensor:
@@ -178,14 +193,16 @@ class Backbone:
 
     @functools.cached_property
     def head(self) -> MLMHead:
-        """The pre-trained masked-LM head.
+        """The pre-trained head: the masked-LM one, or a causal model's.
 
         Raises:
             UsageError: The checkpoint has none; transformers would fill it with random numbers.
         """
-        return load_head(self._folder, self.name, self.provenance.family, self._tensor_names).to(
-            self.device, self.dtype
-        )
+        if self.causal:
+            head = load_causal_head(self._folder, self.name, self.model.config, self.token_rows, self._tensor_names)
+        else:
+            head = load_head(self._folder, self.name, self.provenance.family, self._tensor_names)
+        return head.to(self.device, self.dtype)
 
     def new_head(self) -> MLMHead:
         """Return a copy of the pre-trained MLM head, float32, to be trained.
@@ -199,8 +216,10 @@ class Backbone:
         """Return a copy of the pre-trained MLM transform T, float32, to be trained.
 
         Raises:
-            UsageError: The checkpoint has no head.
+            UsageError: The checkpoint has no head, or it is a causal model's.
         """
+        if self.causal:
+            raise UsageError(f"backbone {self.name!r} is causal and has no masked-LM transform; take projection:tanh")
         return copy.deepcopy(self.head.transform).float()
 
     @functools.cached_property

@@ -27,7 +27,12 @@ LOADING: dict[str, Any] = {
     "ignore_mismatched_sizes": True,
 }
 #: Fields of a configuration that say how a model is called, and nothing of the model.
-CALLING: dict[str, Any] = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
+CALLING: dict[str, Any] = {
+    "return_dict": True,
+    "output_attentions": False,
+    "output_hidden_states": False,
+    "use_cache": False,
+}
 
 _CUT = 200  # characters of a library's text in a message
 _DEEPEST = 1000  # layers

@@ -10,7 +10,9 @@ GELU = "gelu"
 class Family:
     """One ``model_type`` of transformers."""
 
-    transform: tuple[str, ...]  #: modules of the masked-LM model that make the MLM transform T, in order
+    #: Modules of the masked-LM model that make the MLM transform T, in order; none in causal families, where T is the
+    #: identity.
+    transform: tuple[str, ...]
     decoder: str  #: its output projection, bias included
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
     seam: bool = True  #: the attention seam reaches it: Ditto and deep prefixes work
@@ -18,10 +20,14 @@ class Family:
     #: position.
     bert_plan: bool = False
     pooler: bool = False  #: ``AutoModel`` takes ``add_pooling_layer``
+    #: A token sees those before it only: the sentence is read at its last token, and nothing is added after it.
+    causal: bool = False
+    layers: str = ""  #: module that holds the layers (causal families)
 
 
 _LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
 _ROBERTA = Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, bert_plan=True, pooler=True)
+_LLAMA = Family((), "lm_head", causal=True, layers="layers")
 
 FAMILIES: dict[str, Family] = {
     "bert": Family(("cls.predictions.transform",), "cls.predictions.decoder", bert_plan=True, pooler=True),
@@ -37,4 +43,12 @@ FAMILIES: dict[str, Family] = {
     "mpnet": Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, seam=False, pooler=True),
     "deberta": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
     "deberta-v2": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
+    "gpt2": Family((), "lm_head", causal=True, layers="h"),
+    "opt": Family((), "lm_head", causal=True, layers="decoder.layers"),
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "gemma2": _LLAMA,
+    "gemma3_text": _LLAMA,
 }

@@ -1,9 +1,10 @@
-"""The pre-trained masked-LM head: transform T and decoder, read by name. Refuses a checkpoint that has none."""
+"""The pre-trained head that predicts tokens: transform T and decoder, by name. Refuses a checkpoint without one."""
 
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForMaskedLM
 
@@ -11,14 +12,23 @@ from promptcli.backbones.checking import CALLING, LOADING, check_finite, check_t
 from promptcli.backbones.families import FAMILIES, GELU
 from promptcli.errors import UsageError
 
+_DECODER = "lm_head.weight"  # of every causal family
+
 
 class MLMHead(nn.Module):
-    """T (dense, activation, LayerNorm) and the decoder, (n, d) -> (n, d) -> (n, v)."""
+    """T (dense, activation, LayerNorm) and the decoder, (n, d) -> (n, d) -> (n, v).
 
-    def __init__(self, transform: nn.Module, decoder: nn.Module) -> None:
+    Args:
+        transform: T; the identity in causal models.
+        decoder: The output projection.
+        softcap: Logits s become c tanh(s / c) (Gemma 2).
+    """
+
+    def __init__(self, transform: nn.Module, decoder: nn.Module, softcap: float | None = None) -> None:
         super().__init__()
         self.transform = transform
         self.decoder = decoder
+        self._softcap = softcap
 
     def to_hidden(self, vectors: Tensor) -> Tensor:
         """Return T(h), (n, d) float32."""
@@ -28,7 +38,7 @@ class MLMHead(nn.Module):
     def to_logits(self, hidden: Tensor) -> Tensor:
         """Return decoder(T(h)) with its bias, (n, v) float32."""
         logits: Tensor = self.decoder(hidden.to(self._dtype)).float()
-        return logits
+        return logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
 
     @property
     def rows(self) -> Tensor:
@@ -73,3 +83,34 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
         raise lacking from None
     check_finite(what, head)
     return head
+
+
+def load_causal_head(folder: Path, name: str, config: Any, token_rows: Tensor, tensor_names: frozenset[str]) -> MLMHead:
+    """Return the head of a causal model, which predicts the next token: the one matrix, from its file.
+
+    Args:
+        folder: With the weights.
+        name: The backbone's.
+        config: Of the model.
+        token_rows: Its word embeddings, (v, d): the head's own where the two are tied.
+        tensor_names: Of the checkpoint.
+
+    Raises:
+        UsageError: The checkpoint has none of its own, and its words are not tied to it.
+    """
+    rows = token_rows
+    if _DECODER in tensor_names:
+        for path in sorted(folder.glob("*.safetensors")):
+            with safe_open(path, framework="pt") as file:
+                if _DECODER in file.keys():
+                    rows = file.get_tensor(_DECODER)
+    elif not config.tie_word_embeddings:
+        raise UsageError(
+            f"backbone {name!r} has no head ({_DECODER}): `topk-tokens` and whatever else predicts tokens needs one;"
+            " take a checkpoint saved with it"
+        )
+    decoder = nn.Linear(rows.size(1), rows.size(0), bias=False, device="meta")
+    decoder.weight = nn.Parameter(rows.detach(), requires_grad=False)
+    head = MLMHead(nn.Identity(), decoder, getattr(config, "final_logit_softcapping", None))
+    check_finite(f"the head of backbone {name!r}", head)
+    return head.eval()

@@ -59,7 +59,8 @@ def load_pretrained(
         weights = weight_files(what, folder)
         check_folder(what, folder, config)
         names = check_files(what, weights, config)
-        pieces = PieceTokenizer(AutoTokenizer.from_pretrained(folder, trust_remote_code=False), what)
+        causal = FAMILIES[family].causal
+        pieces = PieceTokenizer(AutoTokenizer.from_pretrained(folder, trust_remote_code=False), what, causal=causal)
         model, info = _load_body(folder, family, names)
         check_loaded(what, model, info)
         check_vocabulary(what, folder, pieces, len(model.get_input_embeddings().weight))
@@ -71,6 +72,8 @@ def load_pretrained(
             model=model.eval(), tokenizer=pieces, provenance=provenance, folder=folder, tensor_names=names
         )
         check_probe(what, backbone)
+        if causal:  # its attention is always the seam's
+            backbone.require_seam("a causal model")
         model.to(device=device, dtype=dtype or torch.float32)
     return backbone
 

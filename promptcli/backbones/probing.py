@@ -49,7 +49,7 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
     texts = [tokenizer.text(token) for token in sorted(tokenizer.specials)]
     for text in _made_up(folder, [text for text in texts if not tokenizer.knows(text)]):
         raise UsageError(f"the vocabulary of {what} has no {text}, which its tokenizer needs")
-    if tokenizer.mask is not None and tokenizer.mask in {tokenizer.cls, tokenizer.sep, tokenizer.unk}:
+    if tokenizer.mask is not None and tokenizer.mask in {*tokenizer.start, *tokenizer.end, tokenizer.unk}:
         raise UsageError(f"the mask token of {what} is {shown(tokenizer.mask_text)}, which means something else")
 
 

@@ -24,7 +24,7 @@ NAME = "promptcli"
 class SeamCall:
     """What one forward pass carries to and from the attention of every layer."""
 
-    #: Per layer the prefix keys and values, each (h, p, d/h) or (n, h, p, d/h), as in DCPCSE; None for none.
+    #: Per layer the prefix keys and values, each (h', p, d/h) or (n, h', p, d/h), as in DCPCSE; None for none.
     prefix: Sequence[tuple[Tensor, Tensor]] | None = None
     diagonal_layers: Collection[int] = ()  #: layers (0-based) whose diagonal is wanted
     #: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
@@ -33,6 +33,9 @@ class SeamCall:
     #: Layer -> (n, h, t, t) float32, post-softmax; filled. With a prefix its columns come first.
     matrices: dict[int, Tensor] = field(default_factory=dict)
     calls: int = 0  #: layers that have come by
+    #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries; None where they are not
+    #: wanted; filled.
+    kept: list[tuple[Tensor, Tensor]] | None = None
 
     def next_layer(self) -> int:
         """Return the number (0-based) of the layer that is calling."""
@@ -49,55 +52,82 @@ def attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     seam: SeamCall | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend with the fused kernels; put the layer's prefix in front of keys and values, and read the diagonal.
 
     Args:
-        module: The calling attention module (unused: layers are counted).
+        module: The calling attention module; says whether it is causal (layers are counted).
         query: (n, h, t, d/h).
-        key: (n, h, t, d/h).
-        value: (n, h, t, d/h).
-        attention_mask: (n, 1, t, t), boolean (True = attend) or additive; None where nothing is masked.
+        key: (n, h', t, d/h); h' divides h where queries are grouped: h / h' of them share a head's keys.
+        value: (n, h', t, d/h).
+        attention_mask: (n, 1, t, t), boolean (True = attend) or additive, causality and sliding windows in it; None
+            where nothing is masked, or nothing but what follows a token (causal modules).
         scaling: Factor of the dot products; None means (d/h)^-1/2.
         dropout: Probability of attention dropout.
         seam: The pass's own call; None for plain attention.
+        is_causal: Stands in for the module's own word.
+        softcap: Scores s become c tanh(s / c) (Gemma 2); no fused kernel knows it.
 
     Returns:
         (n, t, h, d/h), and None in place of the attention matrix, which goes into the call where it wants it.
     """
     scale = query.size(-1) ** -0.5 if scaling is None else scaling
     layer = seam.next_layer() if seam is not None else 0
+    length = query.size(2)
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     wants_diagonal = seam is not None and layer in seam.diagonal_layers
-    own = (query.float() * key.float()).sum(-1) * scale if wants_diagonal else None
+    plain = seam is None or not (wants_diagonal or seam.prefix is not None or layer in seam.matrix_layers)
+    if seam is not None and seam.kept is not None:
+        seam.kept.append((key, value))
+    if attention_mask is None and causal and length > 1 and (not plain or dropout or softcap):
+        attention_mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()[None, None]
     if seam is not None and seam.prefix is not None:
         key, value, attention_mask = with_prefix(seam.prefix[layer], key, value, attention_mask)
+    if key.size(1) < query.size(1):
+        key, value = (part.repeat_interleave(query.size(1) // part.size(1), dim=1) for part in (key, value))
     if seam is not None and layer in seam.matrix_layers:
-        seam.matrices[layer] = _scores(query, key, attention_mask, scale).softmax(-1)
-    if seam is None or own is None:
-        output = attend(query, key, value, attention_mask, dropout, scale)
+        seam.matrices[layer] = _scores(query, key, attention_mask, scale, softcap).softmax(-1)
+    if seam is None or not wants_diagonal:
+        only_causal = attention_mask is None and causal and length > 1
+        output = attend(query, key, value, attention_mask, dropout, scale, softcap, causal=only_causal)
     else:
-        output, logsumexp = _attend_with_logsumexp(query, key, value, attention_mask, scale)
+        own = _capped((query.float() * key[:, :, -length:].float()).sum(-1) * scale, softcap)
+        output, logsumexp = _attend_with_logsumexp(query, key, value, attention_mask, scale, softcap)
         # a_ii = exp(q_i . k_i * scale) / sum_j exp(q_i . k_j * scale)
         seam.diagonals[layer] = (own - logsumexp).exp()
     return output.transpose(1, 2).contiguous(), None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, probability: float, scale: float) -> Tensor:
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    probability: float,
+    scale: float,
+    softcap: float | None = None,
+    *,
+    causal: bool = False,
+) -> Tensor:
     """Return the attention's output (n, h, t, d/h), with dropout of that probability."""
-    if not (probability and query.device.type == "cpu"):
+    if softcap is None and not (probability and query.device.type == "cpu"):
         return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=probability, scale=scale
+            query, key, value, attn_mask=mask, dropout_p=probability, scale=scale, is_causal=causal
         )
+    weights = _scores(query, key, mask, scale, softcap).softmax(-1).to(value.dtype)
+    if query.device.type != "cpu":
+        return functional.dropout(weights, probability) @ value
     # with dropout the library falls back to these products, and draws its numbers one after the other
-    weights = _scores(query, key, mask, scale).softmax(-1).to(value.dtype)
-    return quick.dropped_product(weights, value, probability)
+    return quick.dropped_product(weights, value, probability) if probability else weights @ value
 
 
 def with_prefix(
     prefix: tuple[Tensor, Tensor], key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Put a prefix in front of keys and values (n, h, t, d/h), and widen the mask by it."""
+    """Put a prefix in front of keys and values (n, h', t, d/h), and widen the mask by it."""
     n = key.size(0)
     keys, values = (part.expand(n, *part.shape[-3:]).to(key.dtype) for part in prefix)
     if mask is not None:
@@ -106,9 +136,11 @@ def with_prefix(
 
 
 def _attend_with_logsumexp(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None
 ) -> tuple[Tensor, Tensor]:
     """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one fused attention."""
+    if softcap is not None:
+        return _plain(query, key, value, mask, scale, softcap)
     if mask is not None:
         mask = _additive(mask, query.dtype).expand(query.size(0), 1, query.size(2), key.size(2))
     kernel = _KERNELS.get(query.device.type, _plain)
@@ -123,9 +155,13 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min / 2)
 
 
-def _scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Return the scaled and masked dot products, (n, h, t, t) float32."""
-    scores = (query @ key.transpose(-1, -2)).float() * scale
+def _capped(scores: Tensor, softcap: float | None) -> Tensor:
+    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
+
+
+def _scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None) -> Tensor:
+    """Return the scaled, capped and masked dot products, (n, h, t, t) float32."""
+    scores = _capped((query @ key.transpose(-1, -2)).float() * scale, softcap)
     return scores if mask is None else scores + _additive(mask, scores.dtype)
 
 
@@ -148,9 +184,11 @@ def _cuda(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale:
     return output, logsumexp
 
 
-def _plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    """Any other device: one layer's matrix is made and let go."""
-    scores = _scores(query, key, mask, scale)
+def _plain(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Any other device, and capped scores: one layer's matrix is made and let go."""
+    scores = _scores(query, key, mask, scale, softcap)
     return scores.softmax(-1).to(value.dtype) @ value, scores.logsumexp(-1)
 
 

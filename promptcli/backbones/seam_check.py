@@ -18,8 +18,9 @@ _lock = threading.Lock()  # the model's own path is switched on for a moment
 def seam_fault(model: Any, n_layers: int) -> str | None:
     """Return why a model may not be used through the seam, or None.
 
-    Causal attention, grouped queries and all else that our attention function does not know make another output than
-    the model's own; a family that never calls it makes the same one, but then nothing is counted.
+    Whatever our attention function does not know makes another output than the model's own (causal attention, grouped
+    queries, windows, capped scores and scalings it knows); a family that never calls it makes the same one, but then
+    nothing is counted.
 
     Args:
         model: Of transformers, loaded with the seam's attention, on any device.
@@ -55,5 +56,5 @@ def seam_fault(model: Any, n_layers: int) -> str | None:
         return "its layers do not call it"
     difference = float((ours - own).abs().max() / own.abs().max())
     if difference > _TOLERANCE.get(ours.dtype, _TOLERANCE_ELSE):
-        return f"its own attention differs by {difference:.2g} (causal, or another kind)"
+        return f"its own attention differs by {difference:.2g} (it is of a kind that the seam does not know)"
     return None

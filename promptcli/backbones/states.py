@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+#: The slot of an input's last token.
+LAST = -1
+
 
 @dataclass(frozen=True)
 class SoftTokens:
@@ -40,9 +43,11 @@ class Batch:
 
 
 def slot_positions(batch: Batch, slot: int) -> Tensor:
-    """Return the positions (n,) of [CLS] (0) or of the k-th mask (k)."""
+    """Return the positions (n,) of [CLS] (0), of the k-th mask (k), or of the last token (``LAST``)."""
     if slot == 0:
         return torch.zeros_like(batch.lengths)
+    if slot == LAST:
+        return batch.lengths - 1
     assert batch.mask_slots is not None
     return batch.mask_slots[:, slot - 1]
 
@@ -57,7 +62,7 @@ class Needs:
     matrices: frozenset[int] = frozenset()  #: layers (0-based) whose whole attention matrices are wanted
     static: bool = False  #: the raw word-embedding rows are wanted
     decoder: bool = False  #: the masked-LM head's output rows are wanted
-    #: Where the last layer is read at one position only: 0 for [CLS], k for the k-th mask; else None.
+    #: Where the states are read at one position only: 0 for [CLS], k for the k-th mask, ``LAST``; else None.
     slot: int | None = None
 
     def __or__(self, other: "Needs") -> "Needs":
@@ -84,4 +89,4 @@ class HiddenStates:
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
     matrices: dict[int, Tensor] = field(default_factory=dict)
-    slot: int | None = None  #: where set, the last layer holds that one position only: (n, 1, d)
+    slot: int | None = None  #: where set, the layers hold that one position only: (n, 1, d)

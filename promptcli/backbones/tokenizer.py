@@ -17,25 +17,27 @@ _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times th
 
 
 class PieceTokenizer:
-    """Text pieces to token ids."""
+    """Text pieces to token ids.
 
-    def __init__(self, tokenizer: Any, owner: str) -> None:
+    Args:
+        tokenizer: Of transformers.
+        owner: Kind and name, for messages.
+        causal: What it puts in front of an input stays ([BOS]), what it adds after it does not ([EOS]): the last token
+            is the template's. Else an input stands between [CLS] and [SEP].
+    """
+
+    def __init__(self, tokenizer: Any, owner: str, *, causal: bool = False) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
             raise UsageError(f"the tokenizer of {owner} is not a fast one; a tokenizer.json or vocab.txt is needed")
-        for name in ("cls_token_id", "sep_token_id"):
-            if getattr(tokenizer, name) is None:
-                raise UsageError(
-                    f"the tokenizer of {owner} has no {name.removesuffix('_id')}; give one in tokenizer_config.json"
-                )
-        self.cls: int = tokenizer.cls_token_id
-        self.sep: int = tokenizer.sep_token_id
-        self.start: tuple[int, ...] = (self.cls,)  #: before every input; word vectors have none
-        self.end: tuple[int, ...] = (self.sep,)
-        self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.sep_token_id
+        self.causal = causal
+        #: Before and after every input: [CLS] and [SEP], or [BOS] and nothing.
+        self.start, self.end = _added_in_front(tokenizer) if causal else _cls_and_sep(tokenizer, owner)
+        spare = (tokenizer.pad_token_id, tokenizer.sep_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0)
+        self.pad: int = next(token for token in spare if token is not None)
         self.unk: int | None = tokenizer.unk_token_id  #: None where there is none (byte-level ones need none)
-        self.mask: int | None = tokenizer.mask_token_id  #: None where there is none
-        self.mask_text: str | None = tokenizer.mask_token
+        self.mask: int | None = None if causal else tokenizer.mask_token_id  #: None where there is none
+        self.mask_text: str | None = None if causal else tokenizer.mask_token
         definition = json.loads(backend.to_str())
         #: The mask token swallows the blank before it (byte-level and SentencePiece families).
         self.mask_takes_blank = any(
@@ -47,7 +49,7 @@ class PieceTokenizer:
         self.size = len(ids)  #: tokens of the vocabulary, added ones too
         self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
-        schemes = _adding_no_blank(definition.get("pre_tokenizer"))
+        schemes = _adding_no_blank(definition.get("pre_tokenizer")) | _prepending_no_blank(definition)
         #: The tokenizer itself would put a blank before the first word of an input, and
         #: before the first word after a special token.
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
@@ -80,7 +82,7 @@ class PieceTokenizer:
     @property
     def specials(self) -> set[int]:
         """The ids of the special tokens, those that it has."""
-        return {token for token in (self.cls, self.sep, self.pad, self.unk, self.mask) if token is not None}
+        return {token for token in (*self.start, *self.end, self.pad, self.unk, self.mask) if token is not None}
 
     def knows(self, token: str) -> bool:
         """Return whether the vocabulary itself has a token, not only the list of added ones."""
@@ -90,6 +92,31 @@ class PieceTokenizer:
         """Return the id of a vocabulary item, or None."""
         found: int | None = self._tokenizer.token_to_id(token)
         return found
+
+
+def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    for name in ("cls_token", "sep_token"):
+        if getattr(tokenizer, f"{name}_id") is None:
+            raise UsageError(f"the tokenizer of {owner} has no {name}; give one in tokenizer_config.json")
+    return (tokenizer.cls_token_id,), (tokenizer.sep_token_id,)
+
+
+def _added_in_front(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return what a tokenizer puts before a text, and nothing for after it."""
+    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    places = range(len(whole) - len(plain) + 1)
+    return tuple(whole[: next(place for place in places if whole[place : place + len(plain)] == plain)]), ()
+
+
+def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
+    """Take the normaliser out that sets a blank before every text (Llama's older files); return its scheme."""
+    normalizer = definition.get("normalizer") or {}
+    members = normalizer.get("normalizers", [])
+    kept = [member for member in members if member["type"] != "Prepend"]
+    if len(kept) == len(members):
+        return set()
+    definition["normalizer"] = {**normalizer, "normalizers": kept}
+    return {"always"}
 
 
 def _adding_no_blank(pre_tokenizer: Any) -> set[str]:

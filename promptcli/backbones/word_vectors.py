@@ -37,7 +37,7 @@ class WordTokenizer(PieceTokenizer):
         self.start = self.end = ()
         self.pad = _NOTHING
         self.unk = self.mask = self.mask_text = None
-        self.mask_takes_blank = self.start_blank = self.segment_blank = self.byte_level = False
+        self.causal = self.mask_takes_blank = self.start_blank = self.segment_blank = self.byte_level = False
         self.splits_punctuation = True
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
         self._row_of = row_of
@@ -52,6 +52,7 @@ class WordVectors(Backbone):
     """A matrix of word vectors; no layers, no attention, no head. Always float32."""
 
     words_only = True
+    causal = False
 
     def __init__(self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance) -> None:
         self.tokenizer = tokenizer

@@ -12,7 +12,7 @@ import torch
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import split_spec
+from promptcli.encoder.recipe import SLOT, split_spec
 from promptcli.errors import UsageError, unknown
 
 #: Where h - h_hat may be taken: before the transforms, or after the stage of that name.
@@ -47,7 +47,7 @@ def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *
     Raises:
         UsageError: The template is empty: there is nothing to remove.
     """
-    if template.length == 2:
+    if template.text == SLOT:
         raise UsageError(f"denoising needs a template with words of its own, not {template.text!r}")
     ids = torch.tensor([*template.left, *template.right], device=backbone.device).expand(len(lengths), -1)
     after = torch.arange(template.length, device=backbone.device) >= len(template.left)

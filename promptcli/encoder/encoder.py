@@ -23,6 +23,7 @@ from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import build_prompt
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs
+from promptcli.encoder.prompts.text_rules import text_rule
 from promptcli.encoder.recipe import MASK, Recipe
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Transform
@@ -72,6 +73,7 @@ class Encoder(Embedder):
 
     def _check(self) -> None:
         """Refuse parts that do not fit together."""
+        text_rule(self.recipe.text_rule)
         if self.backbone.words_only:
             _check_words_only(self.recipe)
         masks = len(self.template.masks)
@@ -135,12 +137,18 @@ class Encoder(Embedder):
         """Equal for encoders whose model input is the same, so that one forward pass serves both."""
         rewriting = self.pooling.weights.rewriting
         learned = id(self.prompt) if self.prompt.tensors() else None
-        return (id(self.backbone), self.template.text, learned, self.recipe.period, self.max_length, rewriting)
+        text = (self.prompt.spec, self.recipe.period, self.recipe.text_rule)
+        return (id(self.backbone), *text, learned, self.max_length, rewriting)
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the model inputs of n sentences."""
-        pieces = self.template.pieces(sentences, bool(self.recipe.period))
-        return self.template.splice(self.pooling.weights.rewrite(pieces, self.backbone), self.max_length)
+        return self.template.splice(
+            self.pooling.weights.rewrite(self.pieces(sentences), self.backbone), self.max_length
+        )
+
+    def pieces(self, sentences: Sequence[str]) -> list[str]:
+        """Return n sentences as the pieces to tokenise: with period and text rule, and what touches them."""
+        return self.template.pieces(sentences, bool(self.recipe.period), text_rule(self.recipe.text_rule))
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Return what is needed of a batch, the prompt's learned numbers in it."""
@@ -221,7 +229,7 @@ def _check_words_only(recipe: Recipe) -> None:
     only = Recipe(backbone=recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
     given, allowed = recipe.explicit().to_dict(), only.explicit().to_dict()
     if given != allowed:
-        asked = {key: value for key, value in given.items() if value != allowed[key]}
+        asked = {key: value for key, value in given.items() if value != allowed.get(key)}
         shown = ", ".join(f"{key} {value!r}" for key, value in asked.items())
         raise UsageError(
             f"backbone {recipe.backbone!r} holds word vectors, which only --recipe static-avg averages, not {shown}"

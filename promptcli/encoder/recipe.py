@@ -45,6 +45,13 @@ class Recipe:
             " Default: on when the template has words of its own."
         },
     )
+    text_rule: str | None = field(
+        default=None,
+        metadata={
+            "help": "Rule for the sentence's own characters, after --period: `prompteol` (\" becomes ', a final ? a"
+            " full stop). Default: none."
+        },
+    )
     pooling: str = field(
         default="first-last/avg",
         metadata={"help": "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`, `static/unbiased`."},
@@ -71,8 +78,11 @@ class Recipe:
         object.__setattr__(self, "transforms", tuple(self.transforms))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return {**dataclasses.asdict(self), "transforms": list(self.transforms)}
+        """Return the fields as JSON-ready values; ``text_rule`` only where there is one."""
+        values = {**dataclasses.asdict(self), "transforms": list(self.transforms)}
+        if self.text_rule is None:
+            del values["text_rule"]  # fingerprints and stored recipes stay those of before there were any
+        return values
 
     def to_json(self) -> str:
         """Return one line of JSON from which ``from_json`` makes an equal recipe."""
@@ -124,6 +134,7 @@ class Recipe:
 
 _OTHER_TYPES: dict[str, Any] = {
     "period": bool | None,
+    "text_rule": str | None,
     "transforms": list | tuple,
     "max_length": int | None,
 }
@@ -137,8 +148,8 @@ def split_spec(text: str) -> tuple[str, str | None]:
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'
 
-#: The learning-free rows of the papers' tables, by name.
-RECIPES: dict[str, Recipe] = {
+#: The learning-free rows of the papers' tables, by name: for masked models, and what does not look at the kind.
+MASKED_RECIPES: dict[str, Recipe] = {
     "static-avg": Recipe(pooling="static/avg"),
     "last-avg": Recipe(pooling="last/avg"),
     "first-last-avg": Recipe(pooling="first-last/avg"),
@@ -157,3 +168,14 @@ RECIPES: dict[str, Recipe] = {
         prompt=_MANUAL, pooling="last/mask", transforms=("topk-tokens:200",), denoise="hidden"
     ),
 }
+
+_PROMPTEOL = Recipe(
+    prompt=f'This sentence : "{SLOT}" means in one word:"', text_rule="prompteol", pooling="last/last-token"
+)
+
+#: Those of causal models, which read the last token.
+CAUSAL_RECIPES: dict[str, Recipe] = {
+    "prompteol": _PROMPTEOL,
+}
+
+RECIPES: dict[str, Recipe] = {**MASKED_RECIPES, **CAUSAL_RECIPES}

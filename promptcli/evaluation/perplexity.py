@@ -97,7 +97,7 @@ def _masked_lines(
     unknown = tokens.pad if tokens.unk is None else tokens.unk
     lines = []
     for ids in tokens.encode([undo_wikitext(sentence, tokens.text(unknown)) for sentence in sentences]):
-        row = np.array([tokens.cls, *ids[: backbone.max_tokens - 2], tokens.sep])
+        row = np.array([*tokens.start, *ids[: backbone.max_tokens - 2], *tokens.end])
         words = 1 + np.flatnonzero(row[1:-1] != unknown)
         chosen = words[rng.random(len(words)) < share]
         if len(chosen):

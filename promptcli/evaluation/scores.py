@@ -153,7 +153,7 @@ def recipe_name(recipe: Recipe) -> str:
         if named.replace(backbone=recipe.backbone).explicit() == recipe:
             return name
     default = Recipe(backbone=recipe.backbone, prompt=recipe.prompt).explicit().to_dict()
-    changed = {key: value for key, value in recipe.to_dict().items() if value != default[key]}
+    changed = {key: value for key, value in recipe.to_dict().items() if value != default.get(key)}
     if recipe.prompt != SLOT:
         changed = {"prompt": recipe.prompt, **changed}
     return " ".join(f"{key}={_plain(value)}" for key, value in changed.items())

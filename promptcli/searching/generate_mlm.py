@@ -165,7 +165,7 @@ class _Layout:
         self._pooling = build_pooling("last/mask", backbone, {})
         self.elements = _elements(layout, tokens)
         self.blanks = [number for number, element in enumerate(self.elements) if element.text == BLANK]
-        self._ids: list[int] = [tokens.cls]
+        self._ids: list[int] = [*tokens.start]
         self._slots: list[int] = []  # of the blanks, in ``_ids``
         blank_before_sentence = False
         for element in self.elements:
@@ -176,7 +176,7 @@ class _Layout:
                 self._slots.append(len(self._ids))
             words = f" {element.text}" if element.blank else element.text
             self._ids += [tokens.mask] if element.text in (BLANK, MASK) else tokens.encode([words])[0]
-        self._ids.append(tokens.sep)
+        self._ids += tokens.end
         pieces = Template(SLOT, tokens).pieces(sentences, period=True)
         room = min(_LONGEST_SENTENCE, backbone.max_tokens - len(self._ids))
         cut = tokens.encode([(" " if blank_before_sentence else "") + piece.strip() for piece in pieces])

@@ -201,7 +201,7 @@ def _tfidf(
     encoder: Encoder, found: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
 ) -> list[Correlation]:
     """Correlate some heads over the words of every distinct sentence; the specials are no words."""
-    words = slice(len(encoder.template.left), -len(encoder.template.right))
+    words = slice(len(encoder.template.left), -len(encoder.template.right) or None)
     diagonals = np.concatenate([rows[words, heads] for rows in found.diagonals])
     weights = np.concatenate([tfidf_weights(row, idf)[words] for row in found.rows])
     return correlate(diagonals, weights)

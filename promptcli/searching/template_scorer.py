@@ -177,7 +177,7 @@ class _SharedTokens(Encoder):
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the model inputs of n sentences."""
-        pieces = self.template.pieces(sentences, bool(self.recipe.period))
+        pieces = self.pieces(sentences)
         inputs: Inputs = self.template.splice(self._scorer.ids(pieces, self), self.max_length)
         self._scorer.tokens += sum(map(len, inputs.rows))
         return inputs

@@ -44,7 +44,7 @@ def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[
 
     Of the chosen 80% become the mask, 10% a random token of the whole vocabulary, 10% stay.
     """
-    specials = torch.tensor([tokens.cls, tokens.sep], device=batch.ids.device)
+    specials = torch.tensor([*tokens.start, *tokens.end], device=batch.ids.device)
     words = batch.real() & ~torch.isin(batch.ids, specials)
     draw = torch.rand(batch.ids.shape, device=batch.ids.device)
     chosen = words & (draw < _CHOSEN)

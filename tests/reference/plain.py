@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 
 @dataclass
@@ -13,18 +13,21 @@ class Plain:
     """One backbone, loaded by transformers alone."""
 
     folder: Path
+    causal: bool = False
     tokenizer: object = field(init=False)
     model: object = field(init=False)
 
     def __post_init__(self):
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
-        self.model = AutoModelForMaskedLM.from_pretrained(self.folder, attn_implementation="eager").eval()
+        kind = AutoModelForCausalLM if self.causal else AutoModelForMaskedLM
+        self.model = kind.from_pretrained(self.folder, attn_implementation="eager").eval()
 
     # -- input
 
     def ids(self, template, sentence):
-        """The filled string, tokenised whole."""
-        return self.tokenizer(self.filled(template, sentence))["input_ids"]
+        """The filled string, tokenised whole; a causal model's input ends with the string."""
+        ids = self.tokenizer(self.filled(template, sentence))["input_ids"]
+        return ids[:-1] if self.causal and ids[-1:] == [self.tokenizer.eos_token_id] else ids
 
     def filled(self, template, sentence):
         mask = self.tokenizer.mask_token or ""
@@ -48,13 +51,13 @@ class Plain:
     @torch.no_grad()
     def logits(self, vector):
         """The masked-LM head on one hidden state, through the model's own forward pass."""
-        base = self.model.base_model
+        base = self.model.get_decoder() if self.causal else self.model.base_model
         original = base.forward
 
         def stub(*_, **__):
-            from transformers.modeling_outputs import BaseModelOutput
+            from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as Output
 
-            return BaseModelOutput(last_hidden_state=vector.reshape(1, 1, -1))
+            return Output(last_hidden_state=vector.reshape(1, 1, -1))
 
         base.forward = stub
         try:

@@ -19,7 +19,7 @@ from promptcli.cli.commands.external import ExternalVectors, list_sentences, rea
 from promptcli.cli.console import note, progress, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Json, Runtime
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, WrongKindError
 from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _open(
     if candidates and not encoders:
         raise next(iter(left_out.values()))
     for candidate in candidates:
-        if id(candidate.entry) in left_out:
+        if not isinstance(left_out.get(id(candidate.entry)), WrongKindError | None):
             note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}", quiet=runtime.quiet)
     return encoders, [candidate for candidate in candidates if id(candidate.entry) not in left_out]
 

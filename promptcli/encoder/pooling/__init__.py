@@ -10,7 +10,7 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.average import Average
 from promptcli.encoder.pooling.ditto import Ditto
-from promptcli.encoder.pooling.slot import Cls, Mask
+from promptcli.encoder.pooling.slot import Cls, LastToken, Mask
 from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.token_states import STATES, States
 from promptcli.encoder.pooling.unbiased import Unbiased
@@ -22,6 +22,7 @@ WEIGHTS: dict[str, Callable[[BuildContext], Weights]] = {
     "avg": Average,
     "cls": Cls,
     "mask": Mask,
+    "last-token": LastToken,
     "unbiased": Unbiased,
     "tfidf": choose_granularity,
     "ditto": Ditto,

@@ -1,18 +1,19 @@
-"""``cls``, ``mask`` and ``mask:k``: the state at one position (SimCSE's cls_before_pooler; PromptBERT eq. 2)."""
+"""``cls``, ``mask``, ``mask:k`` and ``last-token``: the state at one position of the input."""
 
 import torch
 from torch import Tensor
 
-from promptcli.backbones.states import Batch, HiddenStates, Needs, slot_positions
+from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, WrongKindError
 
 
 class AtSlot(Weights):
     """The state at one position of the input."""
 
-    slot: int  #: 0 for [CLS], k for the k-th mask
+    slot: int  #: 0 for [CLS], k for the k-th mask, ``LAST``
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return (n, d)."""
@@ -22,7 +23,7 @@ class AtSlot(Weights):
 
 
 class Cls(AtSlot):
-    """The raw state of the first special token."""
+    """The raw state of the first special token (SimCSE's cls_before_pooler)."""
 
     spec = "cls"
     slot = 0
@@ -30,6 +31,11 @@ class Cls(AtSlot):
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument("weights 'cls' take")
+        if context.backbone.causal:
+            raise WrongKindError(
+                f"weights 'cls' read the first token, which sees nothing of the sentence in backbone"
+                f" {context.backbone.name!r}, a causal one; take last-token, e.g. --recipe prompteol"
+            )
 
 
 class Mask(AtSlot):
@@ -42,3 +48,28 @@ class Mask(AtSlot):
         self.slot = int(argument)
         self.spec = "mask" if self.slot == 1 else f"mask:{self.slot}"
         self.needs = Needs(slot=self.slot)
+
+
+class LastToken(AtSlot):
+    """The state of the input's last token, which has seen all others (PromptEOL); causal models only.
+
+    Raises:
+        UsageError: An argument, or a masked model.
+    """
+
+    spec = "last-token"
+    slot = LAST
+    needs = Needs(slot=LAST)
+
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument("weights 'last-token' take")
+        if not context.backbone.causal:
+            raise WrongKindError(
+                f"weights 'last-token' are for causal models ({', '.join(causal_families())}); backbone"
+                f" {context.backbone.name!r} is a masked one, which is read at its mask: take --recipe prompt"
+            )
+
+
+def causal_families() -> list[str]:
+    """Return the names of the causal families."""
+    return [name for name, family in FAMILIES.items() if family.causal]

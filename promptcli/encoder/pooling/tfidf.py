@@ -156,7 +156,7 @@ class Words:
         tokens = backbone.tokenizer
         pieces = [tokens.text(token) for token in range(len(backbone.token_rows))]
         self._alone = np.array([_is_punctuation(piece) for piece in pieces])
-        self._alone[[token for token in (tokens.cls, tokens.sep, tokens.mask) if token is not None]] = True
+        self._alone[[token for token in (*tokens.start, *tokens.end, tokens.mask) if token is not None]] = True
         if any(piece.startswith(_CONTINUES) and piece != _CONTINUES for piece in pieces):
             self._begins = np.array([not piece.startswith(_CONTINUES) for piece in pieces])
         else:

@@ -1,5 +1,6 @@
 """The states that a pooling reads: which hidden states become x_t, (n, t, d)."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -54,10 +55,15 @@ def _first_last(context: BuildContext) -> States:
 
 
 def _layer(context: BuildContext) -> States:
+    """Read one layer: ``layer-0`` the embedding layer, ``layer-L`` the last one, from the end ``layer--1``."""
     argument, n_layers = context.argument or "", context.backbone.n_layers
-    if not argument.isdecimal() or int(argument) > n_layers:
-        raise UsageError(f"states 'layer-{argument}' are not there; valid: layer-0 to layer-{n_layers}")
-    return _of_layer(int(argument))
+    number = int(argument) if re.fullmatch(r"-?\d+", argument, re.ASCII) else n_layers + 1
+    if not -n_layers - 1 <= number <= n_layers:
+        raise UsageError(
+            f"states 'layer-{argument}' are not there; valid: layer-0 to layer-{n_layers}, or from the end layer--1 to"
+            f" layer--{n_layers + 1}"
+        )
+    return _of_layer(number if number >= 0 else n_layers + 1 + number)
 
 
 def _of_layer(layer: int) -> States:

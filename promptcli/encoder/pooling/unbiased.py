@@ -70,13 +70,15 @@ class Unbiased(Weights):
             raise unknown("switch of 'unbiased'", last, SWITCHES)
         self._on = frozenset(SWITCHES[: SWITCHES.index(last) + 1])
         self._convention = _BYTE_LEVEL if context.backbone.tokenizer.byte_level else _WORDPIECE
+        self._specials = len(context.backbone.tokenizer.start), len(context.backbone.tokenizer.end)
         self.spec = self.rewriting = f"unbiased:{last}"
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the mean over all tokens but the first and the last, (n, d)."""
+        """Return the mean over all tokens but the specials at both ends, (n, d)."""
         inner = batch.real()
-        inner[:, 0] = False
-        inner.scatter_(1, (batch.lengths - 1).unsqueeze(1), False)
+        inner[:, : self._specials[0]] = False
+        for place in range(1, self._specials[1] + 1):
+            inner.scatter_(1, (batch.lengths - place).unsqueeze(1), False)
         weights = inner.to(states.dtype)
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True).clamp(min=1)
 

@@ -104,7 +104,7 @@ def _word_positions(template: Template, backbone: Backbone) -> tuple[list[int], 
     Raises:
         UsageError: It has no words.
     """
-    specials = {backbone.tokenizer.cls, backbone.tokenizer.sep, backbone.tokenizer.mask}
+    specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
     left = [place for place, token in enumerate(template.left) if token not in specials]
     right = [place - len(template.right) for place, token in enumerate(template.right) if token not in specials]
     if not left and not right:

@@ -4,12 +4,12 @@ The template is tokenised once, each sentence once; the ids equal those of the f
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.recipe import MASK, SLOT
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, WrongKindError
 
 _END_MARKS = (".", "?", '"', "'")
 _LAST_WORD, _FIRST_WORD = re.compile(r"\S*$"), re.compile(r"^\S*")
@@ -36,7 +36,10 @@ class Template:
         self._tokenizer = tokenizer
         before, after = text.split(SLOT)
         if MASK in text and tokenizer.mask is None:
-            raise UsageError(f"template {text!r} has a {MASK}, but the backbone's tokenizer has no mask token")
+            has = f"template {text!r} has a {MASK}, but the backbone"
+            if tokenizer.causal:
+                raise WrongKindError(f"{has} is causal and read at its last token: take --recipe prompteol")
+            raise UsageError(f"{has}'s tokenizer has no mask token")
         after = after.rstrip()
         touching = "" if tokenizer.splits_punctuation else _LAST_WORD.findall(before.split(MASK)[-1])[0]
         self._after = "" if tokenizer.splits_punctuation else _FIRST_WORD.findall(after.split(MASK)[0])[0]
@@ -74,18 +77,19 @@ class Template:
         """
         return [place if place >= 0 else input_length + place for place in self.masks]
 
-    def pieces(self, sentences: Sequence[str], period: bool) -> list[str]:
+    def pieces(self, sentences: Sequence[str], period: bool, rule: Callable[[str], str] = str) -> list[str]:
         """Return the sentences as the pieces to tokenise.
 
         Args:
             sentences: n texts; white space around them is dropped.
             period: Append "." where the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
                 about 5 points without training); an empty sentence stays empty.
+            rule: What becomes of each text then: a row of ``TEXT_RULES``.
         """
         stripped = (sentence.strip() for sentence in sentences)
         if period:
             stripped = (text if not text or text.endswith(_END_MARKS) else text + "." for text in stripped)
-        return [self._before + text + self._after for text in stripped]
+        return [self._before + rule(text) + self._after for text in stripped]
 
     def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
         """Put the template's ids around each piece's ids; cut the sentence, never the template.
@@ -104,7 +108,8 @@ class Template:
             [*self.prefix, *(ids if len(ids) <= room else [*ids[:cut], *self._after_ids]), *self.suffix]
             for ids in pieces
         ]
-        return Inputs(rows, [len(ids) > room for ids in pieces])
+        # where neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
+        return Inputs([row or [self._tokenizer.pad] for row in rows], [len(ids) > room for ids in pieces])
 
     def _side(self, text: str, *, starts_input: bool) -> list[int]:
         """Tokenise the text on one side of [X], mask slot included."""

@@ -1,0 +1,147 @@
+"""Tiny random causal models of every family, with tokenizers of the real kinds; saved to a folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from tests.tiny import SENTENCES, save_random
+
+_TEXTS = [*SENTENCES, 'This sentence : "It rains." means in one word:"Rain".', "After thinking step by step , this one"]
+
+
+def _finish(tokenizer: Tokenizer, *, front: str = "", after: str = "", **specials: str) -> Any:
+    """Return the tokenizer as transformers has it, with what it adds at both ends."""
+    added = [text for text in (front, after) if text]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{front} $A {after}".strip(), special_tokens=[(text, tokenizer.token_to_id(text)) for text in added]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials)
+
+
+def byte_level(front: str = "", after: str = "", pad: str | None = None) -> Any:
+    """GPT-2's kind: one special token at most, no [UNK], often no padding."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    specials = ["<|pad|>", "</s>", "<|endoftext|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(_TEXTS, trainer)
+    named = {"bos_token": front or "<|endoftext|>", "eos_token": after or "<|endoftext|>"}
+    return _finish(tokenizer, front=front, after=after, **named, **({"pad_token": pad} if pad else {}))
+
+
+def _pieces(tokenizer: Tokenizer, trainer: Any) -> Any:
+    tokenizer.train_from_iterator(_TEXTS, trainer)
+    return _finish(tokenizer, front="<s>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+def llama_pieces() -> Any:
+    """SentencePiece's BPE as Llama's older files have it: a normaliser sets the blank in front; no padding token."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    letters = sorted({letter for text in _TEXTS for letter in text.replace(" ", "▁")})
+    special = ["<unk>", "<s>", "</s>"]
+    # pre-tokenised for the training alone: merges stay inside words, as in the real vocabularies
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    tokenizer.train_from_iterator(
+        _TEXTS, trainers.BpeTrainer(vocab_size=260, special_tokens=special, initial_alphabet=letters)
+    )
+    tokenizer.pre_tokenizer = None
+    return _finish(tokenizer, front="<s>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+def unigram(scheme: str = "first") -> Any:
+    """SentencePiece's Unigram, the blank in front set by the pre-tokenizer."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    specials = ["<unk>", "<s>", "</s>"]
+    return _pieces(tokenizer, trainers.UnigramTrainer(vocab_size=150, special_tokens=specials, unk_token="<unk>"))
+
+
+_GROUPED: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 120,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+}
+_GEMMA: dict[str, Any] = {**_GROUPED, "head_dim": 8, "query_pre_attn_scalar": 5, "sliding_window": 6, "pad_token_id": 0}
+
+#: Family -> (config class, its options, causal-LM class, tokenizer).
+CAUSAL: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
+    "gpt2": (
+        GPT2Config,
+        {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 120, "scale_attn_by_inverse_layer_idx": True},
+        GPT2LMHeadModel,
+        byte_level,
+    ),
+    "opt": (
+        OPTConfig,
+        {
+            "hidden_size": 16,
+            "word_embed_proj_dim": 16,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "ffn_dim": 24,
+            "max_position_embeddings": 120,
+            "init_std": 0.3,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 1,
+        },
+        OPTForCausalLM,
+        lambda: byte_level(front="</s>", pad="<|pad|>"),
+    ),
+    "llama": (LlamaConfig, _GROUPED, LlamaForCausalLM, llama_pieces),
+    "mistral": (MistralConfig, {**_GROUPED, "sliding_window": 7}, MistralForCausalLM, unigram),
+    "qwen2": (Qwen2Config, _GROUPED, Qwen2ForCausalLM, lambda: byte_level(pad="<|pad|>")),
+    "qwen3": (
+        Qwen3Config,
+        {**_GROUPED, "head_dim": 8, "use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
+        Qwen3ForCausalLM,
+        lambda: byte_level(after="</s>"),
+    ),
+    "gemma2": (
+        Gemma2Config,
+        {**_GEMMA, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+        Gemma2ForCausalLM,
+        lambda: unigram("never"),
+    ),
+    "gemma3_text": (
+        Gemma3TextConfig,
+        {**_GEMMA, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+        Gemma3ForCausalLM,
+        lambda: unigram("always"),
+    ),
+}
+
+
+def save_tiny_causal(family: str, folder: Path, *, model_class: Any = None, **options: Any) -> Path:
+    """Save a random causal model of a family, some options of its configuration changed; return the folder."""
+    config_class, own, with_head, make_tokenizer = CAUSAL[family]
+    return save_random((config_class, {**own, **options}, with_head, make_tokenizer), folder, model_class=model_class)
