@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,18 @@ def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
         return loaded[family]
 
     return backbone
+
+
+@pytest.fixture
+def few_demo_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `demo` and `demo:dev` have one in ten of their pairs, each kind among them: for who only needs some score."""
+    from promptcli.data.demo import read_demo
+    from promptcli.data.task_table import TASKS
+
+    for name, split in (("demo", "test"), ("demo:dev", "dev")):
+        few = {kind: pairs[::10] for kind, pairs in read_demo(split).items()}
+        size = {"all": sum(map(len, few.values()))}
+        monkeypatch.setitem(TASKS, name, replace(TASKS[name], read=lambda _, few=few: few, sizes=size))
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""A fake encoder whose vectors are a fixed function of the sentence, and a program that runs the command line on it."""
+"""A fake encoder whose vectors are a fixed function of the sentence, and the command line on it."""
 
 import hashlib
 import os
@@ -14,9 +14,7 @@ from promptcli.encoder.recipe import Recipe
 
 WIDTH = 8
 
-#: Run the command line on the fake encoder by this.
-PROGRAM = (sys.executable, "-m", "tests.embed_fakes")
-#: What a program that is started by a test needs, to import this module and the package under test.
+#: What an interpreter that is started by a test needs, to import this module and the package under test.
 PATHS = {"PYTHONPATH": os.pathsep.join(str(Path(name).parents[1]) for name in (__file__, promptcli.__file__))}
 
 
@@ -65,7 +63,3 @@ def main():
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
     opening.open_encoder = lambda choice, runtime, default_dtype="float32": FakeEncoder(pause=pause)
     cli.main(sys.argv[1:])
-
-
-if __name__ == "__main__":
-    main()

@@ -16,6 +16,7 @@ import promptcli
 from promptcli.cli import console
 from promptcli.cli.app import app
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from tests.processes import Program
 
 COMMANDS = ["embed", "similarity", "eval", "index", "fit", "models", "recipes", "templates"]
 
@@ -159,21 +160,15 @@ def test_a_long_message_keeps_what_to_type_next(run):
 # --- streams and signals, in processes of their own ---
 
 
-def start(*arguments, environment=None, **options):
-    command = [sys.executable, "-m", "promptcli", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=os.environ | (environment or {}), **pipes | options)
-
-
 @pytest.mark.parametrize("arguments", [["templates", "list"], ["eval", "--task", "demo:dev", "-r", "static-avg", "-q"]])
 def test_an_ascii_terminal_is_written_to_in_ascii(arguments):
-    out, err = start(*arguments, environment={"PYTHONIOENCODING": "ascii"}).communicate()
+    out, err = Program(*arguments, environment={"PYTHONIOENCODING": "ascii"}).communicate()
     assert out and max(out) < 128 and err == b""
     assert b"+-" in out or arguments[0] != "eval"
 
 
 def test_json_is_whole_in_ascii(run):
-    out, _ = start("templates", "list", "--json", environment={"PYTHONIOENCODING": "ascii"}).communicate()
+    out, _ = Program("templates", "list", "--json", environment={"PYTHONIOENCODING": "ascii"}).communicate()
     assert json.loads(out) == json.loads(run("templates", "list", "--json").out)
 
 
@@ -198,7 +193,9 @@ def closed(*descriptors):
     ],
 )
 def test_closed_streams(arguments, descriptors, code, message):
-    running = start(*arguments, **closed(*descriptors))
+    command = [sys.executable, "-m", "promptcli", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = subprocess.Popen(command, **pipes, **closed(*descriptors))
     _, err = running.communicate()
     assert running.returncode == code and err.startswith(message) and err.count(b"\n") <= 1
 
@@ -213,7 +210,7 @@ def test_closed_streams(arguments, descriptors, code, message):
 )
 def test_full_streams(arguments, full, code, message):
     with open("/dev/full", "w") as device:
-        running = start(*arguments, **{full: device})
+        running = Program(*arguments, **{full: device})
         _, err = running.communicate()
     assert running.returncode == code and (err or b"").startswith(message) and (err or b"").count(b"\n") <= 1
 

@@ -5,16 +5,16 @@ import json
 import os
 import pty
 import resource
-import shlex
 import signal
-import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.embed_fakes import PATHS, PROGRAM
+from tests import embed_fakes
+from tests.processes import PIPE, Program
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +27,7 @@ def names():
     return sorted(path.name for path in Path().iterdir())
 
 
-def program(*arguments, **options):
-    environment = os.environ | PATHS | options.pop("environment", {})
-    command = [*PROGRAM, *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=environment, **pipes | options)
+program = partial(Program, main=embed_fakes.main)
 
 
 def lines(count):
@@ -100,14 +96,14 @@ def test_a_pipe_closed_from_the_start():
     read, written = os.pipe()
     os.close(read)
     for arguments in (["embed", "a.txt", "-o", "-", "-q"], ["similarity", "a", "b"]):
-        command = [*PROGRAM, *arguments]
-        done = subprocess.run(command, env=os.environ | PATHS, stdout=written, stderr=subprocess.PIPE, timeout=60)
-        assert (done.returncode, done.stderr) == (1, b"")
+        done = program(*arguments, stdout=written)
+        _, err = done.communicate()
+        assert (done.returncode, err) == (1, b"")
     os.close(written)
 
 
 def test_rows_leave_window_by_window():
-    running = program("embed", "-", stdin=subprocess.PIPE, environment={"FAKE_WINDOW": "2"})
+    running = program("embed", "-", stdin=PIPE, environment={"FAKE_WINDOW": "2"})
     for start in (0, 2):
         running.stdin.write(f"line {start}\nline {start + 1}\n".encode())
         running.stdin.flush()
@@ -120,11 +116,11 @@ def test_rows_leave_window_by_window():
 @pytest.mark.parametrize("arguments", [["embed", "a.txt", "-o", "-", "-q"], ["similarity", "a", "b"]])
 def test_stdout_on_a_full_disk(arguments):
     lines(3000 if arguments[0] == "embed" else 3)
-    command = [*PROGRAM, *arguments]
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(command, env=os.environ | PATHS, stdout=full, stderr=subprocess.PIPE, timeout=60)
+        done = program(*arguments, stdout=full)
+        _, err = done.communicate()
     assert done.returncode == 1
-    assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"promptcli: disk full")
+    assert err.count(b"\n") == 1 and err.startswith(b"promptcli: disk full")
 
 
 @pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl", ".safetensors"])
@@ -133,7 +129,7 @@ def test_a_file_that_may_grow_no_further(kind):
     limit = 50_000  # bytes; beyond it every write fails as on a full disk
     running = program(
         "embed", "a.txt", "-o", f"v{kind}",
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        before=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
         environment={"FAKE_WINDOW": "100", "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     out, err = running.communicate(timeout=60)
@@ -144,6 +140,10 @@ def test_a_file_that_may_grow_no_further(kind):
 
 def test_a_pipe_in_place_of_a_file():
     lines(4)
-    run = f"{shlex.join(PROGRAM)} embed <(cat a.txt) -q -o v.npy"
-    subprocess.run(["bash", "-c", run], env=os.environ | PATHS, check=True, timeout=60)
+    read, written = os.pipe()
+    running = program("embed", "/dev/fd/0", "-q", "-o", "v.npy", stdin=read)  # as a shell's <(cat a.txt)
+    os.close(read)
+    with open(written, "wb") as pipe:
+        pipe.write(Path("a.txt").read_bytes())
+    assert running.wait() == 0
     assert np.load("v.npy").shape == (4, 8)

@@ -1,6 +1,7 @@
 """``fit``: numbers from sentences into a model that every command takes, and what is refused."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.fitting.fits import FITS, fit
+from promptcli.registry.registry import Registry, home, load_encoder
+from tests.processes import Program
 from tests.tiny import SENTENCES
 
 MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
@@ -72,21 +75,20 @@ def test_what_is_not_there(on, code, message, run, tmp_path):
     assert ran.code == code and message in ran.err and ran.err.count("\n") == 1
 
 
+def _encode_with_w():
+    encoder = load_encoder(Registry(home(os.environ)).load("w"), dtype="float32", offline=True)
+    print(json.dumps(encoder.encode(["a small test", "of whitening"]).tolist()))
+
+
 def test_a_fitted_model_is_the_same_in_a_process_of_its_own(run, tmp_path):
     sentences = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:300]
     (tmp_path / "some.txt").write_text("\n".join(sentences), encoding="utf-8")
     given = ("--transform", "whitening:32:0.25", "--on", tmp_path / "some.txt", "--name", "w")
     assert run("fit", "--pooling", "static/unbiased", *given).code == 0
-    code = (
-        "import os; from promptcli.registry.registry import Registry, home, load_encoder;"
-        "encoder = load_encoder(Registry(home(os.environ)).load('w'), dtype='float32', offline=True);"
-        "import json; print(json.dumps(encoder.encode(['a small test', 'of whitening']).tolist()))"
-    )
-    import subprocess
-    import sys
-
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = Program(main=_encode_with_w)
+    out, err = loaded.communicate()
+    assert loaded.returncode == 0, err
     recipe = Recipe(pooling="static/unbiased", transforms=("whitening:32:0.25",))
     here = fit(recipe, sentences, dtype="float32", offline=True).encoder
-    assert np.abs(np.array(json.loads(ran.stdout)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
+    assert np.abs(np.array(json.loads(out)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
     assert build_encoder(here.recipe, tensors=here.tensors(), dtype="float32").width == 32

@@ -3,7 +3,6 @@
 import errno
 import itertools
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from promptcli.index.recall import NEIGHBOURS, recall, sample
 from promptcli.index.rows import Hit, named_rows, unit_rows
 from promptcli.index.stored import Origin, StoredIndex, change, check, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
+from tests import processes
 from tests.embed_fakes import FakeEncoder
 from tests.killing import in_a_process_that_dies
 
@@ -479,15 +479,15 @@ def _read_often(folder, letter, barrier):
 @pytest.mark.parametrize("other", [_add_five, _read_often])
 def test_two_processes_at_once_lose_nothing(tmp_path, other):
     save(tmp_path / "idx", stored())
-    context = multiprocessing.get_context("spawn")
+    context = processes.context()
     barrier = context.Barrier(2)
     works = zip("ab", (_add_five, other), strict=True)
-    processes = [context.Process(target=work, args=(tmp_path / "idx", letter, barrier)) for letter, work in works]
-    for process in processes:
+    running = [context.Process(target=work, args=(tmp_path / "idx", letter, barrier)) for letter, work in works]
+    for process in running:
         process.start()
-    for process in processes:
+    for process in running:
         process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
+    assert [process.exitcode for process in running] == [0, 0]
     found = {hit.id for hit in load(tmp_path / "idx").index.search(vectors(1), 100)[0]}
     letters = "ab" if other is _add_five else "a"
     assert found - set(map(str, range(50))) == {f"{letter}{number}" for letter in letters for number in range(5)}

@@ -98,6 +98,7 @@ def test_importing_the_package_loads_nothing():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("name", ["promptcli", "promptcli.library", "promptcli.encoder.encoder"])
 def test_the_examples_of_the_docstrings_run(name):
     ran = doctest.testmod(importlib.import_module(name), raise_on_error=False)
@@ -227,6 +228,7 @@ def test_similarity_pairs_what_it_is_given(encoder):
         pc.similarity("a", ["b", "c"], encoder)
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_evaluate_equals_the_command(run, encoder):
     import json
 
@@ -237,6 +239,7 @@ def test_evaluate_equals_the_command(run, encoder):
         pc.evaluate(encoder, tasks=["STS-X"])
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_train_and_fit_return_encoders_and_save_them():
     sentences = [f"{sentence} {number}" for number in range(4) for sentence in SENTENCES]
     settings = {"batch_size": 8, "epochs": 0.3, "eval_steps": 1, "prefix_length": 2}

@@ -140,6 +140,7 @@ SHUFFLED = Method(
 )
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder, tmp_path):
     """As ``docs/extending.md`` has it: a row in each table, and the run, the entry and its encoder follow."""
     monkeypatch.setitem(methods.METHODS, "shuffled", (SHUFFLED, None))
@@ -162,6 +163,7 @@ def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder, tmp_pat
     assert any("share" in item for item in methods.all_settings().__dataclass_fields__)
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_pairs_of_a_data_set_train_the_supervised_form(tiny_folder, tmp_path):
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"sent0": SENTENCES[:8], "sent1": SENTENCES[4:]})

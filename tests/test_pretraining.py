@@ -1,11 +1,8 @@
 """Masked-LM pre-training: the loss, the chunks, the masks, the start vectors, and a run that survives a kill."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -22,6 +19,7 @@ from promptcli.pretraining.folder import open_run
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.precision import choose_precision
 from promptcli.storage.runs import load_state, save_state
+from tests.processes import Program
 from tests.test_pretraining_steps import random_corpus
 
 TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--batch-tokens", "512", "--positions", "64"]
@@ -196,9 +194,7 @@ def test_minutes_become_tokens(run, text, tmp_path):
 
 
 def launch(*arguments, home):
-    command = [sys.executable, "-m", "promptcli", *(str(argument) for argument in arguments), "--threads", "1"]
-    environment = {**os.environ, "PROMPTCLI_HOME": str(home), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Program(*arguments, "--threads", "1", environment={"PROMPTCLI_HOME": str(home)})
 
 
 def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):

@@ -1,7 +1,6 @@
 """The registry on a real folder, with real processes where several write or one is killed."""
 
 import json
-import multiprocessing
 import os
 import re
 from pathlib import Path
@@ -16,6 +15,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, Us
 from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
 from promptcli.registry.resolving import resolve
 from promptcli.storage import locks
+from tests import processes
 from tests.killing import in_a_process_that_dies
 
 
@@ -292,16 +292,16 @@ def _read_often(path, letter, barrier):
 
 
 def at_once(path, *works):
-    context = multiprocessing.get_context("spawn")
+    context = processes.context()
     barrier = context.Barrier(len(works))
-    processes = [
+    running = [
         context.Process(target=work, args=(path, letter, barrier)) for letter, work in zip("ab", works, strict=True)
     ]
-    for process in processes:
+    for process in running:
         process.start()
-    for process in processes:
+    for process in running:
         process.join(120)
-    assert [process.exitcode for process in processes] == [0] * len(works)
+    assert [process.exitcode for process in running] == [0] * len(works)
 
 
 def test_two_processes_that_save_lose_nothing(registry, tmp_path):

@@ -4,8 +4,6 @@ import contextlib
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 import tomllib
 
@@ -23,6 +21,7 @@ from promptcli.searching import racing, template_scorer, template_space
 from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer
 from promptcli.searching.template_search import STRATEGIES, SearchOutcome, search_greedily, search_templates
 from promptcli.storage.cache import Cache
+from tests import processes
 from tests.tiny import SENTENCES
 
 TEXTS = [
@@ -146,26 +145,20 @@ def test_a_line_cut_short_costs_only_itself(tmp_path):
     assert len(Cache(tmp_path).table({"data": "y"})) == 0
 
 
-_SLOW = """
-import sys, time
-import numpy as np
-from pathlib import Path
-from promptcli.storage.cache import Cache
-from tests.test_search_templates import Table
-
-table = Table(40, 200, cache=Cache(Path(sys.argv[1])).table({}), delay=0.02)
-table.run()
-"""
+def _race_slowly(folder):
+    Table(40, 200, cache=Cache(folder).table({}), delay=0.02).run()
 
 
 def test_a_killed_race_goes_on_where_it_stood(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", _SLOW, str(tmp_path)])
+    process = processes.context().Process(target=_race_slowly, args=(tmp_path,))
+    process.start()
     deadline = time.monotonic() + 300
-    while process.poll() is None and time.monotonic() < deadline:
+    while process.is_alive() and time.monotonic() < deadline:
         if any(path.stat().st_size > 20_000 for path in tmp_path.iterdir()):
-            process.send_signal(signal.SIGKILL)
+            process.kill()
         time.sleep(0.005)
-    assert process.wait() == -signal.SIGKILL
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     kept = len(Cache(tmp_path).table({}))
     resumed = Table(40, 200, cache=Cache(tmp_path).table({}))
     found = resumed.run()

@@ -1,7 +1,6 @@
 """Stored documents by their schema, parts under content-derived names, locks, run folders."""
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from promptcli.storage.parts import (
     replace_with_sidecar,
 )
 from promptcli.storage.runs import RunFolder, read_log, truncate_log
+from tests import processes
 from tests.killing import in_a_process_that_dies
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -287,7 +287,7 @@ def _write_often(folder, done):
 
 def test_readers_next_to_a_writer_never_see_a_mixture(tmp_path):
     write_thing(tmp_path / "thing", "start")
-    context = multiprocessing.get_context("spawn")
+    context = processes.context()
     done = context.Event()
     writer = context.Process(target=_write_often, args=(tmp_path / "thing", done))
     writer.start()
@@ -310,7 +310,7 @@ def _hold(path, held, ended):
 
 
 def test_a_lock_that_cannot_be_had_names_the_file_and_the_process_and_a_dead_one_holds_nothing(tmp_path, monkeypatch):
-    context = multiprocessing.get_context("spawn")
+    context = processes.context()
     held, ended = context.Event(), context.Event()
     process = context.Process(target=_hold, args=(tmp_path / "lock", held, ended))
     process.start()

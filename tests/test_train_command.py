@@ -16,6 +16,8 @@ from promptcli.training.methods.training_settings import ContrastiveSettings, Tr
 from promptcli.training.trials import Trial, TrialResult, plan_trials, summarise
 from tests.tiny import SENTENCES
 
+pytestmark = pytest.mark.usefixtures("few_demo_pairs")
+
 
 @pytest.fixture
 def text(tmp_path):

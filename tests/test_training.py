@@ -5,8 +5,6 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -26,6 +24,7 @@ from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.training_loop import batches, steps_of
+from tests.processes import Program
 from tests.tiny import SENTENCES
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"]
@@ -251,6 +250,7 @@ def text(tmp_path):
     return path
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize(("name", "supervised"), CONTRASTIVE)
 def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tiny_folder, tmp_path):
     data = text
@@ -291,17 +291,7 @@ def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tin
 
 
 def launch(*arguments, home):
-    command = [
-        sys.executable,
-        "-m",
-        "promptcli",
-        *(str(argument) for argument in arguments),
-        "--threads",
-        "1",
-        "--offline",
-    ]
-    environment = {**os.environ, "PROMPTCLI_HOME": str(home), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Program(*arguments, "--threads", "1", "--offline", environment={"PROMPTCLI_HOME": str(home)})
 
 
 def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
@@ -318,7 +308,7 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
     assert not (tmp_path / "killed" / "models" / "dcpcse").exists()
     other = launch(*arguments, "--resume", "--temperature", "0.1", home=tmp_path / "killed")
     assert other.wait() == 2
-    assert "was started with temperature 0.05, not 0.1" in other.stderr.read()
+    assert "was started with temperature 0.05, not 0.1" in other.stderr.read().decode()
     resumed = launch(*arguments, "--resume", home=tmp_path / "killed")
     assert resumed.wait() == 0, resumed.stderr.read()
     assert whole.wait() == 0, whole.stderr.read()

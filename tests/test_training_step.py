@@ -1,10 +1,9 @@
 """One step of training: gradients in any chunks, in any number of processes, within memory; the masked-LM term."""
 
+import functools
 import itertools
 import math
-import subprocess
-import sys
-import textwrap
+import socket
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from promptcli.training.mlm_term import mask_tokens
 from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
 from promptcli.training.processes import Processes
 from promptcli.training.step import TrainingStep
+from tests.processes import Program
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
@@ -203,15 +203,7 @@ def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
     assert not [name for name in learner.tensors() if name.startswith("mlm.")]
 
 
-WORKER = """
-    import sys
-    import torch
-    from accelerate import Accelerator
-    from promptcli.training.processes import Processes
-    from promptcli.training.step import TrainingStep
-    from tests.test_training_step import columns_of, learner_of
-
-    name, folder, out = sys.argv[1:]
+def _one_of_two(name, folder, out):
     torch.set_num_threads(1)
     learner = learner_of(name, folder, dropout=0.0)
     accelerator = Accelerator(cpu=True)
@@ -219,19 +211,19 @@ WORKER = """
     found = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     made = {"loss": loss, "gradients": found, "processes": accelerator.num_processes}
     torch.save(made, f"{out}.{accelerator.process_index}")
-"""
 
 
 @pytest.mark.parametrize("name", ["dcpcse", "promptbert", "sbert"])
 def test_two_processes_have_the_loss_and_gradients_of_one(name, tiny_folder, tmp_path):
-    script = tmp_path / "worker.py"
-    script.write_text(textwrap.dedent(WORKER))
     folder = tiny_folder("bert")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    ran = subprocess.run(
-        [*launch, name, str(folder), str(tmp_path / "out")], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    work = functools.partial(_one_of_two, name, folder, tmp_path / "out")
+    ranks = [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]  # as torchrun starts them
+    for running in [Program(main=work, environment=rank) for rank in ranks]:
+        _, err = running.communicate()
+        assert running.returncode == 0, err.decode()
     expected = gradients(learner_of(name, folder, dropout=0.0), columns=columns_of(name))
     for rank in range(2):
         got = torch.load(tmp_path / f"out.{rank}", weights_only=True)

@@ -5,6 +5,7 @@ Exit codes: 0 well; 1 failure; 2 usage; 3 data or model not there; 4 a check fai
 
 import contextlib
 import errno
+import functools
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 import promptcli
 from promptcli.cli.commands import (
@@ -101,6 +103,14 @@ def _root(
     """Strong sentence encoders from pre-trained language models, by prompts."""
 
 
+@functools.cache
+def command() -> TyperGroup:
+    """Return the table of commands as it is run; made once, whoever runs several."""
+    made = typer.main.get_command(app)
+    assert isinstance(made, TyperGroup)
+    return made
+
+
 class _Stopped(BaseException):
     """A signal asked the program to end. No Exception, so that nothing on the way takes it for a failure."""
 
@@ -131,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with _stopping_by_exception():
             try:
-                ended = app(args=given, prog_name="promptcli", standalone_mode=False)
+                ended = command()(args=given, prog_name="promptcli", standalone_mode=False)
             finally:
                 sys.stdout.flush()  # here, where a full disk or a closed pipe can still be said and become an exit code
         sys.exit(ended if isinstance(ended, int) else 0)

@@ -1,0 +1,160 @@
+"""For tests: the command line, or a function, in a process of its own that costs milliseconds.
+
+A new interpreter takes seconds to import torch and transformers before it comes to what a test looks at. Here processes
+are forked from a server that has imported them and done nothing else, one server for each worker of pytest-xdist. They
+have their own id, folder, environment, descriptors, signals and exit code.
+Only what concerns the start of an interpreter (imports, streams that are closed already) needs ``subprocess``.
+"""
+
+import contextlib
+import functools
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing import forkserver, reduction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PIPE = "pipe"
+_LOADED = [
+    *("torch", "transformers.modeling_utils", "transformers.models.bert.modeling_bert", "transformers.models.auto"),
+    *("scipy.stats", "pyarrow.parquet", "accelerate", "typer", "rich.progress"),
+    *("promptcli.library", "promptcli.encoder.embedding", "promptcli.cli.app"),
+]
+
+
+@functools.cache
+def context() -> Any:
+    """Return the context of multiprocessing whose processes are forked from the server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        patch.setenv("TRANSFORMERS_VERBOSITY", "error")  # read at import; so does promptcli where it opens folders
+        forkserver.set_forkserver_preload(_LOADED)
+        forkserver.ensure_running()
+    return multiprocessing.get_context("forkserver")
+
+
+class Program:
+    """A run of the command line, used as ``subprocess.Popen`` is.
+
+    Args:
+        arguments: The words after ``promptcli``.
+        main: What is run, a function that can be pickled; the main function of promptcli where nothing is given.
+        environment: Added to that of the test.
+        before: Called in the process, first of all.
+        streams: ``stdin`` (nothing), ``stdout`` and ``stderr`` (pipes): else a file, a descriptor or ``PIPE``.
+    """
+
+    def __init__(
+        self,
+        *arguments: object,
+        main: Callable[[], object] | None = None,
+        environment: dict[str, str] | None = None,
+        before: Callable[[], object] | None = None,
+        **streams: Any,
+    ) -> None:
+        given = {"stdin": os.devnull, "stdout": PIPE, "stderr": PIPE} | streams
+        with contextlib.ExitStack() as opened:  # the process's ends are its own once it is there
+            ends = {name: self._open(name, stream, opened) for name, stream in given.items()}
+            self._process = context().Process(
+                target=_run,
+                args=(
+                    main or _promptcli,
+                    [str(argument) for argument in arguments],
+                    {**os.environ, **(environment or {})},
+                    [_Descriptor(ends[name]) for name in ("stdin", "stdout", "stderr")],
+                    before,
+                ),
+            )
+            self._process.start()
+        self.pid = self._process.pid
+
+    def _open(self, name: str, stream: Any, opened: contextlib.ExitStack) -> int:
+        """Return the descriptor that the process gets; the other end of a pipe becomes an attribute."""
+        if stream is not PIPE:
+            setattr(self, name, None)
+            if isinstance(stream, str):
+                stream = opened.enter_context(open(stream, "rb"))
+            return stream if isinstance(stream, int) else stream.fileno()
+        read, written = os.pipe()
+        theirs, ours = (read, open(written, "wb")) if name == "stdin" else (written, open(read, "rb"))
+        opened.callback(os.close, theirs)
+        setattr(self, name, ours)
+        return theirs
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    poll = returncode.fget
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float = 300) -> int:
+        """Return the exit code, minus the number of a signal that ended it; killed when the time is over."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            self.send_signal(signal.SIGKILL)
+            self._process.join()
+        return self.returncode
+
+    def communicate(self, timeout: float = 300) -> tuple[bytes, bytes]:
+        """Return all that is written to stdout and stderr until the end."""
+        with contextlib.suppress(AttributeError, BrokenPipeError):
+            self.stdin.close()
+        found = {}
+        readers = [
+            threading.Thread(target=lambda name=name: found.update({name: getattr(self, name).read()}))
+            for name in ("stdout", "stderr")
+            if getattr(self, name)
+        ]
+        for reader in readers:
+            reader.start()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join()
+        return found.get("stdout"), found.get("stderr")
+
+
+class _Descriptor:
+    """A descriptor on the way to a process, where it arrives as a number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> Any:
+        return _arrived, (reduction.DupFd(self.number),)
+
+
+def _arrived(descriptor: Any) -> int:
+    return descriptor.detach()
+
+
+def _promptcli() -> None:
+    from promptcli.__main__ import main
+
+    main()
+
+
+def _run(main: Callable[[], object], words: list[str], environment: Any, streams: list[int], before: Any) -> None:
+    """Become the program: what an interpreter takes from its start is set as it would."""
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["promptcli", *words]
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    encoding = environment.get("PYTHONIOENCODING", "utf-8")
+    sys.stdin = open(0, encoding=encoding, closefd=False)
+    sys.stdout = open(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = open(2, "w", encoding=encoding, errors="backslashreplace", closefd=False, buffering=1)
+    if before:
+        before()
+    main()
