@@ -368,8 +368,8 @@ def test_candidate_files(tmp_path):
         ("a.txt", "[X] [MASK]\n[X] is\n", "candidate 2: template '[X] is' has no [MASK]"),
         ("a.txt", "[MASK]\n", "has 0 times [X]"),
         ("a.txt", b"\xff\xfe", "cannot be read"),
-        ("a.toml", "text", "cannot be read"),
-        ("a.toml", "[one]\nsource = 'x'\n", "[one] has no text"),
+        ("a.toml", "text", "no TOML"),
+        ("a.toml", "[one]\nsource = 'x'\n", "[one]: the field 'text' is missing"),
         ("a.toml", "[grammar]\npatterns = ['<a> [X]']\n[grammar.slots]\n", "lacks 'a'"),
     ],
 )

@@ -37,8 +37,16 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Read what ``save`` wrote."""
-        return cls(BertWordPieceTokenizer(str(path), lowercase=True))
+        """Read what ``save`` wrote.
+
+        Raises:
+            UsageError: It is damaged.
+        """
+        try:
+            return cls(BertWordPieceTokenizer(str(path), lowercase=True))
+        except Exception as error:  # the library raises a bare one
+            reason = " ".join(str(error).split())[:120]
+            raise UsageError(f"{path} is no vocabulary: {reason}; delete {path.parent} and start anew") from None
 
 
 def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:

@@ -11,9 +11,11 @@ import torch
 
 from promptcli import __version__
 from promptcli.pretraining.corpus import CorpusFile
+from promptcli.pretraining.loop import Report
 from promptcli.pretraining.objectives import Objective
 from promptcli.pretraining.plan import Plan
 from promptcli.storage.files import atomic_path
+from promptcli.storage.runs import read_log
 
 
 def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], command: str) -> str:
@@ -59,16 +61,16 @@ def plot_loss(objective: Objective, log: Path, picture: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         return
-    reports = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    reports = read_log(log, Report)
     if not reports:
         return
-    seen = [report["seen"] / 1e6 for report in reports]
+    seen = [report.seen / 1e6 for report in reports]
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     left = figure.subplots()
     right = left.twinx()
-    (loss,) = left.plot(seen, [report["loss"] for report in reports], color="#0072B2", linewidth=0.8)
+    (loss,) = left.plot(seen, [report.loss for report in reports], color="#0072B2", linewidth=0.8)
     (accuracy,) = right.plot(
-        seen, [100 * report["accuracy"] for report in reports], color="#D55E00", linewidth=0.8, linestyle="--"
+        seen, [100 * report.accuracy for report in reports], color="#D55E00", linewidth=0.8, linestyle="--"
     )
     left.set(xlabel="tokens seen (millions)", ylabel=f"{objective.kind} loss (nats)")
     right.set(ylabel="tokens guessed right (%)", ylim=(0, None))

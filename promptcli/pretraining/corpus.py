@@ -4,7 +4,6 @@ A chunk is a run of whole lines, [CLS] before and [SEP] after it; of unrelated l
 """
 
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,13 @@ import numpy as np
 
 from promptcli.backbones.vocabulary import Vocabulary, token_dtype
 from promptcli.data.text import open_source
-from promptcli.errors import UsageError
-from promptcli.storage.files import atomic_path
+from promptcli.data.vectors.npy import read_array
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.files import atomic_path, write_text
 
 _LINES = 20_000  # tokenised at a time
+_DTYPES = ("uint16", "uint32")
 _SHORTEST = 4  # tokens of a chunk without [CLS] and [SEP]: shorter ones teach nothing
 
 
@@ -41,6 +43,15 @@ class CorpusFile:
         """
         with open_source(self.path) as source:
             yield from (record.text for record in source if not record.text.isspace() and record.text)
+
+
+@dataclass(frozen=True)
+class CorpusDocument:
+    """The content of ``corpus.json``."""
+
+    tokens: int
+    dtype: str  #: of the ids
+    unrelated_from: int  #: see ``Corpus``
 
 
 @dataclass(frozen=True)
@@ -110,8 +121,7 @@ def tokenise(
                 unrelated_from = lines
     with atomic_path(folder / "lines.npy") as temporary, temporary.open("wb") as out:
         np.save(out, np.concatenate(ends), allow_pickle=False)
-    with atomic_path(folder / "corpus.json") as temporary:
-        temporary.write_text(json.dumps({"tokens": total, "dtype": str(dtype), "unrelated_from": unrelated_from}))
+    write_text(folder / "corpus.json", to_json(CorpusDocument(total, str(dtype), unrelated_from)))
 
 
 def _parts(file: CorpusFile) -> Iterator[tuple[str, ...]]:
@@ -120,14 +130,39 @@ def _parts(file: CorpusFile) -> Iterator[tuple[str, ...]]:
         yield part
 
 
-def open_corpus(folder: Path) -> Corpus:
+def open_corpus(folder: Path, vocab_size: int) -> Corpus:
     """Return the corpus that ``tokenise`` wrote; its ids stay on the disk.
 
     Raises:
-        UsageError: The files do not fit together.
+        UsageError: A file is not what was written, or they do not fit together.
     """
-    about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    tokens = np.memmap(folder / "tokens.bin", dtype=about["dtype"], mode="r")
-    if len(tokens) != about["tokens"]:
-        raise UsageError(f"{folder / 'tokens.bin'} was changed since it was written; delete {folder} and start anew")
-    return Corpus(tokens, np.load(folder / "lines.npy", allow_pickle=False), about["unrelated_from"])
+    about = read_document(folder / "corpus.json", CorpusDocument, mend=start_anew(folder), error=UsageError)
+    ends = read_prepared(folder / "lines.npy")
+    whole = ends.ndim == 1 and ends.dtype.kind == "i" and about.dtype in _DTYPES
+    whole = whole and [0, *ends] == sorted([0, *ends]) and 0 <= about.unrelated_from <= len(ends) > 0
+    if not whole or ends[-1] != about.tokens:
+        raise UsageError(f"{folder / 'lines.npy'} does not fit corpus.json next to it; {start_anew(folder)}")
+    path, dtype = folder / "tokens.bin", np.dtype(about.dtype)
+    if not path.is_file() or path.stat().st_size != about.tokens * dtype.itemsize or not about.tokens:
+        raise UsageError(f"{path} was changed since it was written; {start_anew(folder)}")
+    tokens = np.memmap(path, dtype=dtype, mode="r")
+    if tokens.max() >= vocab_size:
+        raise UsageError(f"{path} holds id {tokens.max()}, and the vocabulary ends before it; {start_anew(folder)}")
+    return Corpus(tokens, ends, about.unrelated_from)
+
+
+def read_prepared(path: Path) -> np.ndarray:
+    """Return an array that was written before a run's first step.
+
+    Raises:
+        UsageError: It is damaged.
+    """
+    try:
+        return np.array(read_array(path))
+    except CheckFailedError as error:
+        raise UsageError(f"{error}; {start_anew(path.parent)}") from None
+
+
+def start_anew(folder: Path) -> str:
+    """Return what to do about a damaged file of a run."""
+    return f"delete {folder} and start anew"

@@ -1,6 +1,5 @@
 """The folder of a pre-training run: ``work`` while it runs, a backbone with a card when it is done."""
 
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,10 +9,13 @@ from promptcli.backbones.devices import matrix_rate
 from promptcli.errors import UsageError
 from promptcli.pretraining.card import card, plot_loss
 from promptcli.pretraining.corpus import CorpusFile
-from promptcli.pretraining.loop import Trainer
+from promptcli.pretraining.loop import Report, Trainer
 from promptcli.pretraining.plan import Plan
 from promptcli.storage.files import write_text
-from promptcli.storage.runs import Position, RunFolder
+from promptcli.storage.runs import Position, RunFolder, read_log
+
+#: Written when all else is there.
+_CARD = "README.md"
 
 
 def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[RunFolder, Plan]:
@@ -32,6 +34,8 @@ def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[RunFolder, Pl
     others = output.is_dir() and any(path != work.folder for path in output.iterdir())
     if not work.begun and not resume and (others or (output.exists() and not output.is_dir())):
         raise UsageError(f"{output} is not empty; give another --output")
+    if work.begun and not resume and (output / _CARD).is_file():
+        raise UsageError(f"{output} holds a model whose run is finished; give another --output")
     ignored = () if wanted.tokens else ("tokens",)
     stored = work.open(wanted.to_dict(), resume=resume, name=output, elsewhere="give another --output", ignored=ignored)
     return work, Plan.from_dict(stored)
@@ -65,14 +69,14 @@ def finish(
         found = trainer.objective.score(trainer.model, output, plan.positions, lines, progress)
         rounded = {name: round(found.pop(name), 2) for name in ("accuracy", "perplexity")}
         figures["held_out"] = {"file": held_out.name, **rounded, **found}
-    write_text(output / "README.md", card(trainer.objective, plan, figures, files, command.replace(" --resume", "")))
+    write_text(output / _CARD, card(trainer.objective, plan, figures, files, command.replace(" --resume", "")))
     plot_loss(trainer.objective, output / "log.jsonl", output / "loss.png")
     return figures
 
 
 def _speed(trainer: Trainer, log: Path) -> dict[str, Any]:
     """Return the speed of the steps' matrix products (median over the log) and of one plain product on this machine."""
-    rates = [json.loads(line)["gflops"] for line in log.read_text(encoding="utf-8").splitlines()]
+    rates = [report.gflops for report in read_log(log, Report)]
     if not rates:
         return {}
     plan = trainer.plan

@@ -1,11 +1,17 @@
 """In which precision a run's matrix products are, and what there is to say about it."""
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from promptcli.backbones.devices import choose_dtype
+from promptcli.storage.runs import read_log
+
+
+@dataclass(frozen=True)
+class _Begun:
+    precision: str
 
 
 def choose_precision(device: str, log: Path) -> tuple[torch.dtype, str | None]:
@@ -19,8 +25,8 @@ def choose_precision(device: str, log: Path) -> tuple[torch.dtype, str | None]:
         log: The run's reports so far; they say the precision.
     """
     here = choose_dtype("auto", device)
-    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
-    before = json.loads(lines[0])["precision"] if lines else None
+    lines = read_log(log, _Begun)
+    before = lines[0].precision if lines else None
     now = name(here)
     if before is not None and before != now:
         return torch.float32, f"the run was begun in {before}, and this device's own is {now}: it goes on in float32"

@@ -8,7 +8,7 @@ import torch
 
 from promptcli.backbones.vocabulary import Vocabulary, train_vocabulary
 from promptcli.errors import UsageError
-from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, tokenise
+from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, read_prepared, start_anew, tokenise
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import ppmi_svd
 from promptcli.storage.files import atomic_path
@@ -20,7 +20,7 @@ def make_vocabulary(
     """Return the run's vocabulary, trained on all lines where it is not there yet.
 
     Raises:
-        UsageError: Too little text for ``size``.
+        UsageError: Too little text for ``size``, or the vocabulary that is there is damaged.
     """
     if not (folder / "vocab.txt").is_file():
 
@@ -33,7 +33,10 @@ def make_vocabulary(
         vocabulary = train_vocabulary(lines, size)
         with atomic_path(folder / "vocab.txt") as temporary:
             vocabulary.save(temporary)
-    return Vocabulary.load(folder / "vocab.txt")
+    loaded = Vocabulary.load(folder / "vocab.txt")
+    if loaded.size != size:
+        raise UsageError(f"{folder / 'vocab.txt'} holds {loaded.size:,} pieces, not {size:,}; {start_anew(folder)}")
+    return loaded
 
 
 def make_corpus(
@@ -46,7 +49,7 @@ def make_corpus(
     """
     if not (folder / "corpus.json").is_file():
         tokenise(files, vocabulary, folder, progress)
-    corpus = open_corpus(folder)
+    corpus = open_corpus(folder, vocabulary.size)
     if len(corpus.tokens) < least:
         raise UsageError(
             f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (--batch-tokens {least}); give more"
@@ -64,4 +67,7 @@ def make_start(folder: Path, corpus: Corpus, plan: Plan) -> torch.Tensor | None:
         vectors = ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed)
         with atomic_path(path) as temporary, temporary.open("wb") as out:
             np.save(out, vectors, allow_pickle=False)
-    return torch.from_numpy(np.load(path, allow_pickle=False))
+    vectors = read_prepared(path)
+    if vectors.shape != (plan.vocab_size, plan.width) or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
+        raise UsageError(f"{path} holds no {plan.vocab_size} x {plan.width} finite numbers; {start_anew(folder)}")
+    return torch.from_numpy(vectors)

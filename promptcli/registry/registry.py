@@ -16,9 +16,9 @@ from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import is_temporary, write_text
+from promptcli.storage.files import is_temporary, remove_folder, write_text
 from promptcli.storage.locks import hold
-from promptcli.storage.parts import read_parts, remove_parts
+from promptcli.storage.parts import read_parts
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -134,7 +134,7 @@ class Registry:
                 self._saved(name, "removed")
             self._write_aliases({alias: of for alias, of in aliases.items() if name not in (alias, of)})
             if name not in aliases:
-                remove_parts(self._models / name)
+                remove_folder(self._models / name)
 
     def alias(self, alias: str, name: str) -> None:
         """Let ``alias`` stand for an entry; an alias that is there already is set anew.

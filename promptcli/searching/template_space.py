@@ -5,20 +5,41 @@ Knows text only: no backbone, no score.
 
 import itertools
 import json
+import math
 import random
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from promptcli.encoder.prompts.named import NamedTemplate, templates_folder
 from promptcli.encoder.prompts.template import check_template
 from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.storage.documents import convert, read_document
+
+Table = TypeVar("Table")
 
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
+#: Templates that a grammar may give; the packaged one gives thousands.
+_MOST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is read of a template's table in a file of candidates."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Patterns, and what may stand in the place of each ``<name>`` in them."""
+
+    patterns: list[str]
+    slots: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,7 +107,7 @@ def published_templates() -> list[str]:
 
 def grammar_templates() -> list[str]:
     """Return every template of the packaged grammar, each text once."""
-    return _expand(_packaged()["grammar"], "templates/search.toml")
+    return _expand(convert(_packaged()["grammar"], Grammar), "templates/search.toml")
 
 
 def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] = ()) -> list[str]:
@@ -112,17 +133,13 @@ def read_candidates(path: Path, *, announce: Callable[[str], None] = lambda mess
         raise NotFoundError(
             f"no file {str(path)!r} of candidates; give one template a line, e.g. {SLOT} means {MASK} ."
         )
-    try:
-        text = path.read_text(encoding="utf-8")
-        tables = tomllib.loads(text) if path.suffix == ".toml" else None
-    except (OSError, ValueError) as error:  # what is no UTF-8 and what is no TOML are ValueErrors
-        raise UsageError(f"candidate file {str(path)!r} cannot be read: {error}") from None
-    if tables is None:
-        templates = [line.strip() for line in text.splitlines() if line.strip()]
-    elif "grammar" in tables:
-        templates = _expand(tables["grammar"], str(path))
+    if path.suffix == ".toml":
+        templates = _read_toml(path)
     else:
-        templates = [_text_of(name, table, path) for name, table in tables.items()]
+        try:
+            templates = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        except (OSError, ValueError) as error:  # what is no UTF-8 is a ValueError
+            raise UsageError(f"candidate file {str(path)!r} cannot be read: {error}") from None
     kept = check_candidates(templates, str(path))
     if len(kept) < len(templates):
         announce(f"{path}: {len(templates) - len(kept)} templates stand there more than once; each is tried once")
@@ -163,15 +180,31 @@ def check_candidates(texts: Sequence[str], source: str) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _expand(grammar: Any, source: str) -> list[str]:
+def _read_toml(path: Path) -> list[str]:
+    mend = f"write tables with text = '{SLOT} means {MASK} .', or a [grammar] as in templates/search.toml"
+    tables = read_document(path, dict[str, Any], mend=mend, error=UsageError)
+
+    def table(name: str, kind: type[Table]) -> Table:
+        try:
+            return convert(tables[name], kind)
+        except ValueError as problem:
+            raise UsageError(f"{path}, [{name}]: {problem}; {mend}") from None
+
+    if "grammar" in tables:
+        return _expand(table("grammar", Grammar), str(path))
+    return [table(name, Candidate).text for name in tables]
+
+
+def _expand(grammar: Grammar, source: str) -> list[str]:
     """Fill every slot of every pattern in every way."""
-    try:
-        patterns, slots = grammar["patterns"], grammar["slots"]
-        return list(dict.fromkeys(text for pattern in patterns for text in _fill(pattern, slots)))
-    except (KeyError, TypeError) as error:
-        raise UsageError(
-            f"the grammar of {source} lacks {error}; it needs `patterns`, and under `slots` the fillings of each <name>"
-        ) from None
+    patterns = {pattern: dict.fromkeys(_SLOT_NAME.findall(pattern)) for pattern in grammar.patterns}
+    for name in itertools.chain.from_iterable(patterns.values()):
+        if name not in grammar.slots:
+            raise UsageError(f"the grammar of {source} lacks {name!r}; under `slots` stand the fillings of each <name>")
+    count = sum(math.prod(len(grammar.slots[name]) for name in names) for names in patterns.values())
+    if count > _MOST:
+        raise UsageError(f"the grammar of {source} gives {count:,} templates, more than {_MOST:,}; leave some out")
+    return list(dict.fromkeys(text for pattern in patterns for text in _fill(pattern, grammar.slots)))
 
 
 def _fill(pattern: str, slots: Mapping[str, Sequence[str]]) -> Iterable[str]:
@@ -180,12 +213,6 @@ def _fill(pattern: str, slots: Mapping[str, Sequence[str]]) -> Iterable[str]:
         chosen = dict(zip(names, fillings, strict=True))
         filled = _SLOT_NAME.sub(lambda match, chosen=chosen: chosen[match[1]], pattern)  # type: ignore[misc]
         yield " ".join(filled.split())
-
-
-def _text_of(name: str, table: Any, path: Path) -> str:
-    if not isinstance(table, dict) or not isinstance(table.get("text"), str):
-        raise UsageError(f"candidate file {str(path)!r}: [{name}] has no text; write text = '{SLOT} means {MASK} .'")
-    return str(table["text"])
 
 
 def _packaged() -> dict[str, Any]:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,14 +73,25 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Delete the temporary files for ``target`` that dead processes of this machine left."""
+    """Delete the temporary files and folders for ``target`` that dead processes of this machine left."""
     stem = _stem(target)
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for path in target.parent.iterdir():
             if path.name.startswith(stem) and is_temporary(path.name):
                 process = path.name.removeprefix(stem).partition(".")[0]
                 if not is_alive(int(process)):
-                    path.unlink(missing_ok=True)
+                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder so that its name is gone at once, not file by file, and what killed processes left of it."""
+    remove_leftovers(folder)
+    away = temporary_path(folder)
+    try:
+        os.rename(folder, away)
+        shutil.rmtree(away)
+    finally:
+        shutil.rmtree(away, ignore_errors=True)  # where a signal came on the way
 
 
 def is_alive(process: int) -> bool:

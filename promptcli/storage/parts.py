@@ -83,13 +83,6 @@ def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> I
                 folder.rmdir()
 
 
-def remove_parts(folder: Path) -> None:
-    """Delete a stored thing so that its name is gone at once, not file by file. To be used with the lock held."""
-    away = temporary_path(folder)
-    os.rename(folder, away)
-    shutil.rmtree(away)
-
-
 def read_parts(manifest: Path, read: Callable[[], Result]) -> Result:
     """Return what ``read`` gives, which opens the manifest and then its parts.
 

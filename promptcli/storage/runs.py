@@ -6,8 +6,6 @@ report; lines of steps that the state does not know of are cut off when the run 
 """
 
 import json
-import os
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from torch import Tensor, nn
 
 from promptcli.errors import UsageError
 from promptcli.storage.documents import parse_document, read_document, shown, to_json
-from promptcli.storage.files import atomic_path, temporary_path, write_text
+from promptcli.storage.files import atomic_path, remove_folder, remove_leftovers, write_text
 
 Report = TypeVar("Report")
 
@@ -62,6 +60,7 @@ class RunFolder:
         if not self.begun:
             if resume:
                 raise UsageError(f"no unfinished run in {name}; leave out --resume to start one")
+            remove_leftovers(self.folder)
             if self.folder.exists():  # of a run that was killed while it began
                 self.remove()
             self.folder.mkdir(parents=True)
@@ -85,9 +84,7 @@ class RunFolder:
 
     def remove(self) -> None:
         """Delete the folder so that the run is gone at once, not file by file."""
-        away = temporary_path(self.folder)
-        os.rename(self.folder, away)
-        shutil.rmtree(away)
+        remove_folder(self.folder)
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,30 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.data.vectors.vector_format import Content, HeadedSink, VectorFormat
 from promptcli.errors import CheckFailedError
 
 
-def _read_npy(path: Path) -> Content:
+def read_array(path: Path) -> NDArray[Any]:
+    """Return the array of an .npy file, memory-mapped.
+
+    Raises:
+        CheckFailedError: It is none, or damaged.
+    """
     try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise CheckFailedError(f"{path}: not a whole .npy file of numbers: {error}") from None
+    return array
+
+
+def _read_npy(path: Path) -> Content:
+    matrix = read_array(path)
     return range(len(matrix) if matrix.ndim else 0), None, matrix
 
 

@@ -1,0 +1,322 @@
+"""Every kind of file that promptcli reads, what may be wrong in it, and the commands that read it."""
+
+import gzip
+import hashlib
+import io
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import strategies as st
+
+Damage = Callable[[bytes], st.SearchStrategy[bytes]]
+
+#: Written into JSON as they are, since no Python value becomes them.
+RAW = [
+    "1" * 5000, "-" + "9" * 30, "1e999", "NaN", "-Infinity", '"\\ud800"', '"\\u0000"', "[" * 100_000, '{"a":' * 3000,
+    "[" * 70 + "]" * 70, "0x10", "'x'", "", '{"a": 1, "a": 2}', '"' + "x" * 3000 + '"', "1.5e-320", "true", "1e400",
+]  # fmt: skip
+WORDS = st.sampled_from(
+    [
+        "mini",
+        "last/avg",
+        "[X]",
+        "[MASK]",
+        "text",
+        "..",
+        "/",
+        "white",
+        "demo",
+        "bert",
+        "f",
+        "/dev/null",
+        "a\nb",
+        "\u2028",
+    ]
+)
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.integers(-2, 70) | st.floats() | st.text(max_size=8) | WORDS
+    | st.sampled_from([2**31, 2**63, -(2**63) - 1, 10**30, 1e308, 0.5])
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+_PLACE = "@@raw@@"
+
+
+@st.composite
+def any_bytes(draw: Any, content: bytes) -> bytes:
+    """The content cut, with some bytes changed, taken out or put in; or another content altogether."""
+    kind = draw(st.sampled_from(["cut", "change", "insert", "remove", "zero", "other", "twice"]))
+    at = draw(st.integers(0, len(content)))
+    some = draw(st.binary(min_size=1, max_size=6))
+    if kind == "cut":
+        return content[:at]
+    if kind == "change":
+        return content[:at] + some + content[at + len(some) :]
+    if kind == "insert":
+        return content[:at] + some + content[at:]
+    if kind == "remove":
+        return content[:at] + content[at + draw(st.integers(1, 40)) :]
+    if kind == "zero":
+        return content[:at] + bytes(len(content) - at)
+    return content + content if kind == "twice" else draw(st.binary(max_size=120))
+
+
+def _put(draw: Any, value: Any) -> Any:
+    """Return a value with something wrong at one place of it, however deep."""
+    inside = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    if inside and draw(st.integers(0, 3)):
+        key = draw(st.sampled_from(inside))
+        copied = value.copy()
+        if draw(st.integers(0, 7)):
+            copied[key] = _put(draw, value[key])
+        else:
+            del copied[key]
+        return copied
+    if isinstance(value, dict) and draw(st.booleans()):
+        return value | {draw(st.text(max_size=6) | WORDS): draw(VALUES)}
+    return draw(VALUES | st.just(_PLACE))
+
+
+@st.composite
+def any_json(draw: Any, content: bytes) -> bytes:
+    """A JSON document with a wrong value, key or number in it, or no JSON at all."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):  # damaged already
+        return draw(any_bytes(content))
+    if not draw(st.integers(0, 5)):
+        return draw(any_bytes(content))
+    text = json.dumps(_put(draw, value), indent=draw(st.sampled_from([None, 1])))
+    return text.replace(f'"{_PLACE}"', draw(st.sampled_from(RAW))).encode()
+
+
+@st.composite
+def any_json_lines(draw: Any, content: bytes) -> bytes:
+    """Lines of JSON, some of them wrong, missing, doubled or of something else."""
+    lines = [line for line in content.splitlines() if line] or [b"{}"]
+    for _ in range(draw(st.integers(1, 2))):
+        at = draw(st.integers(0, len(lines) - 1))
+        others = st.sampled_from([[b""], [lines[at]] * 2, [b"[]"], [b"null"], [b" \t"]])
+        lines[at : at + 1] = draw(any_json(lines[at]).map(lambda line: [line]) | others)
+    return draw(st.sampled_from([b"\n", b"\r\n", b"\n\n"])).join(lines) + draw(st.sampled_from([b"\n", b""]))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return {None: '""', float("inf"): "inf"}.get(value) or ("nan" if value != value else json.dumps(value))
+
+
+@st.composite
+def any_toml(draw: Any, content: bytes) -> bytes:
+    """A TOML document with a wrong value or key in it, or no TOML at all."""
+    if not draw(st.integers(0, 5)):
+        return draw(any_bytes(content))
+    made = _put(draw, tomllib.loads(content.decode()))
+    if not isinstance(made, dict):
+        made = {"x": made}
+    text = "".join(f"{json.dumps(key)} = {_toml(value)}\n" for key, value in made.items())
+    return text.replace(f'"{_PLACE}"', draw(st.sampled_from(RAW))).encode("utf-8", "replace")
+
+
+_SIGNS = st.text(
+    st.sampled_from('a cat,"\t;\r\x0b\x0c\x1a\0:.é\ufeff\u2028😀0123456789-') | st.characters(), max_size=30
+)
+
+
+@st.composite
+def any_text(draw: Any, content: bytes) -> bytes:
+    """Lines of text and of anything else; other encodings, line ends and marks."""
+    if draw(st.booleans()):
+        return draw(any_bytes(content))
+    lines = [*content.decode().splitlines()[: draw(st.integers(0, 3))], *draw(st.lists(_SIGNS, max_size=4))]
+    end = draw(st.sampled_from(["\n", "\r\n", "\r", "\n\n"]))
+    text = end.join(lines) + draw(st.sampled_from(["", end]))
+    return draw(st.sampled_from([b"", b"", b"\xef\xbb\xbf", b"\x1f\x8b"])) + text.encode(
+        draw(st.sampled_from(["utf-8", "utf-8", "utf-16", "latin-1"])), "replace"
+    )
+
+
+@st.composite
+def any_gzip(draw: Any, content: bytes) -> bytes:
+    """Gzip data, damaged; or sound around a text that is not."""
+    if draw(st.booleans()):
+        return draw(any_bytes(content))
+    return gzip.compress(draw(any_text(gzip.decompress(content))), mtime=0)
+
+
+_NAMES = st.sampled_from(["text", "sentence", "id", "embedding", "", "a", "sentence1", "score"]) | st.text(max_size=4)
+_CELLS: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    (pa.string(), st.text(max_size=8)),
+    (pa.large_string(), st.text(max_size=8)),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.float32(), st.floats(width=32)),
+    (pa.bool_(), st.booleans()),
+    (pa.binary(), st.binary(max_size=8)),
+    (pa.null(), st.none()),
+    (pa.timestamp("ns"), st.integers(-(2**62), 2**62)),
+    (pa.decimal128(20, 2), st.decimals(-1000, 1000, places=2)),
+    (pa.list_(pa.float32()), st.lists(st.floats(width=32), max_size=3)),
+    (pa.list_(pa.float32(), 2), st.lists(st.floats(width=32), min_size=2, max_size=2)),
+    (pa.list_(pa.string()), st.lists(st.text(max_size=3), max_size=3)),
+    (pa.list_(pa.list_(pa.int8())), st.lists(st.lists(st.integers(-9, 9), max_size=2), max_size=2)),
+    (pa.struct([("text", pa.string())]), st.fixed_dictionaries({"text": st.text(max_size=3)})),
+    (pa.dictionary(pa.int8(), pa.string()), st.sampled_from(["a", "b"])),
+    (pa.map_(pa.string(), pa.int8()), st.just([("a", 1)])),
+]
+
+
+@st.composite
+def any_parquet(draw: Any, content: bytes) -> bytes:
+    """A Parquet file of any columns, or a damaged one."""
+    if draw(st.booleans()):
+        return draw(any_bytes(content))
+    rows, columns, names = draw(st.integers(0, 4)), [], []
+    for _ in range(draw(st.integers(0, 4))):
+        kind, cells = draw(st.sampled_from(_CELLS))
+        values = draw(st.lists(cells | st.none() if draw(st.booleans()) else cells, min_size=rows, max_size=rows))
+        columns.append(pa.array(values, kind))
+        names.append(draw(_NAMES))
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(columns, names), file)
+    return file.getvalue()
+
+
+@st.composite
+def any_npy(draw: Any, content: bytes) -> bytes:
+    """An .npy file whose header says anything, or a damaged one."""
+    if draw(st.booleans()):
+        return draw(any_bytes(content))
+    sizes = st.sampled_from([0, 1, 2, 3, 16, 17, -1, 10**6, 2**31, 2**40, 2**62, 2**64])
+    kinds = ["<f4", ">f4", "<f8", "<f2", "|O", "<U4", "|S3", "<c8", "<i8", "|b1", "<M8[ns]", "", "x", [["a", "<f4"]], 4]
+    header = {
+        "descr": draw(st.sampled_from(kinds)),
+        "fortran_order": draw(st.sampled_from([False, True, 3])),
+        "shape": draw(st.lists(sizes, max_size=3).map(tuple) | st.just("x")),
+    }
+    text = repr({key: value for key, value in header.items() if draw(st.integers(0, 20))}).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + content[128:]
+
+
+@st.composite
+def any_safetensors(draw: Any, content: bytes) -> bytes:
+    """A .safetensors file whose header says anything, or a damaged one."""
+    if not draw(st.integers(0, 3)):
+        return draw(any_bytes(content))
+    size = int.from_bytes(content[:8], "little")
+    header = draw(any_json(content[8 : 8 + size].rstrip()))
+    length = draw(st.just(len(header)) | st.sampled_from([0, 2**20, 2**40, 2**63 + 1]))
+    return length.to_bytes(8, "little") + header + content[8 + size :]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file."""
+
+    pattern: str  #: Names it in the sound folder; the first file that fits is damaged.
+    damage: Damage
+    commands: tuple[str, ...]
+    writes: tuple[str, ...] = ("out",)  #: Folders that a command that ends well may change.
+    sealed: bool = False  #: A part whose checksum in its manifest is made right after the damage.
+
+
+TINY = "--backbone bert --offline -q"
+_FIT = f"fit --on FILE --name new {TINY} -r first-last-tfidf"
+_READ = (f"embed FILE -o out/v.npy {TINY}", f"similarity FILE FILE {TINY}", _FIT)
+_BY_NAME = f"embed FILE -o out/v.npy --text-field a --id-field id {TINY}"
+_PAIRS = f"eval --task FILE:a,b,c -r last-avg {TINY}"
+_STS = f"eval --data-dir senteval --task STS-B -r last-avg {TINY}"
+_VECTORS = ("index build FILE -o out/ix -q", f"index search index FILE {TINY}")
+_DESCRIBED = ("index build v.npy -o out/ix -q", f"index search index v.npy {TINY}")
+_RECIPE = f"similarity one two --recipe FILE {TINY}"
+_MODEL = ("models list", "models show white", f"similarity one two -m white {TINY}", "models list --json")
+_INDEX = ("index info index", f"index search index 'a cat' {TINY}", "index add index v.npy -q")
+_SETTINGS = ("config show", "config show --json", "config set data_dir senteval", f"eval --task pairs.tsv {TINY}")
+_SEARCH = f"--limit 3 --on pairs.tsv -o out/t.toml {TINY}"
+_PRETRAIN = (
+    "pretrain few.txt -o made --resume -q --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 700"
+    " --batch-tokens 128 --positions 64"
+)
+_TRAIN = "train simcse --data few.txt --on pairs.tsv --batch-size 4 --epochs 1"
+_RESUMED = f"{_TRAIN} --resume {TINY}"
+_RESULT = ("reproduce page -o results --page out/page.md -q", f"rerun FILE {TINY}")
+_FOLDER = (
+    "similarity one two --recipe prompt --backbone model --offline -q",
+    "templates check manual --backbone model",
+)
+_WORDS = "similarity one two --backbone glove:FILE --pooling static/avg --prompt [X] -q"
+_SAVING = ("out", "home")
+_INDEXED = ("index", ".index.lock")
+
+KINDS: dict[str, Kind] = {
+    "text": Kind("text.txt", any_text, (*_READ, f"perplexity FILE {TINY}"), _SAVING),
+    "gzip": Kind("text.txt.gz", any_gzip, _READ, _SAVING),
+    "csv": Kind("table.csv", any_text, (*_READ, _BY_NAME), _SAVING),
+    "tsv": Kind("pairs.tsv", any_text, (f"eval --task FILE -r last-avg {TINY}", _FIT), _SAVING),
+    "jsonl": Kind("rows.jsonl", any_json_lines, (*_READ, _PAIRS), _SAVING),
+    "parquet": Kind("rows.parquet", any_parquet, (*_READ, *_VECTORS, _PAIRS), _SAVING),
+    "labelled pairs": Kind(
+        "labelled.tsv", any_text, (f"train sbert --data FILE --on pairs.tsv --batch-size 4 --steps 1 {TINY}",), _SAVING
+    ),
+    "sts file": Kind("senteval/STS/STSBenchmark/sts-test.csv", any_text, (_STS,)),
+    "npy": Kind("v.npy", any_npy, _VECTORS),
+    "npy without manifest": Kind("bare.npy", any_npy, _VECTORS),
+    "safetensors": Kind("bare.safetensors", any_safetensors, _VECTORS),
+    "vectors parquet": Kind("bare.parquet", any_parquet, _VECTORS),
+    "vectors jsonl": Kind("bare.jsonl", any_json_lines, _VECTORS),
+    "vectors manifest": Kind("v.npy.manifest.json", any_json, _DESCRIBED),
+    "recipe": Kind("recipe.json", any_json, (_RECIPE,)),
+    "recipe toml": Kind("recipe.toml", any_toml, (_RECIPE,)),
+    "templates": Kind("named.toml", any_toml, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
+    "grammar": Kind("grammar.toml", any_toml, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
+    "settings": Kind("home/config.toml", any_toml, _SETTINGS, ("home",)),
+    "aliases": Kind("home/aliases.json", any_json, (*_MODEL, "models alias x white", "models remove w"), ("home",)),
+    "card": Kind("home/models/white/card.json", any_json, (*_MODEL, "models remove white"), ("home",)),
+    "stored recipe": Kind("home/models/white/recipe-*.json", any_json, _MODEL, sealed=True),
+    "stored tensors": Kind("home/models/white/tensors-*.safetensors", any_safetensors, _MODEL, sealed=True),
+    "stored tensors, checksum": Kind("home/models/white/tensors-*.safetensors", any_bytes, _MODEL),
+    "index manifest": Kind("index/index.json", any_json, _INDEX, _INDEXED),
+    "index, FAISS": Kind("index/index-*.faiss", any_bytes, _INDEX, _INDEXED, sealed=True),
+    "index, ids": Kind("index/ids-*.parquet", any_parquet, _INDEX, _INDEXED, sealed=True),
+    "index, texts": Kind("index/texts-*.parquet", any_parquet, _INDEX, _INDEXED, sealed=True),
+    "run of train": Kind("home/runs/simcse/run.json", any_json, (_RESUMED,), ("home",)),
+    "run's trials": Kind("home/runs/simcse/trials.jsonl", any_json_lines, (_RESUMED,), ("home",)),
+    "run of pretrain": Kind("made/work/plan.json", any_json, (_PRETRAIN,), ("made",)),
+    "run's corpus": Kind("made/work/corpus.json", any_json, (_PRETRAIN,), ("made",)),
+    "run's tokens": Kind("made/work/tokens.bin", any_bytes, (_PRETRAIN,), ("made",)),
+    "run's lines": Kind("made/work/lines.npy", any_npy, (_PRETRAIN,), ("made",)),
+    "run's vocabulary": Kind("made/work/vocab.txt", any_text, (_PRETRAIN,), ("made",)),
+    "run's start": Kind("made/work/start.npy", any_npy, (_PRETRAIN,), ("made",)),
+    "run's state": Kind("made/work/state.safetensors", any_safetensors, (_PRETRAIN,), ("made",)),
+    "run's log": Kind("made/log.jsonl", any_json_lines, (_PRETRAIN,), ("made",)),
+    "result": Kind("results/promptbert-2.bert.json", any_json, _RESULT),
+    "cached figure": Kind("home/cache/figures/*.json", any_json, (f"reproduce promptbert/2 -o out {TINY}",), _SAVING),
+    "cached cosines": Kind(
+        "home/cache/search/*.jsonl", any_json_lines, (f"search-templates --candidates named.toml {_SEARCH}",), _SAVING
+    ),
+    "config.json": Kind("model/config.json", any_json, _FOLDER),
+    "tokenizer.json": Kind("model/tokenizer.json", any_json, _FOLDER),
+    "tokenizer_config.json": Kind("model/tokenizer_config.json", any_json, _FOLDER),
+    "weights": Kind("model/model.safetensors", any_safetensors, _FOLDER),
+    "word vectors": Kind("words.txt", any_text, (_WORDS,)),
+}
+
+
+def reseal(path: Path) -> None:
+    """Make the checksum of a part right in the manifest next to it."""
+    for manifest in (path.parent / "index.json", path.parent / "card.json"):
+        if manifest.exists():
+            document = json.loads(manifest.read_text())
+            document["sha256"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            manifest.write_text(json.dumps(document))

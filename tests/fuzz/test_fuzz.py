@@ -1,0 +1,203 @@
+"""Whatever a file holds: a documented exit code, one line and no traceback, and nothing changed on disk.
+
+PROMPTCLI_FUZZ is the number of inputs in all, drawn anew each time; without it a few hundred, the same every time.
+"""
+
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from promptcli.cli import app as entrance
+from promptcli.cli.console import LONGEST_MESSAGE
+from promptcli.storage.runs import RunFolder
+from tests.fuzz.kinds import KINDS, TINY, Kind, reseal
+from tests.tiny import SENTENCES, save_tiny
+
+INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
+#: The numbers given back by the program for each kind.
+CODES = {0, 1, 2, 3, 4}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A folder with a sound file of every kind; the current one while the tests run."""
+    folder = tmp_path_factory.mktemp("fuzz") / "sound"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PROMPTCLI_HOME", str(folder / "home"))
+        patch.setattr(entrance, "app", typer.main.get_command(entrance.app))  # made once, not at every call
+        _share_backbone(patch)
+        _write_inputs(folder)
+        with patch.context() as kept:
+            kept.setattr(RunFolder, "remove", lambda self: None)  # so that finished runs are there
+            for line in MADE:
+                _call(line)
+        shutil.copytree(folder, folder.with_name("kept"))
+        yield folder
+
+
+def _share_backbone(patch):
+    """Load the sound backbone once; each folder that is damaged is loaded anew."""
+    from promptcli.backbones import loading
+    from promptcli.encoder import encoder
+    from promptcli.training import train_method
+
+    load, loaded = loading.load_backbone, {}
+
+    def shared(name, **given):
+        if name != "bert":
+            return load(name, **given)
+        key = str(given.get("dtype"))
+        if key not in loaded:
+            loaded[key] = load(name, **given)
+        return loaded[key]
+
+    for module in (loading, encoder):
+        patch.setattr(module, "load_backbone", shared)
+    assert train_method.load_backbone is load  # a method may change its backbone: that one stays
+
+
+#: What makes the files that promptcli itself writes.
+MADE = (
+    f"embed text.txt -o v.npy {TINY}",
+    *(f"embed text.txt -o bare.{kind} {TINY}" for kind in ("npy", "parquet", "jsonl", "safetensors")),
+    "index build v.npy --texts text.txt -o index -q",
+    f"fit --on few.txt --name white -r whitening --transform whitening:2 {TINY}",
+    "models alias w white",
+    "config set backbone bert",
+    f"search-templates --candidates named.toml --limit 3 --on pairs.tsv -o t.toml --name t {TINY}",
+    f"reproduce promptbert/2 {TINY}",
+    f"train simcse --data few.txt --on pairs.tsv --batch-size 4 --epochs 1 {TINY}",
+    "pretrain few.txt -o made -q --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 700 --batch-tokens 128"
+    " --positions 64",
+)
+
+
+def _write_inputs(folder):
+    from tests.reading import write
+
+    save_tiny("bert", folder / "bert")
+    shutil.copytree(folder / "bert", folder / "model")
+    texts, numbers = SENTENCES[:4], range(4)
+    pairs = [f"{one}\t{other}\t{number}\n" for one, other, number in zip(texts, SENTENCES[4:], numbers, strict=False)]
+    rows = [{"text": text, "id": number, "a": "x", "b": "y", "c": number} for number, text in enumerate(texts)]
+    for name, content in {
+        "text.txt": "".join(f"{text}\n" for text in texts),
+        "few.txt": "".join(f"{text} {number}\n" for number in range(8) for text in SENTENCES),
+        "text.txt.gz": "".join(f"{text}\n" for text in texts),
+        "table.csv": 'id,text,a\n1,"a, b",x\n2,the dog,y\n',
+        "pairs.tsv": "sentence1\tsentence2\tscore\n" + "".join(pairs),
+        "labelled.tsv": "premise\thypothesis\tlabel\n" + "".join(f"{p[:-2]}{n % 3}\n" for n, p in enumerate(pairs * 3)),
+        "rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+        "recipe.json": json.dumps({"prompt": "[X] means [MASK] .", "pooling": "last/mask", "transforms": []}),
+        "recipe.toml": 'prompt = "[X]"\npooling = "last/avg"\ntransforms = []\nmax_length = 20\n',
+        "named.toml": '[a]\ntext = "[X] means [MASK] ."\n[b]\ntext = "[X] is [MASK]"\nsource = "s"\nscore = 3.5\n',
+        "grammar.toml": '[grammar]\npatterns = ["[X] <v> [MASK]"]\n[grammar.slots]\nv = ["is", "means"]\n',
+        "words.txt": "one 0.1 0.2\ntwo 0.3 -0.4\nthe 0.5 0.6\n",
+    }.items():
+        write(folder, name, content)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    bench = folder / "senteval" / "STS" / "STSBenchmark"
+    bench.mkdir(parents=True)
+    lines = [f"main\tMSRvid\t2012\t{n}\t{n}.0\t{p.rpartition(chr(9))[0]}\n" for n, p in enumerate(pairs)]
+    (bench / "sts-test.csv").write_text("".join(lines))
+
+
+def _call(line: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        entrance.main(shlex.split(line))
+    code = ended.value.code
+    assert code in (0, None), line
+    return 0
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Return every file and folder with what it holds; an empty lock is as good as none."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+        if not path.name.endswith(".lock")
+    }
+
+
+def holds(kind: Kind, content: bytes, command: str, sound: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Assert the property for one content of a file and one command; everything is as before afterwards."""
+    path = next(iter(sorted(sound.glob(kind.pattern))))
+    path.write_bytes(content)
+    if kind.sealed:
+        reseal(path)
+    (sound / "out").mkdir(exist_ok=True)
+    before = contents(sound)
+    capfd.readouterr()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            entrance.main(shlex.split(command.replace("FILE", str(path.relative_to(sound)))))
+        out, err = capfd.readouterr()
+        code = ended.value.code or 0
+        after = contents(sound)
+        assert code in CODES and "Traceback" not in out + err
+        assert not [name for name in after if name.endswith(".tmp")]
+        changed = {name for name in before.keys() | after.keys() if before.get(name, ...) != after.get(name, ...)}
+        if code:
+            assert err.startswith("promptcli: ") and err.count("\n") == 1 and len(err) <= LONGEST_MESSAGE + 1, err
+            assert not changed and not out
+        else:
+            assert len(err.splitlines()) <= 1, err
+            assert not [name for name in changed if name.split("/")[0] not in kind.writes]
+    finally:
+        _restore(sound)
+
+
+def _restore(sound: Path) -> None:
+    kept = sound.with_name("kept")
+    shutil.rmtree(sound / "out", ignore_errors=True)
+    there, wanted = contents(sound), contents(kept)
+    for name in sorted(there.keys() - wanted.keys(), reverse=True):
+        (sound / name).rmdir() if there[name] is None else (sound / name).unlink()
+    for name, content in wanted.items():
+        if content is None:
+            (sound / name).mkdir(parents=True, exist_ok=True)
+        elif there.get(name) != content:
+            (sound / name).parent.mkdir(parents=True, exist_ok=True)
+            (sound / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_a_file_holds(name, sound, capfd):
+    kind = KINDS[name]
+    content = next(iter(sorted(sound.glob(kind.pattern)))).read_bytes()
+
+    @settings(
+        max_examples=max(INPUTS // len(KINDS), 6),
+        derandomize=not INPUTS,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        phases=(Phase.generate, Phase.shrink) if INPUTS else (Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(kind.damage(content), st.sampled_from(kind.commands))
+    def check(damaged, command):
+        holds(kind, damaged, command, sound, capfd)
+
+    check()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_sound_files_are_read(name, sound, capfd):
+    """Else the property would hold for want of anything read."""
+    kind = KINDS[name]
+    content = next(iter(sorted(sound.glob(kind.pattern)))).read_bytes()
+    for command in kind.commands:
+        if "--id-field" not in command:
+            holds(kind, content, command, sound, capfd)
