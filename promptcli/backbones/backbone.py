@@ -62,7 +62,7 @@ class Backbone:
         #: d/h, the width of a head (Qwen3 and Gemma: one of its own).
         self.head_width: int = getattr(model.config, "head_dim", None) or self.width // self.n_heads
         self.causal: bool = self.family.causal  #: a token sees those before it only
-        self._folder = folder
+        self.folder = folder  #: where its files are
         self._tensor_names = tensor_names
         self._position_offset = (model.config.pad_token_id or 0) + 1 if self.family.pads_before_positions else 0
         #: Longest input in tokens, specials included.
@@ -199,9 +199,9 @@ class Backbone:
             UsageError: The checkpoint has none; transformers would fill it with random numbers.
         """
         if self.causal:
-            head = load_causal_head(self._folder, self.name, self.model.config, self.token_rows, self._tensor_names)
+            head = load_causal_head(self.folder, self.name, self.model.config, self.token_rows, self._tensor_names)
         else:
-            head = load_head(self._folder, self.name, self.provenance.family, self._tensor_names)
+            head = load_head(self.folder, self.name, self.provenance.family, self._tensor_names)
         return head.to(self.device, self.dtype)
 
     def new_head(self) -> MLMHead:

@@ -23,6 +23,7 @@ from promptcli.cli.commands import (
     embed,
     evaluate,
     examples,
+    export,
     fit,
     index,
     models,
@@ -55,6 +56,7 @@ app.command("eval", short_help="Score encoders on STS tasks and on pairs of your
 )
 app.command("transfer", short_help="Score encoders on SentEval's transfer tasks.")(expand(transfer.transfer))
 app.command("fit", short_help="Fit TF-IDF weights or a transform of the vectors into a model.")(expand(fit.fit))
+app.command("export", short_help="An encoder as other programs load it.")(expand(export.export))
 app.command("ditto-search", short_help="Find the attention head that weighs tokens best.")(
     expand(ditto_search.ditto_search)
 )

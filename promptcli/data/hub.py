@@ -83,8 +83,9 @@ def _quiet_and(offline: bool) -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-_TRAINING_FILES = "princeton-nlp/datasets-for-simcse"
-#: Name -> file of the data set ``princeton-nlp/datasets-for-simcse``.
+#: The data set of SimCSE's training files.
+TRAINING_FILES = "princeton-nlp/datasets-for-simcse"
+#: Name -> its file there.
 FILES: Mapping[str, str] = {
     "wiki1m_for_simcse": "wiki1m_for_simcse.txt",
     "nli_for_simcse": "nli_for_simcse.csv",
@@ -107,17 +108,17 @@ def hub_file(name: str, *, offline: bool = False, announce: Callable[[str], None
 
     wanted = FILES[name]
     try:
-        return Path(hf_hub_download(_TRAINING_FILES, wanted, repo_type="dataset", local_files_only=True))
+        return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset", local_files_only=True))
     except LocalEntryNotFoundError:
         if offline:
             raise NotFoundError(
-                f"{wanted} of {_TRAINING_FILES} is not in the cache (offline); give the file itself: --data {wanted}"
+                f"{wanted} of {TRAINING_FILES} is not in the cache (offline); give the file itself: --data {wanted}"
             ) from None
-    announce(f"fetching {wanted} of {_TRAINING_FILES} from the hub")
+    announce(f"fetching {wanted} of {TRAINING_FILES} from the hub")
     try:
-        return Path(hf_hub_download(_TRAINING_FILES, wanted, repo_type="dataset"))
+        return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset"))
     except (HfHubHTTPError, OSError) as error:
         reason = " ".join(str(error).split())[:120]
         raise NotFoundError(
-            f"{wanted} of {_TRAINING_FILES} cannot be fetched ({reason}); give the file itself: --data {wanted}"
+            f"{wanted} of {TRAINING_FILES} cannot be fetched ({reason}); give the file itself: --data {wanted}"
         ) from None

@@ -26,6 +26,41 @@ def atomic_path(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "--output") -> Iterator[Path]:
+    """Yield a temporary folder next to ``target``; it takes the name ``target`` when the block ends well.
+
+    Args:
+        target: The folder to be made; the one above it is there.
+        marker: A file that such folders hold: only a folder with it is ever replaced.
+        force: It may be replaced.
+        option: What the user gave it by, for the message.
+
+    Raises:
+        NotFoundError: The folder above is not there.
+        UsageError: There is something of that name that may not be replaced.
+    """
+    given = f"{option} {target}"
+    if not target.parent.is_dir():
+        raise NotFoundError(f"{given}: no folder {str(target.parent)!r}; make it first")
+    ours = (target / marker).is_file()
+    if target.exists() and not (force and ours):
+        why = "it is there; choose another name" + (", or give --force" if ours else f" (it holds no {marker})")
+        raise UsageError(f"{given}: {why}")
+    temporary = temporary_path(target)
+    temporary.mkdir()
+    try:
+        yield temporary
+        away = temporary_path(target)
+        if target.exists():
+            os.rename(target, away)
+        os.rename(temporary, target)
+        sync(target.parent)
+        shutil.rmtree(away, ignore_errors=True)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def write_text(target: Path, text: str) -> None:
     """Write ``text`` as UTF-8 under ``target``, whole or not at all."""
     with atomic_path(target) as temporary:

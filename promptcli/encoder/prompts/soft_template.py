@@ -51,6 +51,11 @@ class SoftTemplate(Prompt):
         ids = torch.tensor(word_ids(cls.read_template(context), backbone), device=backbone.device)
         return {TENSOR: backbone.token_rows.detach()[ids].float().clone()}
 
+    @property
+    def slots(self) -> list[int]:
+        """Where the vectors stand in an input: from its start, those after the sentence from its end (-1 the last)."""
+        return [*self._left, *self._right]
+
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors and where they stand."""
         before, after = (

@@ -1,0 +1,87 @@
+"""A loaded backbone as files that other programs read: configuration, weights, tokenizer. Knows nothing of recipes."""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.checking import opening
+from promptcli.storage.documents import to_json
+
+_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor] | None = None, **config: Any) -> None:
+    """Write ``config.json`` and ``model.safetensors`` in float32, the encoder without heads.
+
+    Args:
+        backbone: A transformers model; tuned weights are what is written.
+        folder: It is there.
+        rows: Word embeddings (d,) by the id that they get; ids beyond the table make it longer.
+        config: Fields of the configuration to change.
+    """
+    model = backbone.model
+    tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    name = next(name for name, tensor in model.named_parameters() if tensor is backbone.token_rows)
+    if rows:
+        table = tensors[name]
+        longer = table.new_zeros(max(len(table), max(rows) + 1), table.size(1))
+        longer[: len(table)] = table
+        for token, row in rows.items():
+            longer[token] = row.float().cpu()
+        tensors[name] = longer
+    values = copy.deepcopy(model.config).to_dict()
+    for field in ("_name_or_path", "_attn_implementation", "torch_dtype"):
+        values.pop(field, None)
+    about = {"architectures": [type(model).__name__], "dtype": "float32", "vocab_size": len(tensors[name])}
+    (folder / "config.json").write_text(to_json({**values, **about, **config}), encoding="utf-8")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
+    """Return the content of ``tokenizer.json`` of a backbone, as its files say it."""
+    with opening(f"backbone {backbone.name!r}"):
+        tokenizer = AutoTokenizer.from_pretrained(backbone.folder, trust_remote_code=False)
+        definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    return {**definition, "truncation": None, "padding": None}
+
+
+def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, Any], longest: int) -> None:
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``; inputs are cut to ``longest`` tokens."""
+    with opening(f"backbone {backbone.name!r}"):
+        own = AutoTokenizer.from_pretrained(backbone.folder, trust_remote_code=False)
+        specials = {name: text for name in _SPECIALS if (text := getattr(own, name)) is not None}
+    about = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": longest,
+        "padding_side": "right",
+        "truncation_side": "right",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        **specials,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(to_json(about), encoding="utf-8")
+    (folder / "special_tokens_map.json").write_text(to_json(specials), encoding="utf-8")
+
+
+def whole_inputs(definition: Mapping[str, Any], sentences: Sequence[str], longest: int) -> list[list[int]]:
+    """Return the ids that a ``tokenizer.json`` makes of n sentences, special tokens included, at most ``longest``."""
+    tokenizer = Tokenizer.from_str(json.dumps(definition))
+    tokenizer.enable_truncation(longest)
+    return [encoding.ids for encoding in tokenizer.encode_batch(list(sentences))]
+
+
+def head_tensors(backbone: Backbone) -> dict[str, Tensor]:
+    """Return the weights of the pre-trained pooler's dense layer, ``weight`` (d, d) and ``bias`` (d,)."""
+    pooler = backbone.model.pooler
+    dense: torch.nn.Module = getattr(pooler, "dense", pooler)
+    return {name: tensor.detach().float().cpu() for name, tensor in dense.state_dict().items()}

@@ -1,0 +1,70 @@
+"""The command ``export``: an encoder as other programs load it."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from promptcli.cli.console import note, result, result_json
+from promptcli.cli.opening import chosen_entry, configure_libraries, open_registry
+from promptcli.cli.options import Force, Json, ModelChoice, Runtime
+from promptcli.encoder.recipe import RECIPES
+from promptcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from promptcli.registry.registry import Entry
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="Entry or alias of the registry, or a named recipe; without it --recipe and its options say what.",
+        show_default=False,
+    ),
+]
+
+
+def export(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to be made.", metavar="FOLDER")],
+    to: Annotated[str, typer.Option("--to", help="sentence-transformers.", metavar="TARGET")],
+    named: Model = None,
+    force: Force = False,
+    json: Json = False,
+    *,
+    choice: ModelChoice,
+    runtime: Runtime,
+) -> None:
+    """Write an encoder as another program loads it, in float32, and compare that program's vectors with its own.
+
+    A folder is written only if it holds the encoder exactly (every cosine at least 0.99999); else the reason is said.
+    """
+    configure_libraries(runtime)
+    from promptcli.interchange.export import check_target
+    from promptcli.interchange.export import export as export_entry
+
+    check_target(to)
+    made = export_entry(named_entry(named, choice), to, output, offline=runtime.offline, force=force)
+    if json:
+        result_json(made.to_dict())
+        return
+    for remark in made.notes:
+        note(remark, quiet=runtime.quiet)
+    compared = "" if made.cosine is None else f", lowest cosine {made.cosine:.7f} ({made.tool})"
+    note(f"{made.target}: {made.bytes / 1e6:,.1f} MB in {made.folder}{compared}", quiet=runtime.quiet)
+    result(made.load)
+
+
+def named_entry(model: str | None, choice: ModelChoice) -> "Entry":
+    """Return the entry that an argument or the options name.
+
+    Raises:
+        UsageError: Both name one.
+    """
+    if model is None:
+        return chosen_entry(choice)
+    if choice.model or choice.recipe:
+        raise UsageError(f"{model!r} and --model or --recipe both name an encoder; give one")
+    registry = open_registry()
+    known = model in RECIPES and model not in (*registry.names(), *registry.aliases())
+    return chosen_entry(dataclasses.replace(choice, model=None if known else model, recipe=model if known else None))

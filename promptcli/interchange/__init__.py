@@ -1,0 +1,1 @@
+"""In and out: what other programs read of an encoder, and what is read of theirs."""

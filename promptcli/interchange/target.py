@@ -1,0 +1,41 @@
+"""What a target of ``export`` is: a function that fills a folder, and what it says of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from promptcli.encoder.encoder import Encoder
+from promptcli.registry.entries import Entry
+
+#: In every exported folder: the recipe, the fingerprint and what the export says of itself.
+MARKER = "promptcli.json"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user may choose about an export."""
+
+    base: str | None = None  #: of an adapter: the hub id, with ``@revision``, to be written down as its base
+    int8: bool = False  #: write the weights as 8-bit integers, too
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is exported."""
+
+    entry: Entry
+    encoder: Encoder  #: float32, on the processor
+    choices: Choices = Choices()
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a target says of the folder it filled."""
+
+    load: str  #: Python that loads it
+    tool: str | None = None  #: what its vectors were compared by; None where they could not be
+    cosine: float | None = None  #: lowest of the probes to the encoder's own
+    notes: tuple[str, ...] = field(default=())  #: what differs, and what loading needs
+
+
+Target = Callable[[Source, Path], Written]

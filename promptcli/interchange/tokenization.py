@@ -1,0 +1,116 @@
+"""The template inside ``tokenizer.json``: whoever loads the file gets the ids that the encoder makes. No model here."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from promptcli.encoder.prompts.template import Template
+from promptcli.interchange.exactness import InexactError
+
+#: Stands in front of every text for all that is around it, where an export has no other place; no sentence holds it.
+AROUND = "⊢⊢⊢"
+
+_PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text that has no end mark; no text has no end
+_START, _END = rf"\A(?!{AROUND})", r"(?<!⊢)\z"  # AROUND itself, whose text is normalised too, stays as it is
+
+#: Text rules as replacements of a pattern by a text, in order.
+_RULES: dict[str, tuple[tuple[str, str], ...]] = {"prompteol": (('"', "'"), (r"\?\z", "."))}
+
+
+def with_template(
+    definition: Mapping[str, Any],
+    template: Template,
+    *,
+    period: bool,
+    rule: str | None = None,
+    left: Sequence[int] | None = None,
+    right: Sequence[int] | None = None,
+    marked: bool = False,
+) -> dict[str, Any]:
+    """Return a ``tokenizer.json`` that puts the template around a sentence.
+
+    A post-processor sets the template's ids around the sentence's, so that truncation cuts the sentence only. The
+    normalizer adds the period and what the template adds to the sentence's own piece (a blank; characters that touch
+    [X] where the vocabulary may join them).
+
+    Args:
+        definition: The backbone's own.
+        template: What stands around the sentence.
+        period: Add "." where a sentence has no end mark.
+        rule: Of the sentence's characters, after that; a name of ``TEXT_RULES``.
+        left: Ids in the place of the template's own before the sentence.
+        right: Ids in the place of those after it.
+        marked: ``AROUND`` is put in front of every text.
+
+    Raises:
+        InexactError: A rule that is no replacement.
+    """
+    made = copy.deepcopy(dict(definition))
+    before, after = template.pieces(["\0"], False)[0].split("\0")
+    steps: list[dict[str, Any]] = [{"type": "Strip", "strip_left": True, "strip_right": True}]
+    if period:
+        steps.append({"type": "Replace", "pattern": {"Regex": _PERIOD}, "content": "."})
+    if rule is not None and rule not in _RULES:
+        raise InexactError(f"text rule {rule!r} is no replacement that a tokenizer.json can hold")
+    steps += [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in _RULES.get(rule or "", ())]
+    if before and not marked:
+        steps.append({"type": "Prepend", "prepend": before})
+    if after:
+        steps.append({"type": "Replace", "pattern": {"Regex": _END}, "content": after})
+    own = made.get("normalizer") or {}
+    members = own.get("normalizers", [own] if own else [])
+    steps += [member for member in members if member["type"] != "Prepend"]  # a blank that the template sets itself
+    if marked:  # at the end: what is put in front of a text makes the tokenizers library panic in BERT's normalizer
+        steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": AROUND + before})
+    made["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    _add_no_blank(made.get("pre_tokenizer"))
+    sides = {
+        "<left>": template.prefix if left is None else left,
+        "<right>": template.suffix if right is None else right,
+    }
+    texts = {token["id"]: token["content"] for token in made["added_tokens"]}
+
+    def around(*sequences: str) -> list[dict[str, Any]]:
+        slots: list[dict[str, Any]] = [{"Sequence": {"id": name, "type_id": 0}} for name in sequences]
+        ends = [{"SpecialToken": {"id": name, "type_id": 0}} for name in sides]
+        return [ends[0], *slots, ends[1]]
+
+    made["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": around("A"),
+        "pair": around("A", "B"),
+        "special_tokens": {
+            name: {"id": name, "ids": list(ids), "tokens": [texts.get(token, str(token)) for token in ids]}
+            for name, ids in sides.items()
+        },
+    }
+    return made
+
+
+def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
+    """Add special tokens to a ``tokenizer.json``; return their ids, which follow the highest there is.
+
+    Raises:
+        InexactError: The vocabulary has holes, which the tokenizers library would fill.
+    """
+    model = definition["model"]["vocab"]
+    added = {token["id"] for token in definition["added_tokens"]}
+    own = set(model.values()) if isinstance(model, dict) else set(range(len(model)))
+    first = max(own | added) + 1
+    if len(own | added) < first:
+        raise InexactError("the numbers of its vocabulary have gaps, so no token can be added at the end")
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    definition["added_tokens"] += [{"id": first + n, "content": name, **flags} for n, name in enumerate(names)]
+    return list(range(first, first + len(names)))
+
+
+def _add_no_blank(pre_tokenizer: Any) -> None:
+    """Let a pre-tokenizer add no blank of its own: the template says where one belongs."""
+    if not isinstance(pre_tokenizer, dict):
+        return
+    if pre_tokenizer.get("type") == "Metaspace":
+        pre_tokenizer["prepend_scheme"] = "never"
+    if pre_tokenizer.get("type") == "ByteLevel":
+        pre_tokenizer["add_prefix_space"] = False
+    for member in pre_tokenizer.get("pretokenizers", []):
+        _add_no_blank(member)
