@@ -152,4 +152,11 @@ def test_no_pickle_and_no_remote_code():
     for relative, path in modules():
         text = path.read_text()
         assert "import pickle" not in text and "allow_pickle=True" not in text, relative
-        assert "trust_remote_code=True" not in text and "torch.load(" not in text, relative
+        assert "torch.load(" not in text, relative
+        for node in ast.walk(ast.parse(text)):
+            named = [(item.arg, item.value) for item in node.keywords] if isinstance(node, ast.Call) else []
+            if isinstance(node, ast.Dict):
+                pairs = zip(node.keys, node.values, strict=True)
+                named = [(ast.unparse(key).strip("'"), value) for key, value in pairs if key]
+            given = [ast.unparse(value) for name, value in named if name == "trust_remote_code"]
+            assert given in ([], ["False"]), relative

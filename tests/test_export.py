@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from promptcli.encoder.recipe import Recipe
+from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError
 from promptcli.interchange.encoder_folder import load_encoder
 from promptcli.interchange.exactness import PROBES, TYPED, check_parity, lowest_cosine
@@ -63,6 +63,11 @@ def test_configuration_alone_is_the_encoder(recipe, tiny_backbone, tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_with_a_template_and_layers(family, tiny_backbone, tmp_path):
     check(PROMPT.replace(pooling="first-last/mask"), tiny_backbone(family), tmp_path)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2"])
+def test_causal_models_are_read_at_their_last_token(family, tiny_backbone, tmp_path):
+    check(RECIPES["prompteol"].replace(pooling="layer--2/last-token"), tiny_backbone(family), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, An
     with opening(f"backbone {backbone.name!r}"):
         own = AutoTokenizer.from_pretrained(backbone.folder, trust_remote_code=False)
         specials = {name: text for name in _SPECIALS if (text := getattr(own, name)) is not None}
+    specials.setdefault("pad_token", backbone.tokenizer.text(backbone.tokenizer.pad))  # causal models may have none
     about = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,

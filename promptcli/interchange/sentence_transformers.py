@@ -23,7 +23,7 @@ from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.encoder.recipe import split_spec
 from promptcli.interchange.card import model_card
 from promptcli.interchange.dense import Dense, layers_of
-from promptcli.interchange.encoder_folder import save_encoder
+from promptcli.interchange.encoder_folder import RECIPE, load_encoder, save_encoder
 from promptcli.interchange.exactness import BLANK, PROBES, TOO_LONG, TYPED, InexactError, check_parity
 from promptcli.interchange.static_table import static_table
 from promptcli.interchange.target import Source, Written
@@ -72,12 +72,7 @@ def export_sentence_transformers(source: Source, folder: Path) -> Written:
     else:
         notes, probes = _delegated(encoder, folder, reasons[-1]), list(PROBES)
         load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
-    about: dict[str, Any] = {
-        "__version__": {},
-        "prompts": {},
-        "default_prompt_name": None,
-        "similarity_fn_name": "cosine",
-    }
+    about: dict[str, Any] = {"__version__": {}, "prompts": {}, "similarity_fn_name": "cosine"}
     (folder / "config_sentence_transformers.json").write_text(to_json(about), encoding="utf-8")
     shown = load.replace('"FOLDER"', "folder")
     use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
@@ -88,23 +83,25 @@ def export_sentence_transformers(source: Source, folder: Path) -> Written:
     )  # fmt: skip
     (folder / "README.md").write_text(card, encoding="utf-8")
     if importlib.util.find_spec("sentence_transformers") is None:
-        lacking = (
-            "vectors were not compared: sentence-transformers is not installed (pip install sentence-transformers)"
-        )
+        lacking = "vectors were not compared: sentence-transformers is not installed (pip install promptcli[st])"
         return Written(load, notes=(*notes, lacking))
-    theirs = _encoded_there(folder, probes, remote="trust" in load)
+    theirs = _encoded_there(folder, probes)
     told = theirs.any(axis=1)  # that a vector is zero is said in the notes
     found = check_parity(encoder.encode(probes)[told], theirs[told], "sentence-transformers")
     return Written(load, "sentence-transformers", found, notes)
 
 
-def _encoded_there(folder: Path, probes: list[str], *, remote: bool) -> np.ndarray:
+def _encoded_there(folder: Path, probes: list[str]) -> np.ndarray:
+    """Return what sentence-transformers makes of the folder; a module of ours is imported, never run from there."""
     import sentence_transformers
 
     with opening("the exported folder"):
-        model = sentence_transformers.SentenceTransformer(
-            str(folder), device="cpu", local_files_only=True, trust_remote_code=remote
-        )
+        if (folder / RECIPE).is_file():
+            from promptcli.interchange.st_module import as_sentence_transformer
+
+            model = as_sentence_transformer(load_encoder(folder, device="cpu", offline=True))
+        else:
+            model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
     return vectors
 
