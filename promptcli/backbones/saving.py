@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoTokenizer
 
@@ -74,11 +73,15 @@ def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, An
     (folder / "special_tokens_map.json").write_text(to_json(specials), encoding="utf-8")
 
 
-def whole_inputs(definition: Mapping[str, Any], sentences: Sequence[str], longest: int) -> list[list[int]]:
-    """Return the ids that a ``tokenizer.json`` makes of n sentences, special tokens included, at most ``longest``."""
-    tokenizer = Tokenizer.from_str(json.dumps(definition))
-    tokenizer.enable_truncation(longest)
-    return [encoding.ids for encoding in tokenizer.encode_batch(list(sentences))]
+def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[list[int]]:
+    """Return the ids that transformers makes of n sentences by the files of a folder, special tokens included.
+
+    For some families it takes a tokenizer class of its own, whatever the files say, and leaves out half of them.
+    """
+    with opening("the tokenizer that was written"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        ids: list[list[int]] = tokenizer(list(sentences), truncation=True, max_length=longest)["input_ids"]
+    return ids
 
 
 def head_tensors(backbone: Backbone) -> dict[str, Tensor]:

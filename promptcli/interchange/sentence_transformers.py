@@ -69,6 +69,8 @@ def export_sentence_transformers(source: Source, folder: Path) -> Written:
             break
         except InexactError as error:
             reasons.append(str(error))
+            for path in folder.iterdir():
+                path.unlink()
     else:
         notes, probes = _delegated(encoder, folder, reasons[-1]), list(PROBES)
         load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
@@ -135,10 +137,10 @@ def _configured(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[s
         vocabulary[max(rows)] = _READ
         config = {"vocab": vocabulary, "word_weights": {_READ: 1.0}, "unknown_word_weight": 0.0}
         modules.insert(len(pooling) - 1, _Module("WordWeights", config))
-    compared = _compare_ids(encoder, definition)
     layered = any(module.kind == "WeightedLayerPooling" for module in modules)
     save_weights(encoder.backbone, folder, rows=rows, output_hidden_states=layered)
     save_tokenizer(encoder.backbone, folder, definition, encoder.max_length)
+    compared = _compare_ids(encoder, folder)
     limits = {"max_seq_length": encoder.max_length, "do_lower_case": False}
     (folder / "sentence_bert_config.json").write_text(to_json(limits), encoding="utf-8")
     listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}Transformer"}]
@@ -221,21 +223,21 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
     return made, rows
 
 
-def _compare_ids(encoder: Encoder, definition: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
+def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     """Return what differs between the ids of the tokenizer and of the encoder, and the probes where nothing does.
 
     Raises:
         InexactError: Ids of a sentence that is neither blank nor cut.
     """
     probes = [*PROBES, TOO_LONG, BLANK]
-    found, inputs = whole_inputs(definition, probes, encoder.max_length), encoder.inputs(probes)
+    found, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
     left, right = len(encoder.template.prefix), len(encoder.template.suffix)
     same = [
         len(one) == len(other) and one[left : len(one) - right] == other[left : len(other) - right]
         for one, other in zip(found, inputs.rows, strict=True)
     ]
     if not all(equal or cut for equal, cut in zip(same[:-1], inputs.truncated, strict=False)):
-        raise InexactError("its tokenizer does not give the encoder's ids with the template in it")
+        raise InexactError("transformers' tokenizer of this family does not give the encoder's ids, whatever its file")
     notes = []
     if encoder.recipe.period:
         notes.append(TYPED)
