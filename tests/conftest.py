@@ -1,4 +1,10 @@
-"""Fixtures: tiny backbones, a home of one's own, real data where it is named, and the command line in-process."""
+"""Fixtures: tiny backbones, a home of one's own, real data where it is named, and the command line in-process.
+
+What a test of the command line costs, cheapest first: ``run("embed", ...)`` in this process; ``Program("embed", ...)``
+of ``tests/processes.py``, a process of its own for what concerns signals, streams and kills, forked from one that has
+torch loaded; ``subprocess`` with a new interpreter, seconds, for what concerns its start alone. Scoring all demo pairs
+takes seconds, too: where any score will do, use the fixture ``few_demo_pairs`` or give a small file by ``--on``.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,7 +15,11 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("suite", deadline=None)  # no example has a time of its own on a busy machine
+hypothesis.settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

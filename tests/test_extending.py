@@ -1,6 +1,6 @@
 """The diffs of docs/extending.md apply to the package, and what they add works."""
 
-import os
+import functools
 import re
 import shutil
 import subprocess
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import Program
 
 ROOT = Path(__file__).parents[1]
 DIFFS = re.findall(r"^```diff\n(.*?)^```$", (ROOT / "docs" / "extending.md").read_text(), flags=re.M | re.S)
@@ -70,19 +72,29 @@ print("all there")
 """
 
 
-def test_the_diffs_apply_and_their_members_work(tmp_path):
+def _try(folder):
+    """Run what is tried on the package in a folder, in the place of the one that is loaded."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "promptcli"]:
+        del sys.modules[name]
+    sys.path.insert(0, str(folder))
+    exec(compile(TRIED, "tried", "exec"), {})
+
+
+def test_the_diffs_apply_and_their_members_work(tmp_path, monkeypatch):
     assert len(DIFFS) == 5
     shutil.copytree(ROOT / "promptcli", tmp_path / "promptcli", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     for diff in DIFFS:
         applied = subprocess.run(
             ["git", "apply", "--whitespace=nowarn"], input=diff, text=True, cwd=tmp_path, capture_output=True
         )
         assert applied.returncode == 0, applied.stderr
-    ran = subprocess.run([sys.executable, "-c", TRIED], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert ran.stdout.splitlines()[-1] == "all there"
+    monkeypatch.chdir(tmp_path)
+    running = Program(main=functools.partial(_try, tmp_path))
+    out, err = running.communicate()
+    assert running.returncode == 0, err.decode()[-3000:]
+    assert out.decode().splitlines()[-1] == "all there"
 
 
 @pytest.mark.parametrize("diff", DIFFS)

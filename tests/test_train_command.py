@@ -1,5 +1,6 @@
 """`promptcli train`: settings in force, sweeps and seeds, what it says and draws, launches of several processes."""
 
+import itertools
 import json
 import os
 import statistics
@@ -14,9 +15,8 @@ from promptcli.registry.registry import Registry
 from promptcli.training.methods import find_method, forms
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.trials import Trial, TrialResult, plan_trials, summarise
+from tests.processes import Program
 from tests.tiny import SENTENCES
-
-pytestmark = pytest.mark.usefixtures("few_demo_pairs")
 
 
 @pytest.fixture
@@ -76,6 +76,7 @@ def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     assert soft.baseline("x", "bert", settings).prompt == two
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_template_is_an_option_of_the_methods_that_have_one(run, options, tmp_path):
     ran = run("train", "--method", "promptbert", *options, "--template", "[X] is [MASK] .", "--name", "mine", "--json")
     assert ran.code == 0, ran.err
@@ -111,6 +112,7 @@ def test_a_summary_is_the_seeds_mean_and_spread():
     assert summarise(rows[:1])[0].std == 0.0
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_path):
     picture = tmp_path / "sweep.png"
     ran = run(
@@ -134,6 +136,7 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
     assert [line.split()[0] for line in shown.out.splitlines()] == ["task", "demo:dev", "demo"]
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
     from promptcli.training import trials
 
@@ -158,6 +161,7 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
     assert json.loads(resumed.out)["summary"] == expected
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_one_run_says_draws_and_keeps(run, options, tmp_path):
     picture = tmp_path / "curve.svg"
     ran = run("optiprompt", *options, "--name", "soft", "--plot", picture)
@@ -236,18 +240,24 @@ def test_the_help_tells_the_settings_in_force(run):
 
 
 def test_two_processes_make_one_entry(options, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "promptcli"]
+    pairs = tmp_path / "pairs.tsv"
+    rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.product(SENTENCES, repeat=2)]
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    options += ["--on", pairs]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "promptcli"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+    def two(*words, environment):
+        return subprocess.Popen([*torchrun, *words], env=os.environ | environment, **pipes)
+
     arguments = ["train", "--method", "dcpcse", *map(str, options), "--dropout", "0", "--prefix-length", "2", "--json"]
     entries = {}
-    for name, launch in (("two", command), ("one", [sys.executable, "-m", "promptcli"])):
-        environment = {**os.environ, "PROMPTCLI_HOME": str(tmp_path / name), "OMP_NUM_THREADS": "1"}
-        ran = subprocess.run(
-            [*launch, *arguments, "--dtype", "float32"],
-            capture_output=True, text=True, env=environment, timeout=200, check=False,
-        )  # fmt: skip
-        assert ran.returncode == 0, ran.stderr
-        assert len(ran.stdout.strip().splitlines()) == 1  # one process speaks
-        assert json.loads(ran.stdout)["steps"] == 3
+    for name, start in (("two", two), ("one", Program)):
+        running = start(*arguments, "--dtype", "float32", environment={"PROMPTCLI_HOME": str(tmp_path / name)})
+        out, err = running.communicate(timeout=300)
+        assert running.returncode == 0, err.decode()
+        assert len(out.strip().splitlines()) == 1  # one process speaks
+        assert json.loads(out)["steps"] == 3
         entries[name] = Registry(tmp_path / name).load("dcpcse")
     assert entries["two"].provenance["trained"]["processes"] == 2
     for name, tensor in entries["one"].tensors.items():

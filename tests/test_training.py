@@ -295,7 +295,23 @@ def launch(*arguments, home):
 
 
 def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
-    options = ["--backbone", tiny_folder("bert"), "--data", text, "--batch-size", 4, "--eval-steps", 2, "--epochs", 3]
+    pairs = tmp_path / "pairs.tsv"
+    rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.product(SENTENCES, repeat=2)]
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    options = [
+        "--on",
+        pairs,
+        "--backbone",
+        tiny_folder("bert"),
+        "--data",
+        text,
+        "--batch-size",
+        4,
+        "--eval-steps",
+        2,
+        "--epochs",
+        3,
+    ]
     arguments = ["train", "--method", "dcpcse", *options, "--learning-rate", 0.01, "--json"]
     whole = launch(*arguments, home=tmp_path / "whole")
     killed = launch(*arguments, home=tmp_path / "killed")
