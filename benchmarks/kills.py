@@ -284,15 +284,6 @@ def make_inputs(root: Path) -> None:
         (made / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def build_command_line() -> None:
-    """Make the tree of commands once, not in every fork."""
-    import typer.main
-
-    from promptcli.cli import app
-
-    app.app = typer.main.get_command(app.app)
-
-
 def start_of(name: str, root: Path) -> Path:
     """Return the folder that a command starts in, what comes before it done."""
     made = root / f"start-{name}"
@@ -426,10 +417,12 @@ def main() -> None:
     names = given.only.split(",")
     rows = [json.loads(line) for line in given.log.read_text().splitlines()] if given.log and given.log.exists() else []
     known = {(row["command"], row["number"]) for row in rows}
+    from promptcli.cli import app
+
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         make_inputs(root)
-        build_command_line()
+        app.command()  # made once, not in every fork
         wholes: dict[str, Unbroken] = {}
         for name, number in itertools.islice(turns(names), given.kills):
             if (name, number) in known:

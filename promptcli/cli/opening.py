@@ -118,7 +118,8 @@ def open_development_set(on: str | None, data_dir: Path | None, runtime: Runtime
     from promptcli.data.sources import development_task
 
     folder = data_folder(data_dir)
-    task = development_task(on or default_development(folder, paper=paper), folder, offline=runtime.offline)
+    named = on or default_development(folder, paper=paper)
+    task = development_task(named, folder, offline=runtime.offline, announce=announcer(runtime))
     if on is None and not paper:
         note(
             f"assumed: --on {task.label}, {len(task.pairs()):,} pairs; the papers' setting:"

@@ -28,37 +28,51 @@ class UnreachableError(NotFoundError):
     """The hub did not answer."""
 
 
-def read_hub_set(source: HubSet, *, offline: bool = False) -> list[GoldRow]:
+#: Called with one line before the network is used.
+Announce = Callable[[str], None]
+
+
+def silent(message: str) -> None:
+    """Say nothing."""
+
+
+def read_hub_set(source: HubSet, *, offline: bool = False, announce: Announce = silent) -> list[GoldRow]:
     """Return the pairs and gold scores of a data set.
 
     Args:
         source: Which.
         offline: Use the cache only.
+        announce: Called with one line before the network is used, which a set in the cache does not need.
 
     Raises:
         NotFoundError: It is not in the cache while offline, cannot be loaded, or lacks a column.
         UnreachableError: The hub did not answer and it is not in the cache.
     """
-    table = _table(source, offline)
+    table = _table(source, offline, announce)
     lost = [column for column in source.columns if column not in table.column_names]
     if lost:
         raise NotFoundError(f"data set {source.path} has no column {lost[0]!r}, only {', '.join(table.column_names)}")
     return list(zip(*(table[column] for column in source.columns), strict=True))
 
 
-def _table(source: HubSet, offline: bool) -> Any:
+def _table(source: HubSet, offline: bool, announce: Announce) -> Any:
     import datasets
 
     hint = "give the tasks' own files: --data-dir FOLDER with STS/ and SICK/"
-    with _quiet_and(offline):
-        try:
-            return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
-        except ConnectionError:
-            where = "cannot be reached and is not in the cache" if not offline else "is not in the cache (offline)"
-            raise UnreachableError(f"data set {source.path} {where}; {hint}") from None
-        except Exception as error:  # the hub and its file formats have classes of their own
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
+    for from_cache in (True, False):
+        if not from_cache:
+            if offline or datasets.config.HF_HUB_OFFLINE:
+                raise UnreachableError(f"data set {source.path} is not in the cache (offline); {hint}")
+            announce(f"fetching data set {source.path} from the Hugging Face hub")
+        with _quiet_and(offline=from_cache), contextlib.suppress(ConnectionError):
+            try:
+                return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
+            except ConnectionError:
+                raise
+            except Exception as error:  # the hub and its file formats have classes of their own
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
+    raise UnreachableError(f"data set {source.path} cannot be reached and is not in the cache; {hint}")
 
 
 @contextlib.contextmanager
@@ -92,7 +106,7 @@ FILES: Mapping[str, str] = {
 }
 
 
-def hub_file(name: str, *, offline: bool = False, announce: Callable[[str], None] = lambda message: None) -> Path:
+def hub_file(name: str, *, offline: bool = False, announce: Announce = silent) -> Path:
     """Return the file of that name, fetched where it is not in the cache yet.
 
     Args:

@@ -1,10 +1,11 @@
 """Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data import demo
+from promptcli.data.hub import Announce, silent
 from promptcli.data.task_table import DEMO
 from promptcli.data.tasks import STSTask, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
 #: Names of the columns of both sides of a pair: SimCSE's, SNLI's, MultiNLI's.
 SIDES = (("sent0", "sent1"), ("premise", "hypothesis"), ("sentence1", "sentence2"))
 
-Announce = Callable[[str], None]
-
-
-def _silent(message: str) -> None:
-    """Say nothing."""
-
 
 def fitting_sentences(
     on: str,
@@ -29,7 +24,7 @@ def fitting_sentences(
     *,
     text_field: str | None = None,
     offline: bool = False,
-    announce: Announce = _silent,
+    announce: Announce = silent,
 ) -> list[str]:
     """Return the sentences of ``read_sentences`` as a list, repeated as often as they occur."""
     return list(read_sentences(on, data_dir, text_field=text_field, offline=offline, announce=announce))
@@ -41,7 +36,7 @@ def read_sentences(
     *,
     text_field: str | None = None,
     offline: bool = False,
-    announce: Announce = _silent,
+    announce: Announce = silent,
 ) -> Iterator[str]:
     """Yield the sentences that ``on`` names, in order; a file is read no further than the caller goes.
 
@@ -53,7 +48,7 @@ def read_sentences(
         data_dir: SentEval folder for a task.
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
         offline: Never use the network.
-        announce: Called with one line before a training file is fetched.
+        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: The task or the file is not there.
@@ -64,7 +59,7 @@ def read_sentences(
 
     path = _training_file(on, offline=offline, announce=announce)
     if not path.exists():
-        yield from _task_sentences(on, data_dir, offline=offline)
+        yield from _task_sentences(on, data_dir, offline=offline, announce=announce)
         return
     chooser: Chooser = Fields(text=text_field) if text_field else FirstLayout(*SIDES, SENTENCES, labelled=True)
     with open_source(path, chooser) as source:  # once: it may be a pipe
@@ -80,7 +75,7 @@ def training_examples(
     *,
     layouts: "Sequence[tuple[str, ...]] | None" = None,
     offline: bool = False,
-    announce: Announce = _silent,
+    announce: Announce = silent,
 ) -> "TrainingExamples":
     """Return the examples that ``data`` names or holds.
 
@@ -115,27 +110,30 @@ def _training_file(name: str, *, offline: bool, announce: Announce) -> Path:
     return Path(name)
 
 
-def _task_sentences(on: str, data_dir: Path | None, *, offline: bool) -> list[str]:
+def _task_sentences(on: str, data_dir: Path | None, *, offline: bool, announce: Announce) -> list[str]:
     from promptcli.data.tasks import load_tasks
 
     try:
         name = fitting_task(on)
     except UsageError as error:
         raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
-    loaded = load_tasks(data_dir, [name], "senteval", offline=offline)
+    loaded = load_tasks(data_dir, [name], "senteval", offline=offline, announce=announce)
     if loaded.missing:
         raise NotFoundError(f"task {on} is not there: {loaded.missing[str(name)]}")
     pairs = loaded.tasks[0].pairs()
     return [*pairs.first, *pairs.second]
 
 
-def development_task(name: str, data_dir: Path | None, *, offline: bool = False) -> STSTask:
+def development_task(
+    name: str, data_dir: Path | None, *, offline: bool = False, announce: Announce = silent
+) -> STSTask:
     """Return the graded pairs that a search or a training run chooses by.
 
     Args:
         name: A task (``demo:dev``, ``STS-B:dev``, ...), or a file of graded pairs, ``FILE:first,second,score``.
         data_dir: SentEval folder for a task other than ``demo``.
         offline: Never use the network.
+        announce: Called with one line before the network is used.
 
     Raises:
         UsageError: No such task.
@@ -143,7 +141,7 @@ def development_task(name: str, data_dir: Path | None, *, offline: bool = False)
     """
     from promptcli.data.tasks import load_tasks
 
-    loaded = load_tasks(data_dir, task_names([name]), "senteval", offline=offline)
+    loaded = load_tasks(data_dir, task_names([name]), "senteval", offline=offline, announce=announce)
     if loaded.missing:
         raise NotFoundError(f"task {name} is not there: {loaded.missing[name]}; `demo:dev` always is")
     return loaded.tasks[0]

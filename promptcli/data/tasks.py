@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.graded_pairs import check_pair_file, is_pair_file
-from promptcli.data.hub import UnreachableError, read_hub_set
+from promptcli.data.hub import Announce, UnreachableError, read_hub_set, silent
 from promptcli.data.senteval import GoldRow, Parts, senteval_root
 from promptcli.data.senteval_text import moses
 from promptcli.data.task_table import (
@@ -164,7 +164,12 @@ def _name_of(label: str) -> TaskName:
 
 
 def load_tasks(
-    data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval", *, offline: bool = False
+    data_dir: Path | None,
+    names: Sequence[TaskName],
+    protocol: str = "senteval",
+    *,
+    offline: bool = False,
+    announce: Announce = silent,
 ) -> Loaded[STSTask]:
     """Load STS tasks from a SentEval folder or else from the hub, ``demo`` from the package, and own files of pairs.
 
@@ -174,6 +179,7 @@ def load_tasks(
         names: As ``task_names`` or ``fitting_task`` returns them.
         protocol: A row of ``PROTOCOLS``.
         offline: Use the hub's cache only.
+        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: There is no such folder.
@@ -183,7 +189,7 @@ def load_tasks(
     def made(name: TaskName, parts: Parts, text: str) -> STSTask:
         return STSTask(name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()})
 
-    return _load(data_dir, names, protocol, offline, made)
+    return _load(data_dir, names, protocol, made, offline=offline, announce=announce)
 
 
 def load_transfer(data_dir: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:
@@ -197,15 +203,17 @@ def load_transfer(data_dir: Path | None, names: Sequence[str]) -> Loaded[Transfe
     def made(name: TaskName, parts: Parts, text: str) -> TransferTask:
         return TransferTask(name.task, {part: _labelled(rows) for part, rows in parts.items()})
 
-    return _load(data_dir, [TaskName(name) for name in names], "senteval", True, made)
+    return _load(data_dir, [TaskName(name) for name in names], "senteval", made, offline=True)
 
 
 def _load(
     data_dir: Path | None,
     names: Sequence[TaskName],
     protocol: str,
-    offline: bool,
     made: Callable[[TaskName, Parts, str], Task],
+    *,
+    offline: bool,
+    announce: Announce = silent,
 ) -> Loaded[Task]:
     rules, rows = protocol_named(protocol), {name: task_row(name, protocol) for name in names}
     root = Path()
@@ -220,7 +228,7 @@ def _load(
                 parts = row.read(root)
                 text = row.text or _text_of(row, parts)
             else:
-                parts, text = _from_hub(name, row, rules, offline)
+                parts, text = _from_hub(name, row, rules, offline, announce)
         except NotFoundError as error:
             # one wait for the network is enough; the others may still be in the cache
             offline = offline or isinstance(error, UnreachableError)
@@ -230,11 +238,11 @@ def _load(
     return Loaded(tasks, missing)
 
 
-def _from_hub(name: TaskName, row: TaskRow, rules: Protocol, offline: bool) -> tuple[Parts, str]:
+def _from_hub(name: TaskName, row: TaskRow, rules: Protocol, offline: bool, announce: Announce) -> tuple[Parts, str]:
     """Return the pairs of a data set of the hub, treated as the protocol says, and what was done to the text."""
     if row.hub is None:
         raise NotFoundError("transfer tasks are read from a folder; give --data-dir FOLDER, SentEval's `downstream`")
-    found = read_hub_set(row.hub, offline=offline)
+    found = read_hub_set(row.hub, offline=offline, announce=announce)
     if not rules.moses:
         return {name.split: found}, "raw text"
     lower = not row.cased

@@ -117,7 +117,9 @@ class MeasurementContext:
         """Return STS tasks; ``content`` is the list of those that are there."""
 
         def load() -> MeasureData:
-            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL, offline=self.offline)
+            loaded = load_tasks(
+                self.data_dir, task_names(names), PROTOCOL, offline=self.offline, announce=self.announce
+            )
             return MeasureData({task.label: _task_facts(task) for task in loaded.tasks}, loaded.missing, loaded.tasks)
 
         return self.once(" ".join(names), load)

@@ -131,7 +131,7 @@ def read_run(
         )
     method = find_method(plan.method, supervised=examples.supervised)
     development, *tests = (
-        development_task(task, plan.data_dir, offline=offline)
+        development_task(task, plan.data_dir, offline=offline, announce=announce)
         for task in dict.fromkeys([plan.on, *(plan.tests or [plan.on.removesuffix(":dev")])])
     )
     return TrainingRun(method, plan.settings(method, 0), examples, str(source), development, tuple(tests))

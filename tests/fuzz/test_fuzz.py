@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +34,6 @@ def sound(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("PROMPTCLI_HOME", str(folder / "home"))
-        patch.setattr(entrance, "app", typer.main.get_command(entrance.app))  # made once, not at every call
         _share_backbone(patch)
         _write_inputs(folder)
         with patch.context() as kept:

@@ -246,7 +246,7 @@ def _tasks(split: list[str] | None, data_dir: Path | None, runtime: Runtime, *, 
         if given not in _SPLITS[name]:
             raise unknown(f"split of {name}", given, _SPLITS[name])
     wanted = [TaskName(name, one) for one in _SPLITS[name] if one in (split or _SPLITS[name])]
-    loaded = load_tasks(data_dir, wanted, "senteval", offline=runtime.offline)
+    loaded = load_tasks(data_dir, wanted, "senteval", offline=runtime.offline, announce=announcer(runtime))
     for label, reason in loaded.missing.items():
         raise NotFoundError(f"{label} is not there: {reason}; choose others by --split")
     return loaded.tasks

@@ -17,7 +17,7 @@ from promptcli.cli.commands.eval_choice import (
 )
 from promptcli.cli.commands.external import ExternalVectors, list_sentences, read_external
 from promptcli.cli.console import note, progress, result_json
-from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
+from promptcli.cli.opening import announcer, configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Json, Runtime
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.settings import BARE, PAPER
@@ -82,7 +82,7 @@ def evaluate_command(
         raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
     configure_libraries(runtime)
     if external.list_sentences:
-        loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline)
+        loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline, announce=announcer(runtime))
         report_missing(loaded, quiet=runtime.quiet)
         list_sentences(loaded.tasks, json=json)
         return
@@ -93,7 +93,7 @@ def evaluate_command(
         candidates.append(baseline)
     if save:
         check_savable(registry, candidates)
-    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline)
+    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline, announce=announcer(runtime))
     report_missing(loaded, quiet=runtime.quiet)
     tasks = loaded.tasks
     embedded = read_external(external.vectors or [], tasks, data_dir, protocol)

@@ -10,7 +10,7 @@ from promptcli.cli.opening import (
     announcer,
     chosen_entry,
     configure_libraries,
-    data_folder,
+    open_development_set,
     open_registry,
     sentences_of,
 )
@@ -57,7 +57,6 @@ def fit(
     gets those that are best on the pairs; every candidate is printed, and kept with the model.
     """
     configure_libraries(runtime)
-    from promptcli.data.sources import development_task
     from promptcli.evaluation.evaluator import distinct_sentences
     from promptcli.fitting.fits import fit as fit_recipe
     from promptcli.fitting.fits import plan_fits
@@ -67,7 +66,7 @@ def fit(
     registry = open_registry()
     registry.check_free(name, force=force)
     chosen = chosen_entry(choice)
-    pairs = None if select is None else development_task(select, data_folder(data_dir), offline=runtime.offline)
+    pairs = None if select is None else open_development_set(select, data_dir, runtime)
     if pairs is not None:
         check_selection(chosen.recipe, pairs)
     passes = sum(one.passes for one, _ in plan_fits(chosen.recipe, choosing=pairs is not None))
