@@ -5,17 +5,12 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-import promptcli
 from promptcli.encoder.recipe import Recipe
 
 WIDTH = 8
-
-#: What an interpreter that is started by a test needs, to import this module and the package under test.
-PATHS = {"PYTHONPATH": os.pathsep.join(str(Path(name).parents[1]) for name in (__file__, promptcli.__file__))}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@ import hashlib
 import io
 import json
 import os
-import subprocess
-import sys
+import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,14 @@ import pytest
 
 from promptcli.data.tables import Record
 from promptcli.data.text import STANDARD, open_source
-from promptcli.data.vectors import FORMATS, manifest_path, read_vectors
+from promptcli.data.vectors import FORMATS, manifest_path, open_sink, read_vectors
 from promptcli.encoder import embedding
 from promptcli.encoder.embedder import unit
 from promptcli.encoder.embedding import embed_file, embed_stream, similarity_stream, windows
 from promptcli.errors import PromptcliError
-from tests.embed_fakes import PATHS, FakeEncoder, vector
+from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import in_a_process_that_dies
+from tests.processes import Program
 
 
 class Kept:
@@ -198,19 +199,12 @@ def test_similarity_is_the_cosine():
 
 # --- memory
 
+
 # VmHWM and not ru_maxrss: Linux hands the latter down from the process that forked, here the much larger pytest.
-_MEASURE = """
-import re, sys
-from pathlib import Path
-from tests.embed_fakes import FakeEncoder
-from promptcli.data.text import open_source
-from promptcli.encoder.embedding import embed_stream
-from promptcli.data.vectors import open_sink
-source_path, target = Path(sys.argv[1]), Path(sys.argv[2])
-with open_source(source_path) as source, target.open("wb") as file, open_sink(file, target.suffix, 64) as sink:
-    report = embed_stream(FakeEncoder(64), source, sink, window=4096)
-print(report.rows, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-"""
+def _embed_and_print_peak(path, target):
+    with open_source(path) as source, target.open("wb") as file, open_sink(file, target.suffix, 64) as sink:
+        report = embed_stream(FakeEncoder(64), source, sink, window=4096)
+    print(report.rows, re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
@@ -220,9 +214,10 @@ def test_memory_does_not_grow_with_the_lines(tmp_path, kind):
     for rows in (20_000, 200_000):
         path = tmp_path / f"{rows}.txt"
         path.write_text("".join(f"a generated sentence, number {i:07d} of its file\n" for i in range(rows)))
-        run = [sys.executable, "-c", _MEASURE, str(path), str(tmp_path / f"v{kind}")]
-        done = subprocess.run(run, env=os.environ | PATHS, check=True, capture_output=True, text=True)
-        counted, peak = map(int, done.stdout.split())
+        running = Program(main=partial(_embed_and_print_peak, path, tmp_path / f"v{kind}"))
+        out, err = running.communicate()
+        assert running.returncode == 0, err.decode()
+        counted, peak = map(int, out.split())
         assert counted == rows
         peaks.append(peak)
     assert peaks[1] <= 1.1 * peaks[0]
