@@ -25,6 +25,7 @@ __all__ = [
     "load",
     "models",
     "search_heads",
+    "search_layers",
     "search_templates",
     "similarity",
     "train",

@@ -11,6 +11,7 @@ from promptcli.library import fit as fit
 from promptcli.library import load as load
 from promptcli.library import models as models
 from promptcli.library import search_heads as search_heads
+from promptcli.library import search_layers as search_layers
 from promptcli.library import search_templates as search_templates
 from promptcli.library import similarity as similarity
 from promptcli.library import train as train

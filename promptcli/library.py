@@ -31,6 +31,7 @@ from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
 from promptcli.registry.resolving import resolve
 from promptcli.searching.heads import search_heads
+from promptcli.searching.layers import search_layers
 from promptcli.searching.template_search import search_templates
 from promptcli.settings import BARE
 from promptcli.training.checkpoint import DevScore
@@ -52,6 +53,7 @@ __all__ = [
     "models",
     "open_registry",
     "search_heads",
+    "search_layers",
     "search_templates",
     "similarity",
     "train",

@@ -30,6 +30,7 @@ from promptcli.cli.commands import (
     pretrain,
     reproduce,
     rerun,
+    search_layers,
     search_templates,
     templates,
     train,
@@ -60,6 +61,7 @@ app.command("export", short_help="An encoder as other programs load it.")(expand
 app.command("ditto-search", short_help="Find the attention head that weighs tokens best.")(
     expand(ditto_search.ditto_search)
 )
+app.command("search-layers", short_help="Find the layer that a recipe reads best.")(expand(search_layers.search_layers))
 app.command("search-templates", short_help="Find the template that suits a backbone best.")(
     expand(search_templates.search_templates)
 )

@@ -1,0 +1,84 @@
+"""``search-layers``: one pass for all layers equals the recipes one by one; what it prints, saves and refuses."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.tasks import Pairs, STSTask
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.errors import UsageError
+from promptcli.evaluation.evaluator import evaluate
+from promptcli.searching.layers import search_layers
+from tests.tiny import SENTENCES
+
+
+def make_task():
+    first, second = zip(*itertools.combinations(SENTENCES, 2), strict=True)
+    gold = np.random.default_rng(0).permutation(len(first)) / 10
+    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(list(first), list(second), gold)})
+
+
+TASK = make_task()
+CASES = [
+    ("bert", RECIPES["prompt"], ()),
+    ("bert", Recipe(), ("avg", "cls")),
+    ("qwen2", RECIPES["prompteol"], ("last-token", "avg")),
+]
+
+
+@pytest.mark.parametrize(("family", "recipe", "weights"), CASES)
+def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weights, tiny_backbone, monkeypatch):
+    backbone = tiny_backbone(family)
+    passes = []
+    original = Backbone.run
+    monkeypatch.setattr(Backbone, "run", lambda self, *given: passes.append(given) or original(self, *given))
+    found = search_layers(build_encoder(recipe, backbone=backbone), TASK, weights=weights)
+    once = len(passes)
+    passes.clear()
+    evaluate([build_encoder(recipe, backbone=backbone)], [TASK])
+    assert once == len(passes)
+    kinds = weights or (recipe.pooling.partition("/")[2],)
+    layers = [f"layer-{layer}" for layer in range(backbone.n_layers)]
+    wanted = {f"{states}/{kind}" for kind in kinds for states in (*layers, "last", "first-last", "first-last:1")}
+    assert {row.pooling for row in found.states} == wanted | {recipe.pooling}
+    own = evaluate([build_encoder(recipe, backbone=backbone)], [TASK])[0].value
+    assert found.own.value == pytest.approx(own, abs=1e-4)
+    assert [row.value for row in found.states] == sorted((row.value for row in found.states), reverse=True)
+    for row in found.states:
+        score = evaluate([build_encoder(recipe.replace(pooling=row.pooling), backbone=backbone)], [TASK])[0]
+        assert row.value == pytest.approx(score.value, abs=1e-3), row.pooling
+        assert row.ci95 == pytest.approx(score.ci95, abs=1e-2)
+        assert row.gain == pytest.approx(score.value - own, abs=1e-3)
+    assert found.encoder.recipe.pooling == found.states[0].pooling
+
+
+def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
+    file = tmp_path / "pairs.tsv"
+    pairs = TASK.pairs()
+    rows = zip(pairs.first, pairs.second, pairs.gold, strict=True)
+    file.write_text("sentence1\tsentence2\tscore\n" + "".join(f"{a}\t{b}\t{gold}\n" for a, b, gold in rows))
+    arguments = ["search-layers", "--on", file, "--backbone", tiny_folder("llama"), "--recipe", "prompteol"]
+    ran = run(*arguments, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["recipe"]["pooling"] == found["states"][0]["pooling"]
+    scored = run("eval", "--model", "layers", "--task", file, "--json")
+    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(found["states"][0]["value"], abs=1e-3)
+    assert run(*arguments).code == 2  # the name is taken
+    table = run(*arguments, "--force")
+    assert table.code == 0
+    assert "luck:" in table.out and "first-last:1/last-token" in table.out
+
+
+def test_what_cannot_be_ranked(tiny_backbone):
+    with pytest.raises(UsageError, match="compared without transforms"):
+        search_layers(build_encoder(RECIPES["prompt-topk"], backbone=tiny_backbone("bert")), TASK)
+    with pytest.raises(UsageError, match="weights of pooling"):
+        search_layers(build_encoder(Recipe(), backbone=tiny_backbone("bert")), TASK, weights=["largest"])
+    few = STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(["a", "b"], ["c", "d"], np.array([1.0, 2]))})
+    with pytest.raises(UsageError, match="at least 4"):
+        search_layers(build_encoder(Recipe(), backbone=tiny_backbone("bert")), few)
