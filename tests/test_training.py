@@ -78,7 +78,7 @@ def test_equal_sentences_may_be_kept_from_being_negatives():
     assert float(contrastive_loss(first, second, same=same)) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "opt", "llama", "qwen2"])
 def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     peft = pytest.importorskip("peft")
     from transformers import AutoModel
@@ -92,7 +92,8 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     )
     rows = encoder.inputs(SENTENCES[:4]).rows
     longest = max(map(len, rows))
-    plain = AutoModel.from_pretrained(folder, attn_implementation="eager", add_pooling_layer=False)
+    options = {} if backbone.causal else {"add_pooling_layer": False}
+    plain = AutoModel.from_pretrained(folder, attn_implementation="eager", **options)
     config = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=4)
     theirs = peft.get_peft_model(plain, config).eval()
     layers, _, heads, length, width = shape
@@ -136,7 +137,13 @@ def test_a_deep_prefix_moves_every_family_alike_in_any_batch(family, tiny_folder
 def test_a_prefix_has_as_many_numbers_as_the_paper_says(layers, width, length, count, tiny_backbone, monkeypatch):
     backbone = tiny_backbone("bert")
     backbone.require_seam("the test")  # looked at once, before the shape is another's
-    for name, value in {"n_layers": layers, "width": width, "n_heads": width // 64, "max_tokens": 512}.items():
+    for name, value in {
+        "n_layers": layers,
+        "width": width,
+        "n_key_heads": width // 64,
+        "head_width": 64,
+        "max_tokens": 512,
+    }.items():
         monkeypatch.setattr(backbone, name, value)
     assert math.prod(deep_prefix.prefix_shape(BuildContext(str(length), backbone, {}))) == count
 

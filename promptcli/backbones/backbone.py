@@ -14,6 +14,7 @@ from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.last_layer import compute_last_layer_at_slots
+from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.seam import SeamCall
 from promptcli.backbones.seam_check import seam_fault
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
@@ -92,11 +93,14 @@ class Backbone:
         return rows
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put tuned weights in the place of the pre-trained ones.
+        """Put tuned weights in the place of the pre-trained ones, or add an adapter to them.
 
         Raises:
             UsageError: They are another backbone's.
         """
+        if is_lora(tensors):
+            merge_lora("the adapter", self.model, tensors)
+            return
         own = self.model.state_dict()
         if own.keys() != tensors.keys() or any(own[name].shape != tensor.shape for name, tensor in tensors.items()):
             raise UsageError(f"the tuned weights are not of backbone {self.name!r}; give the one they were trained on")

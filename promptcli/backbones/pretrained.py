@@ -5,6 +5,7 @@ Knows nothing of recipes. Every model is loaded from a folder, so transformers i
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from promptcli.backbones.checking import (
     reason,
 )
 from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
 from promptcli.backbones.probing import check_probe, check_vocabulary
 from promptcli.backbones.seam import NAME
 from promptcli.backbones.tokenizer import PieceTokenizer
@@ -46,9 +48,19 @@ def load_pretrained(
     offline: bool = False,
     announce: Callable[[str], None] = lambda message: None,
 ) -> Backbone:
-    """Load a pre-trained language model in eval mode; see ``load_backbone``."""
+    """Load a pre-trained language model in eval mode; see ``load_backbone``.
+
+    A folder that holds an adapter of peft is its base model with the adapter added.
+    """
     folder, revision = locate(name, offline, announce)
     what = f"backbone {name!r}"
+    if (base := base_of(what, folder)) is not None:
+        backbone = load_pretrained(base, device=device, dtype=dtype, offline=offline, announce=announce)
+        merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
+        both = backbone.provenance.weights_sha256 + sha256(folder / CONFIG) + sha256(folder / WEIGHTS)
+        digest = hashlib.sha256(both.encode()).hexdigest()
+        backbone.provenance = replace(backbone.provenance, backbone=name, revision=revision, weights_sha256=digest)
+        return backbone
     with opening(what):
         config = read_config(what, folder)
         family = config.get("model_type")
@@ -83,7 +95,7 @@ def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[P
     if name in SHIPPED:
         return SHIPPED[name], None
     if Path(name).is_dir():
-        if not (Path(name) / "config.json").is_file():
+        if not _is_model(Path(name)):
             raise NotFoundError(f"folder {name!r} has no config.json: not a model folder")
         return Path(name), None
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
@@ -114,9 +126,14 @@ def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[P
 
 def _snapshot(repository: str, revision: str | None, *, local: bool) -> tuple[Path, str]:
     folder = Path(snapshot_download(repository, revision=revision, allow_patterns=_FILES, local_files_only=local))
-    if not (folder / "config.json").is_file():
+    if not _is_model(folder):
         raise FileNotFoundError(f"{repository} has no config.json")
     return folder, folder.name
+
+
+def _is_model(folder: Path) -> bool:
+    """Return whether a folder holds a model, or an adapter of one."""
+    return any((folder / file).is_file() for file in ("config.json", CONFIG))
 
 
 def weight_files(what: str, folder: Path) -> list[Path]:

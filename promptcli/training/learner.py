@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.lora import ALPHA
 from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.training_settings import LoRASettings, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.trainable_encoder import TrainableEncoder
 
@@ -54,7 +55,7 @@ class Learner(nn.Module):
         parts = {"projection": self.network.head, "objective": self.objective}
         if self.network.mlm is not None:
             parts["mlm"] = self.network.mlm.head
-        if "backbone" in self.method.learns:
+        if {"backbone", "adapter"} & set(self.method.learns):
             parts[TUNED.rstrip(".")] = self.network.model
         found = self.network.learned()
         for part, module in parts.items():
@@ -63,8 +64,11 @@ class Learner(nn.Module):
         return found
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of what an entry needs: prompt, the head where it stays, the backbone where it was tuned."""
+        """Return copies of what an entry needs: prompt, kept head, and of the backbone what was tuned or added."""
         model = self.network.model.state_dict() if "backbone" in self.method.learns else {}
+        if isinstance(self.settings, LoRASettings):
+            learned = {name: one for name, one in self.network.model.named_parameters() if one.requires_grad}
+            model = {**learned, ALPHA: torch.tensor(float(self.settings.lora_alpha))}
         kept = self._outside() | {f"{TUNED}{name}": tensor for name, tensor in model.items()}
         return {name: tensor.detach().clone() for name, tensor in kept.items()}
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.errors import UsageError
 
 _CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stand as they are
 
@@ -22,6 +23,10 @@ class MLMTerm(nn.Module):
 
     def __init__(self, backbone: Backbone, *, frozen: bool) -> None:
         super().__init__()
+        if backbone.tokenizer.mask is None:
+            raise UsageError(
+                f"--mlm-weight masks tokens, and backbone {backbone.name!r} has no mask token; leave it out"
+            )
         self.backbone = backbone
         self.head = backbone.new_head().requires_grad_(not frozen)
 

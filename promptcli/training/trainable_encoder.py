@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.lora import add_lora
 from promptcli.backbones.states import Batch
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
@@ -19,7 +20,7 @@ from promptcli.encoder.prompts import start_numbers
 from promptcli.encoder.recipe import Recipe
 from promptcli.encoder.transforms.projection import KINDS, start_projection
 from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import MaskedLMSettings, TrainingSettings
+from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
 from promptcli.training.mlm_term import MLMTerm
 
 #: Tokens of a forward pass where none are given: what a processor's caches like best (benchmarks/README.md).
@@ -79,9 +80,15 @@ class TrainableEncoder(nn.Module):
         #: The encoders of the two views; what is learned of the prompt is in both.
         self.views = tuple(made[prompt] for prompt in prompts)
         backbone.set_dropout(settings.dropout)
+        if isinstance(settings, LoRASettings):
+            rank, alpha, dropout = settings.lora_rank, settings.lora_alpha, settings.lora_dropout
+            add_lora(
+                self.model, backbone.provenance.family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
+            )
 
     def _view(self, prompt: str, method: Method, settings: TrainingSettings) -> Encoder:
-        recipe = Recipe(self.backbone.name, prompt=prompt, period=False, pooling=method.pooling)
+        family = self.backbone.provenance.family
+        recipe = Recipe(self.backbone.name, prompt=prompt, period=False, pooling=method.pooling_of(family))
         view = Encoder(recipe, self.backbone, self.learned())
         limit = settings.max_length + (0 if method.counts_specials else view.template.length)
         view.max_length = min(limit, view.max_length)

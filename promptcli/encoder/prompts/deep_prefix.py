@@ -20,7 +20,7 @@ _SPREAD = 0.02  # standard deviation of the start, BERT's initializer_range
 
 
 class DeepPrefix(Prompt):
-    """Keys and values of every layer, one tensor (L, 2, h, p, d/h); keys and values are independent.
+    """Keys and values of every layer, one tensor (L, 2, h', p, d/h) for h' key heads; keys and values are independent.
 
     The prefix has no outputs. As in the published code the positions of the tokens start after it.
 
@@ -78,7 +78,7 @@ class DeepPrefix(Prompt):
 
 
 def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
-    """Return (L, 2, h, p, d/h) for the length p that the spec names.
+    """Return (L, 2, h', p, d/h), h' the heads of keys and values, for the length p that the spec names.
 
     Raises:
         UsageError: No whole number above 0, no room for a sentence, or a backbone whose attention is closed.
@@ -90,4 +90,4 @@ def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
             f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to"
             f" {backbone.max_tokens - 3}, its positions less a shortest input"
         )
-    return (backbone.n_layers, 2, backbone.n_heads, int(argument), backbone.width // backbone.n_heads)
+    return (backbone.n_layers, 2, backbone.n_key_heads, int(argument), backbone.head_width)

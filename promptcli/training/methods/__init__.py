@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from promptcli.errors import UsageError, unknown
-from promptcli.training.methods import dcpcse, optiprompt, promptbert, sbert, simcse
+from promptcli.training.methods import dcpcse, optiprompt, promptbert, prompteol, sbert, simcse
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
@@ -16,6 +16,7 @@ METHODS: dict[str, tuple[Method | None, Method | None]] = {
     "optiprompt": (optiprompt.OPTIPROMPT, None),
     "scpcse": (optiprompt.SCPCSE, None),
     "simcse": (simcse.UNSUPERVISED, simcse.SUPERVISED),
+    "prompteol": (prompteol.UNSUPERVISED, prompteol.SUPERVISED),
     "sbert": (None, sbert.SBERT),
 }
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.method import CAUSAL, Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings, setting
 
 
@@ -17,12 +17,14 @@ class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
         return f"deep-prefix:{self.prefix_length}"
 
 
+_VARIANTS = {"*": Variant(), **dict.fromkeys(CAUSAL, Variant(pooling="last/last-token"))}
+
 UNSUPERVISED = Method(
     name="dcpcse",
     source="DCPCSE, unsupervised: keys and values in front of every layer's, backbone frozen",
     pooling="last/cls",
     learns=("prompt",),
-    variants={"*": Variant()},
+    variants=_VARIANTS,
     mlm_decay=0.95,
     small=DCPCSESettings(batch_size=128, learning_rate=3e-2, epochs=3, eval_steps=25, prefix_length=4),
     paper={
@@ -38,7 +40,7 @@ SUPERVISED = Method(
     source="DCPCSE, supervised: hard negatives, head kept",
     pooling="last/cls",
     learns=("prompt",),
-    variants={"*": Variant()},
+    variants=_VARIANTS,
     keeps_head=True,
     mlm_decay=0.95,
     small=DCPCSESettings(batch_size=128, learning_rate=3e-3, epochs=3, eval_steps=25, prefix_length=4),

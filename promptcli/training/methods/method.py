@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from promptcli.backbones.families import FAMILIES
 from promptcli.encoder.recipe import SLOT, Recipe
 from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import (
@@ -13,6 +14,8 @@ from promptcli.training.methods.training_settings import (
     Views,
 )
 
+#: Causal families, whose last token is the one that has seen the sentence.
+CAUSAL = tuple(name for name, family in FAMILIES.items() if family.causal)
 #: The backbone whose published settings hold for all that have none of their own.
 _BASE = "bert-base-uncased"
 #: Below this width the published settings, found on 768 and 1024, are not the best (docs/log.md).
@@ -29,6 +32,8 @@ class Variant:
     head: str | None = "tanh"
     #: Where the kept head's encoder takes h - h_hat; ``none`` where it does not.
     denoise_at_test: str = "none"
+    #: Of the sentence vector, where it is not the method's.
+    pooling: str | None = None
 
     def prompts(self, settings: TrainingSettings) -> Views:
         """Return the two views' prompts as a recipe writes them."""
@@ -46,7 +51,7 @@ class Method:
     source: str
     #: Of the sentence vector.
     pooling: str
-    #: ``backbone``, ``prompt``; a head and what the objective owns always learn.
+    #: ``backbone``, ``adapter`` (LoRA), ``prompt``; a head and what the objective owns always learn.
     learns: tuple[str, ...]
     #: Settings for narrow backbones such as ``mini``, found on development pairs.
     small: TrainingSettings
@@ -62,6 +67,8 @@ class Method:
     plain_transfer: bool = False
     #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only.
     counts_specials: bool = True
+    #: Of the sentence's characters at test.
+    text_rule: str | None = None
     #: Factor of the masked-LM loss's weight every 100 steps.
     mlm_decay: float = 1.0
 
@@ -72,7 +79,8 @@ class Method:
         """
         if backbone in self.paper:
             return self.paper[backbone]
-        return self.small if width < _SMALL else self.paper[_BASE]
+        base = _BASE if _BASE in self.paper else next(iter(self.paper))
+        return self.small if width < _SMALL else self.paper[base]
 
     def published(self, backbone: str) -> TrainingSettings:
         """Return the published settings of a backbone, with the choices that made the printed figures."""
@@ -95,6 +103,10 @@ class Method:
         """Return the settings for a family of backbones."""
         return self.variants.get(family, self.variants["*"])
 
+    def pooling_of(self, family: str) -> str:
+        """Return how the sentence vector is read in a family of backbones."""
+        return self.variant(family).pooling or self.pooling
+
     def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the recipe that the trained encoder is used by."""
         variant, denoise = self.variant(family), "none"
@@ -105,7 +117,8 @@ class Method:
         return Recipe(
             backbone=backbone,
             prompt=variant.prompts(settings)[0],
-            pooling=self.pooling,
+            pooling=self.pooling_of(family),
+            text_rule=self.text_rule,
             transforms=(f"projection:{variant.head}",) if self.keeps_head else (),
             denoise=denoise,
         ).explicit()
@@ -125,4 +138,5 @@ class Method:
     def baseline(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the untrained encoder that a run is measured against: the same without anything learned."""
         words = settings.templates(self.variant(family).views)[0]
-        return Recipe(backbone=backbone, prompt=words, pooling=self.pooling)
+        pooling = self.pooling_of(family)
+        return Recipe(backbone=backbone, prompt=words, pooling=pooling, text_rule=self.text_rule)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.method import CAUSAL, Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings
 
 
@@ -11,12 +11,14 @@ class SimCSESettings(MaskedLMSettings, ContrastiveSettings):
     """Settings of SimCSE."""
 
 
+_VARIANTS = {"*": Variant(), **dict.fromkeys(CAUSAL, Variant(pooling="last/last-token"))}
+
 UNSUPERVISED = Method(
     name="simcse",
     source="SimCSE, unsupervised: two dropout views of [CLS]",
     pooling="last/cls",
     learns=("backbone",),
-    variants={"*": Variant()},
+    variants=_VARIANTS,
     small=SimCSESettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={
         "bert-base-uncased": SimCSESettings(batch_size=64, learning_rate=3e-5),
@@ -31,7 +33,7 @@ SUPERVISED = Method(
     source="SimCSE, supervised: entailment pairs, contradictions as hard negatives",
     pooling="last/cls",
     learns=("backbone",),
-    variants={"*": Variant()},
+    variants=_VARIANTS,
     keeps_head=True,
     small=SimCSESettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={

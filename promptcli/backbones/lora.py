@@ -1,0 +1,143 @@
+"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone: made by peft to be trained, merged without it to be used.
+
+An adapter's tensors go by peft's names inside the model, ``MODULE.lora_A.default.weight`` (r, in) and ``lora_B``
+(out, r), and ``lora_alpha`` is among them: W becomes W + alpha / r B A.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers.pytorch_utils import Conv1D
+
+from promptcli.errors import UsageError
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ALPHA = "lora_alpha"
+_DOWN, _UP = ".lora_A.default.weight", ".lora_B.default.weight"
+#: Fields of an adapter's configuration -> what a plain LoRA has there; others are other formulas.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none", None),
+    **dict.fromkeys(
+        ("use_dora", "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern"), (False, None, {}, [])
+    ),
+}
+
+
+def add_lora(model: Any, family: str, *, rank: int, alpha: float, dropout: float, seed: int) -> None:
+    """Put an adapter to be trained on every linear map of a model; at the start it changes nothing.
+
+    Args:
+        model: Of transformers, without a head; its own weights are frozen.
+        family: Its name, for messages.
+        rank: r.
+        alpha: Of the factor alpha / r.
+        dropout: Of the adapter's input.
+        seed: Of the random half, A; B starts at 0.
+
+    Raises:
+        UsageError: peft is not installed, or does not know the family.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError:
+        raise UsageError("LoRA needs peft, which is not installed: pip install 'promptcli[peft]'") from None
+    transposed = any(isinstance(module, Conv1D) for module in model.modules())
+    config = LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="all-linear", fan_in_fan_out=transposed
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            inject_adapter_in_model(config, model)
+        except (ValueError, AttributeError, NotImplementedError) as error:
+            raise UsageError(f"peft has no LoRA for family {family!r}: {str(error).splitlines()[0][:160]}") from None
+
+
+def is_lora(tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether tensors are an adapter's."""
+    return ALPHA in tensors
+
+
+def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Add an adapter to the weights of the model that it was trained on, in place.
+
+    Raises:
+        UsageError: It is another model's.
+    """
+    alpha = float(tensors[ALPHA])
+    parts = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
+    known = {ALPHA, *(name + end for name in parts for end in (_DOWN, _UP))}
+    modules = dict(model.named_modules())
+    for name in sorted(known ^ set(tensors)) or sorted(parts - modules.keys()):
+        raise UsageError(
+            f"{what} has a tensor {name} that the backbone has no place for; give the one it was trained on"
+        )
+    with torch.no_grad():
+        for name in sorted(parts):
+            weight, down, up = modules[name].weight, tensors[name + _DOWN].float(), tensors[name + _UP].float()
+            change = alpha / len(down) * (up @ down)
+            if isinstance(modules[name], Conv1D):  # GPT-2's linear maps, stored (in, out)
+                change = change.T
+            if change.shape != weight.shape:
+                raise UsageError(
+                    f"{what} changes {name} of shape {tuple(change.shape)}, the backbone has {tuple(weight.shape)};"
+                    " give the one it was trained on"
+                )
+            weight.copy_(weight.float() + change.to(weight.device))
+
+
+def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
+    """Read an adapter as peft saves it, under the names that it has inside a headless model.
+
+    Args:
+        what: Kind and name.
+        folder: With ``adapter_config.json`` and ``adapter_model.safetensors``.
+        prefix: What stands before the headless model's names in one with a head, e.g. ``model``.
+
+    Raises:
+        UsageError: No safetensors, or no plain LoRA.
+    """
+    config = json.loads((folder / CONFIG).read_bytes())
+    for field, plain in _PLAIN.items():
+        if config.get(field, plain[0]) not in plain:
+            raise UsageError(
+                f"{what} is no plain LoRA ({field} {config[field]!r}); merge it first (peft: merge_and_unload)"
+            )
+    if not (folder / WEIGHTS).is_file():
+        raise UsageError(
+            f"{what} has no {WEIGHTS}; a pickle can run code, so promptcli reads safetensors only: convert it first"
+            " (peft: save_pretrained)"
+        )
+    try:
+        stored = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{WEIGHTS} of {what} is broken: {str(error)[:160]}") from None
+    found = {ALPHA: torch.tensor(float(config["lora_alpha"]))}
+    for name, tensor in stored.items():
+        inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
+        found[inner.replace(".lora_A.weight", _DOWN).replace(".lora_B.weight", _UP)] = tensor
+    return found
+
+
+def base_of(what: str, folder: Path) -> str | None:
+    """Return the backbone that a folder's adapter is for, None where there is none.
+
+    Raises:
+        UsageError: The adapter does not say it.
+    """
+    if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
+        return None
+    try:
+        base = json.loads((folder / CONFIG).read_bytes())["base_model_name_or_path"]
+    except (ValueError, KeyError, TypeError):
+        base = None
+    if not isinstance(base, str) or not base:
+        raise UsageError(f"{CONFIG} of {what} names no base model; write its base_model_name_or_path")
+    return base

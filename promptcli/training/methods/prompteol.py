@@ -1,0 +1,54 @@
+"""PromptEOL trained (Jiang et al., 2023, section 3.3): SimCSE's losses at the last token, learned by LoRA."""
+
+from dataclasses import dataclass
+
+from promptcli.encoder.recipe import RECIPES
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import ContrastiveSettings, LoRASettings, TemplateSettings
+
+_RECIPE = RECIPES["prompteol"]
+_VARIANTS = {"*": Variant((_RECIPE.prompt, _RECIPE.prompt), head=None)}
+
+
+@dataclass(frozen=True)
+class PromptEOLSettings(LoRASettings, TemplateSettings, ContrastiveSettings):
+    """Settings of PromptEOL."""
+
+
+#: The released runs' settings, one for all sizes; their base weights are in 4 bits, here they are float32.
+_PAPER = dict.fromkeys(
+    (
+        "facebook/opt-1.3b",
+        "facebook/opt-2.7b",
+        "facebook/opt-6.7b",
+        "facebook/opt-13b",
+        "huggyllama/llama-7b",
+        "huggyllama/llama-13b",
+        "huggyllama/llama-30b",
+    ),
+    PromptEOLSettings(batch_size=256, learning_rate=5e-4, epochs=1, eval_steps=50),
+)
+
+UNSUPERVISED = Method(
+    name="prompteol",
+    source="PromptEOL's reading, learned from sentences alone as SimCSE is: two dropout views (not in the paper)",
+    pooling=_RECIPE.pooling,
+    text_rule=_RECIPE.text_rule,
+    learns=("adapter",),
+    variants=_VARIANTS,
+    counts_specials=False,
+    small=PromptEOLSettings(batch_size=128, learning_rate=5e-4, eval_steps=25),
+    paper=_PAPER,
+)
+
+SUPERVISED = Method(
+    name="prompteol",
+    source="PromptEOL, supervised: entailment pairs, contradictions as hard negatives, LoRA on every linear map",
+    pooling=_RECIPE.pooling,
+    text_rule=_RECIPE.text_rule,
+    learns=("adapter",),
+    variants=_VARIANTS,
+    counts_specials=False,
+    small=PromptEOLSettings(batch_size=128, learning_rate=5e-4, eval_steps=25),
+    paper=_PAPER,
+)

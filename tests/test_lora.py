@@ -1,0 +1,217 @@
+"""LoRA: gradients by the chain rule, adapters merged as peft computes them, PromptEOL's training, what is refused."""
+
+import itertools
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForCausalLM
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.lora import ALPHA, CONFIG, WEIGHTS, merge_lora
+from promptcli.backbones.states import Batch, Needs
+from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.recipe import RECIPES
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.training.learner import Learner
+from promptcli.training.methods import find_method
+from promptcli.training.objectives.contrastive import contrastive_loss
+from tests.processes import Program
+from tests.tiny import SENTENCES
+
+LORA = {"lora_rank": 3, "lora_alpha": 6.0, "lora_dropout": 0.0, "dropout": 0.0}
+TRIPLETS = [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]]
+
+
+def learner_of(folder, *, supervised=True, **changes):
+    method = find_method("prompteol", supervised=supervised)
+    settings = method.small.replace(batch_size=4, max_length=20, seed=1, **{**LORA, **changes})
+    return Learner(method, settings, load_backbone(str(folder), offline=True))
+
+
+def randomise(learner):
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in learner.trainable().values():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 10)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
+    learner = learner_of(tiny_folder(family))
+    randomise(learner)
+    learner.train()
+    views = learner(TRIPLETS)
+    contrastive_loss(*views.vectors).backward()
+    backbone = load_backbone(str(tiny_folder(family)), offline=True)
+    backbone.tune({name.removeprefix("backbone."): one for name, one in learner.tensors().items()})
+    backbone.model.requires_grad_(True)
+    rows = [learner.network.views[0].inputs(column).rows for column in TRIPLETS]
+    states = [
+        backbone.model(input_ids=torch.tensor([row])).last_hidden_state[0, -1] for column in rows for row in column
+    ]
+    first, second, hard = torch.stack(states).split(4)
+    contrastive_loss(first, second, hard).backward()
+    gradients = {name: parameter.grad for name, parameter in backbone.model.named_parameters()}
+    found = learner.trainable()
+    maps = [name for name, weight in backbone.model.named_parameters() if weight.dim() == 2 and "emb" not in name]
+    assert len(found) == 2 * sum("mlp" in name or "attn" in name for name in maps)
+    for name, parameter in found.items():
+        module, _, part = name.removeprefix("backbone.").partition(".lora_")
+        gradient = gradients[f"{module}.weight"]
+        gradient = gradient.T if family == "gpt2" else gradient  # (out, in); GPT-2's are stored the other way
+        other = found[f"backbone.{module}.lora_{'B' if part[0] == 'A' else 'A'}.default.weight"].detach()
+        expected = 6.0 / 3 * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
+        assert (parameter.grad - expected).abs().max() < 1e-5 * expected.abs().max() + 1e-7, name
+
+
+def test_only_the_adapter_is_learned_and_it_starts_as_nothing(tiny_folder):
+    learner = learner_of(tiny_folder("qwen2"))
+    assert all(".lora_" in name for name in learner.trainable())
+    assert set(learner.tensors()) == {*learner.trainable(), f"backbone.{ALPHA}"}
+    learner.eval()
+    plain = build_encoder(RECIPES["prompteol"], backbone=load_backbone(str(tiny_folder("qwen2")), offline=True))
+    assert np.array_equal(learner.encoder().encode(SENTENCES), plain.encode(SENTENCES))
+    twice = [learner_of(tiny_folder("qwen2")).tensors() for _ in range(2)]
+    assert all(torch.equal(one, twice[1][name]) for name, one in twice[0].items())
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+def test_what_was_trained_is_what_is_stored(family, tiny_folder):
+    learner = learner_of(tiny_folder(family))
+    randomise(learner)
+    learner.eval()
+    encoder = learner.encoder()
+    stored = build_encoder(encoder.recipe, tensors=learner.tensors(), device="cpu", dtype="float32")
+    got, wanted = stored.encode(SENTENCES), encoder.encode(SENTENCES)
+    assert np.abs(got - wanted).max() < 1e-5 * np.abs(wanted).max()
+    plain = build_encoder(encoder.recipe, backbone=load_backbone(str(tiny_folder(family)), offline=True))
+    assert np.abs(wanted - plain.encode(SENTENCES)).max() > 1e-3
+    assert encoder.recipe == RECIPES["prompteol"].replace(backbone=encoder.recipe.backbone).explicit()
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny_folder, tmp_path_factory):
+    """Return a function: family -> folder of an adapter as peft saves it, and peft's own model."""
+    peft = pytest.importorskip("peft")
+    made = {}
+
+    def save(family):
+        if family not in made:
+            model = AutoModelForCausalLM.from_pretrained(tiny_folder(family))
+            config = peft.LoraConfig(r=2, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+            torch.manual_seed(0)
+            model = peft.get_peft_model(model, config).eval()
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    parameter.data.normal_(0, 0.1)
+            folder = tmp_path_factory.mktemp(f"{family}-adapter")
+            model.save_pretrained(folder)
+            made[family] = (folder, model)
+        return made[family]
+
+    return save
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
+    folder, model = adapter(family)
+    backbone = load_backbone(str(folder), offline=True)
+    assert backbone.name == str(folder)
+    row = Encoder(RECIPES["prompteol"], backbone, {}).inputs(SENTENCES[:1]).rows[0]
+    batch = Batch(torch.tensor([row]), torch.tensor([len(row)]))
+    with torch.no_grad():
+        ours = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers[backbone.n_layers]
+        theirs = model(input_ids=batch.ids, output_hidden_states=True).hidden_states[-1]
+        base = AutoModel.from_pretrained(tiny_folder(family))(input_ids=batch.ids).last_hidden_state
+    assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
+    assert (ours - base).abs().max() > 1e-3
+    plain = load_backbone(str(tiny_folder(family)), offline=True)
+    assert backbone.provenance.weights_sha256 != plain.provenance.weights_sha256
+    assert plain.name in json.loads((folder / CONFIG).read_text())["base_model_name_or_path"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"use_dora": True}, "no plain LoRA .use_dora"),
+        ({"peft_type": "IA3"}, "no plain LoRA .peft_type"),
+        ({"base_model_name_or_path": None}, "names no base model"),
+        ({"base_model_name_or_path": "./nowhere"}, "no backbone folder './nowhere'"),
+    ],
+)
+def test_adapters_that_cannot_be_added(change, message, adapter, tmp_path):
+    folder, _ = adapter("llama")
+    config = json.loads((folder / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(json.dumps({**config, **change}))
+    (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
+    with pytest.raises(PromptcliError, match=message):
+        load_backbone(str(tmp_path), offline=True)
+
+
+def test_adapters_of_another_model_and_pickles(adapter, tiny_folder, tmp_path):
+    folder, _ = adapter("llama")
+    config = json.loads((folder / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    (tmp_path / "adapter_model.bin").write_bytes(b"x")
+    with pytest.raises(UsageError, match="reads safetensors only"):
+        load_backbone(str(tmp_path), offline=True)
+    (tmp_path / WEIGHTS).write_bytes(b"{}")
+    with pytest.raises(UsageError, match="is broken"):
+        load_backbone(str(tmp_path), offline=True)
+    (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
+    (tmp_path / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": str(tiny_folder("gpt2"))}))
+    with pytest.raises(UsageError, match="no place for"):
+        load_backbone(str(tmp_path), offline=True)
+    model = torch.nn.ModuleDict({"one": torch.nn.Linear(3, 3)})
+    tensors = {"one.lora_A.default.weight": torch.zeros(2, 4), "one.lora_B.default.weight": torch.zeros(3, 2)}
+    with pytest.raises(UsageError, match=r"changes one of shape \(3, 4\), the backbone has \(3, 3\)"):
+        merge_lora("the adapter", model, {**tensors, ALPHA: torch.tensor(1.0)})
+
+
+def test_what_cannot_be_trained(tiny_folder, monkeypatch):
+    with pytest.raises(PromptcliError, match="last-token"):
+        learner_of(tiny_folder("bert"))
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(UsageError, match=r"pip install 'promptcli\[peft\]'"):
+        learner_of(tiny_folder("llama"))
+
+
+def test_a_family_that_peft_does_not_know(tiny_folder, monkeypatch):
+    peft = pytest.importorskip("peft")
+
+    def refuse(*given):
+        raise ValueError("Please specify `target_modules`\nand more")
+
+    monkeypatch.setattr(peft, "inject_adapter_in_model", refuse)
+    with pytest.raises(UsageError, match=r"peft has no LoRA for family 'llama': Please specify `target_modules`$"):
+        learner_of(tiny_folder("llama"))
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_train_saves_an_adapter_that_another_process_uses(supervised, run, tiny_folder, tmp_path, home):
+    header, columns = ("sent0\tsent1\thard_neg\n", TRIPLETS) if supervised else ("", [SENTENCES])
+    rows = ["\t".join(row) for row in zip(*columns, strict=True)] * 4
+    data = tmp_path / ("data.tsv" if supervised else "data.txt")
+    data.write_text(header + "\n".join(rows) + "\n")
+    pairs = tmp_path / "pairs.tsv"
+    both = itertools.pairwise(SENTENCES)
+    lines = [f"{one}\t{other}\t{number}" for number, (one, other) in enumerate(both)]
+    pairs.write_text("sentence1\tsentence2\tscore\n" + "\n".join(lines) + "\n")
+    arguments = ["train", "--method", "prompteol", "--backbone", tiny_folder("llama"), "--data", data, "--on", pairs]
+    arguments += ["--batch-size", "4", "--eval-steps", "2", "--lora-rank", "2", "--learning-rate", "0.01"]
+    ran = run(*arguments, "--name", "mine", "--epochs", "1")
+    assert ran.code == 0, ran.err
+    from safetensors.torch import load_file
+
+    stored = next((home / "models" / "mine").glob("tensors*.safetensors"))
+    assert all(".lora_" in name or name.endswith(ALPHA) for name in load_file(stored))
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("\n".join(SENTENCES) + "\n")
+    assert run("embed", sentences, "--model", "mine", "-o", tmp_path / "here.npy", "--dtype", "float32").code == 0
+    other = Program("embed", sentences, "--model", "mine", "-o", tmp_path / "there.npy", "--dtype", "float32")
+    assert other.communicate() and other.returncode == 0
+    here, there = (np.load(tmp_path / f"{name}.npy") for name in ("here", "there"))
+    assert np.abs(here - there).max() < 1e-5
