@@ -37,6 +37,7 @@ DOORS = {
     "transformers": ("backbones",),
     "huggingface_hub": ("backbones", "data"),
     "tokenizers": ("backbones",),
+    "peft": ("backbones",),
     "faiss": ("index",),
     "sentence_transformers": ("interchange",),
     "typer": ("cli",),
