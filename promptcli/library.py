@@ -29,7 +29,7 @@ from promptcli.fitting import fits
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
-from promptcli.registry.resolving import resolve
+from promptcli.registry.resolving import named
 from promptcli.searching.heads import search_heads
 from promptcli.searching.layers import search_layers
 from promptcli.searching.template_search import search_templates
@@ -108,12 +108,7 @@ def _entry(choice: str | Path | Recipe) -> Entry:
     """Return the entry of a choice; a nameless one where it can only be a backbone."""
     if isinstance(choice, Recipe):
         return Entry("recipe", choice)
-    registry, text = open_registry(), str(choice)
-    if text in registry.names() or text in registry.aliases():
-        return registry.load(text)
-    if text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text:
-        return resolve(registry, model=None, recipe=text, changes={})
-    return Entry("", Recipe(backbone=text))
+    return named(open_registry(), str(choice))
 
 
 def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder: Encoder | str = "mini") -> Any:

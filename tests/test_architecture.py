@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 ROOMS = [
     "cli",
     "library",
+    "serving",
     "reproducing",
     "searching",
     "analysis",
@@ -44,6 +45,8 @@ DOORS = {
     "rich": ("cli",),
     "datasets": ("data",),
     "sacremoses": ("data",),
+    "starlette": ("serving",),
+    "uvicorn": ("serving",),
 }
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 

@@ -1,13 +1,21 @@
 """README and docs cannot lie: every command line and Python block is run, page by page, in a fresh folder."""
 
+import ast
 import contextlib
+import importlib.util
 import io
 import itertools
+import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -106,18 +114,70 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
     names = {}
-    for kind, text in steps(page):
+    waiting = list(steps(page))
+    while waiting:
+        kind, text = waiting.pop(0)
         if kind == "python":
-            with contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(text, str(page), "exec"), names)
+            run_block(text, page, names)
             continue
         program, *words = shlex.split(text)
         assert program == "promptcli", text
+        if words[0] == "serve":  # it serves while the rest of the page is run, and is stopped by a signal
+            rest = [block for kind, block in waiting if kind == "python"]
+            assert rest == [block for _, block in waiting], "after `promptcli serve` a page holds Python only"
+            serve(run, words, lambda port, rest=rest: [run_block(at(block, port), page, names) for block in rest])
+            break
         target = words[words.index(">") + 1] if ">" in words else None
         ran = run(*(words[: words.index(">")] if target else words))
         assert ran.code == 0, f"{text}: {ran.err}"
         if target:
             (tmp_path / target).write_text(ran.out, encoding="utf-8")
+
+
+def run_block(text, page, names):
+    """Run a block of Python, unless it is about another library that is not installed."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0] for node in nodes
+    }
+    if page.name == "serve.md" and not all(map(importlib.util.find_spec, modules)):
+        return
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(text, str(page), "exec"), names)
+
+
+def at(text, port):
+    """Return a text about the default port for another one: of two runs on one machine each has its own."""
+    return text.replace(":8000", f":{port}")
+
+
+def serve(run, words, meanwhile):
+    """Run ``promptcli serve`` in this thread while another one does the rest, then stop it by a signal."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    ended, failures = threading.Event(), []
+
+    def use():
+        try:
+            while not ended.wait(0.1):
+                with contextlib.suppress(urllib.error.URLError, ConnectionError):
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
+                    break
+            meanwhile(port)
+        except BaseException as failure:
+            failures.append(failure)
+        finally:
+            if not ended.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    other = threading.Thread(target=use)
+    other.start()
+    ran = run(*words, "--port", port)
+    ended.set()
+    other.join()
+    if failures:
+        raise failures[0]
+    assert ran.code == 0, ran.err
 
 
 @pytest.mark.parametrize("page", [README, *GUIDES], ids=lambda page: page.name)

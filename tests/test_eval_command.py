@@ -53,7 +53,7 @@ def fake(monkeypatch):
 
     def encode_together(encoders, sentences, *, progress):
         seen["encoded"].append(list(sentences))
-        return [Encoded(encoder.vectors(sentences), np.zeros(len(sentences), bool)) for encoder in encoders]
+        return [Encoded(encoder.vectors(sentences), *np.zeros((2, len(sentences)), int)) for encoder in encoders]
 
     monkeypatch.setattr(evaluate, "open_entries", open_entries)
     monkeypatch.setattr(evaluation, "encode_together", encode_together)

@@ -36,7 +36,7 @@ def calls(monkeypatch):
     def encode_together(encoders, sentences, *, progress):
         asked.append(list(sentences))
         progress(len(sentences))
-        return [Encoded(encoder.vectors(sentences), np.zeros(len(sentences), bool)) for encoder in encoders]
+        return [Encoded(encoder.vectors(sentences), *np.zeros((2, len(sentences)), int)) for encoder in encoders]
 
     monkeypatch.setattr(evaluation, "encode_together", encode_together)
     return asked

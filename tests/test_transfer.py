@@ -444,7 +444,7 @@ def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
     from promptcli.evaluation import evaluator as scoring
 
     def encode_together(encoders, sentences, *, progress):
-        return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), np.zeros(len(sentences), bool))]
+        return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), *np.zeros((2, len(sentences)), int))]
 
     monkeypatch.setattr(scoring, "encode_together", encode_together)
     ran = run(*arguments, "--task", "MR", "--recipe", "cls", "-q")

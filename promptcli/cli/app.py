@@ -32,6 +32,7 @@ from promptcli.cli.commands import (
     rerun,
     search_layers,
     search_templates,
+    serve,
     templates,
     train,
     transfer,
@@ -73,6 +74,9 @@ app.command("pretrain", short_help="Pre-train a small BERT or Llama on plain tex
 app.command("perplexity", short_help="How well a backbone predicts masked tokens.")(expand(pretrain.perplexity))
 app.command("reproduce", short_help="Measure the papers' tables and figures again.")(expand(reproduce.reproduce))
 app.command("rerun", short_help="Repeat a kept result and compare every figure.")(expand(rerun.rerun))
+app.command("serve", short_help="Serve embeddings and search over HTTP, with a page to look at them.")(
+    expand(serve.serve)
+)
 app.command("recipes", short_help="List the named recipes of the papers.")(models.recipes)
 app.add_typer(index.app, name="index")
 app.add_typer(models.app, name="models")

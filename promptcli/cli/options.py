@@ -162,8 +162,8 @@ class Runtime:
     dtype: Annotated[
         str,
         typer.Option(
-            help="auto, float32, bfloat16. auto: float32 for figures; for embed and index bfloat16 where the processor"
-            " has it.",
+            help="auto, float32, bfloat16. auto: float32 for figures; for embed, index and serve bfloat16 where the"
+            " processor has it.",
             rich_help_panel="Runtime",
         ),
     ] = "auto"

@@ -29,6 +29,7 @@ class Encoded:
 
     vectors: np.ndarray  #: (n, d) float32, row i is sentence i; not normalised
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens to the longest input
+    tokens: np.ndarray  #: (n,) int64: tokens of the model's input, template and special tokens included
 
 
 class Embedder(ABC):

@@ -271,7 +271,8 @@ def encode_together(
     for members in groups.values():
         results = _encode_group([encoders[number] for number in members], unique, share, most)
         encoded.update(zip(members, results, strict=True))
-    return [Encoded(encoded[number].vectors[back], encoded[number].truncated[back]) for number in range(len(encoders))]
+    made = [encoded[number] for number in range(len(encoders))]
+    return [Encoded(one.vectors[back], one.truncated[back], one.tokens[back]) for one in made]
 
 
 def _encode_group(
@@ -298,7 +299,7 @@ def _encode_group(
             progress(len(np.unique(chosen)))
     truncated = np.array(inputs.truncated, dtype=bool)
     return [
-        Encoded(np.empty((0, encoder.width), np.float32) if made is None else made, truncated)
+        Encoded(np.empty((0, encoder.width), np.float32) if made is None else made, truncated, lengths)
         for encoder, made in zip(encoders, vectors, strict=True)
     ]
 

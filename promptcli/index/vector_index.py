@@ -137,6 +137,21 @@ class VectorIndex:
             raise PromptcliError(f"FAISS cannot search an index of factory {self.factory!r}: {reason(error)}") from None
         return [self.labels.hits(rows, scores) for rows, scores in found]
 
+    def vectors(self, rows: RowNumbers) -> Floats:
+        """Return the unit vectors (m, d) of m rows, as exactly as the index keeps them.
+
+        Raises:
+            UsageError: it keeps them in a way that does not give them back.
+        """
+        lists = faiss.try_extract_index_ivf(self._index)
+        try:
+            if lists is not None:
+                lists.make_direct_map()
+            found: Floats = self._index.reconstruct_batch(rows)
+        except RuntimeError as error:
+            raise UsageError(f"an index of factory {self.factory!r} gives no vectors back: {reason(error)}") from None
+        return found
+
     def write(self, path: Path) -> None:
         """Write FAISS's file; ids and texts are written by ``labels``."""
         try:

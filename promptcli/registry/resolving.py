@@ -60,6 +60,19 @@ def resolve(
     return _changed(entry, changes)
 
 
+def named(registry: Registry, text: str) -> Entry:
+    """Return the entry of a single name: of the registry, a recipe's, or else a backbone's, whose entry has no name.
+
+    Raises:
+        UsageError, NotFoundError: see ``resolve``; an unknown backbone is found out when it is loaded.
+    """
+    if text in registry.names() or text in registry.aliases():
+        return registry.load(text)
+    if text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text:
+        return resolve(registry, model=None, recipe=text, changes={})
+    return Entry("", Recipe(backbone=text))
+
+
 def _changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     made = {"period": None, **changes} if "prompt" in changes else changes  # a new prompt brings its own default
     recipe = entry.recipe.replace(**made)

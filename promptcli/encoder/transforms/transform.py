@@ -16,6 +16,8 @@ class Transform:
 
     spec: str  #: name and argument, as a recipe writes them
     stages: Sequence[Stage]  #: name and function of each step, in order
+    #: Whether the columns stand by falling variance, so that the first k of them are a vector of their own.
+    ordered = False
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the learned or fitted numbers by name; empty where there are none."""

@@ -23,6 +23,8 @@ class Whitening(Transform):
     turns the axes. ``all`` in the place of k keeps all columns.
     """
 
+    ordered = True
+
     def __init__(self, context: BuildContext) -> None:
         given = f"whitening:{context.argument}"
         found = re.fullmatch(r"([1-9]\d*|all)(?::(\d*\.?\d+))?", context.argument or "all", flags=re.ASCII)

@@ -1,0 +1,125 @@
+"""``promptcli serve``: models and indexes over HTTP, with a page to look at them."""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from promptcli.cli import opening
+from promptcli.cli.console import note
+from promptcli.cli.options import FieldOptions, Runtime, options_of
+from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.serving.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.serving.served import ServedIndex
+
+#: Holds the key that requests must send.
+KEY = "PROMPTCLI_API_KEY"
+
+
+@options_of(ServeSettings, defaults=True)
+class ServeOptions(FieldOptions):
+    """Where a server listens, and its limits."""
+
+
+def serve(
+    settings: ServeOptions,
+    runtime: Runtime,
+    model: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Models of the registry, aliases, named recipes, recipe files, folders or hub ids; requests name them"
+            " as they are written here. Default: mini.",
+            show_default=False,
+        ),
+    ] = None,
+    index: Annotated[
+        list[Path] | None,
+        typer.Option("--index", metavar="DIR", help="Index to search; repeatable. Its name is its folder's."),
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every embedding to length 1.")] = False,
+) -> None:
+    """Serve embeddings as OpenAI's interface has them, search and similarity over HTTP, and a page at /.
+
+    Where the environment variable PROMPTCLI_API_KEY is set, requests must send it as a bearer token. SIGTERM and
+    Ctrl-C finish what was accepted; a second one ends at once.
+    """
+    if missing := [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]:
+        raise UsageError(f"serve needs {' and '.join(missing)}, which is not installed: pip install 'promptcli[serve]'")
+    from promptcli.serving.running import bind
+    from promptcli.serving.running import serve as run
+
+    given = ServeSettings(**settings.changes())
+    with bind(given) as listening:  # before the models are loaded
+        opening.configure_libraries(runtime)
+        from promptcli.serving.served import Served
+        from promptcli.serving.service import Service
+
+        models = _models(model or ["mini"], runtime)
+        indexes = _indexes(index or [], models, runtime)
+        key = os.environ.get(KEY) or None
+        if key is None and given.host not in ("127.0.0.1", "localhost", "::1"):
+            note(f"everybody who reaches {given.host} can use it; to ask for a key: {KEY}=...", quiet=runtime.quiet)
+        service = Service(
+            Served(models, indexes, normalize),
+            given,
+            key=key,
+            log=note,
+            prepare=lambda: _set_threads(runtime),
+        )
+        names = ", ".join([*models, *(f"index {name}" for name in indexes)])
+        second = run(service, listening, ready=lambda url: note(f"serving {names} at {url}", quiet=runtime.quiet))
+    if second is not None:
+        note("ended at once; requests in work were dropped")
+        raise typer.Exit(128 + second)
+    note(f"stopped; {service.metrics.answered:,} requests were answered", quiet=runtime.quiet)
+
+
+def _models(names: list[str], runtime: Runtime) -> "dict[str, Encoder]":
+    """Return the encoders by the names given; those of one backbone share it."""
+    from promptcli.registry.resolving import named
+
+    registry = opening.open_registry()
+    entries = [named(registry, name) for name in dict.fromkeys(names)]
+    try:
+        encoders = opening.open_entries(entries, runtime, default_dtype="auto")
+    except NotFoundError as error:
+        near = "".join(did_you_mean(name, registry.names()) for name in names if name not in registry.names())
+        raise NotFoundError(f"{error}{near}") from None
+    return dict(zip(dict.fromkeys(names), encoders, strict=True))
+
+
+def _indexes(folders: list[Path], models: "dict[str, Encoder]", runtime: Runtime) -> "dict[str, ServedIndex]":
+    """Return the indexes by their folders' names; the encoder is a served model's where that is the same."""
+    from promptcli.index.origins import rebuild_encoder
+    from promptcli.index.stored import load
+    from promptcli.serving.served import ServedIndex
+
+    encoders = {encoder.fingerprint: encoder for encoder in models.values()}
+    served: dict[str, ServedIndex] = {}
+    for folder in folders:
+        name = folder.resolve().name
+        if name in served:
+            raise UsageError(f"two indexes are called {name!r}; rename the folder of one")
+        stored = load(folder)
+        encoder = encoders.get(stored.origin.fingerprint) or rebuild_encoder(
+            stored.origin,
+            opening.open_registry(),
+            lambda entry, dtype: opening.open_entries([entry], runtime, default_dtype=dtype)[0],
+        )
+        encoders[encoder.fingerprint] = encoder
+        served[name] = ServedIndex(name, stored.index, encoder)
+    return served
+
+
+def _set_threads(runtime: Runtime) -> None:
+    """FAISS keeps the number of threads for each thread that calls it."""
+    if runtime.threads is not None:
+        from promptcli.index.vector_index import set_threads
+
+        set_threads(runtime.threads)

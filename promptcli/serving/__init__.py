@@ -1,0 +1,1 @@
+"""A server of embeddings and search over HTTP, and its page; the only room that knows Starlette and uvicorn."""

@@ -1,0 +1,105 @@
+"""What every handler has: what is served, the encoding thread, and waiting for it without blocking the event loop."""
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
+
+from promptcli.encoder.embedder import Encoded, Progress
+from promptcli.encoder.encoder import Encoder
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.serving.batcher import Batcher, BusyError, StoppedError
+from promptcli.serving.metrics import Metrics
+from promptcli.serving.served import Served
+from promptcli.serving.settings import ServeSettings
+from promptcli.serving.wire import Body, RequestError, read, texts_of
+
+Result = TypeVar("Result")
+
+
+class Service:
+    """A server without its sockets.
+
+    Args:
+        served: Models and indexes.
+        settings: Limits.
+        key: Asked of every request but the page and ``/health``; None asks nothing.
+        log: Takes a line on what goes wrong.
+        prepare: Called first on the encoding thread.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        settings: ServeSettings | None = None,
+        *,
+        key: str | None = None,
+        log: Callable[[str], None] = lambda line: None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.served, self.settings, self.log = served, settings or ServeSettings(), log
+        self._key = None if key is None else key.encode()
+        self.metrics = Metrics()
+        self.stopping = False  #: what is in work is finished; connections are closed after their answer
+        self.requests = 0  #: in work
+        self.maps: dict[str, object] = {}  #: of indexes, by name, once they were asked for
+        served.prepare()
+        self.batcher = Batcher(
+            gather=self.settings.gather_ms / 1000, most_waiting=self.settings.max_waiting, prepare=prepare
+        )
+
+    def admits(self, given: str) -> bool:
+        """Return whether an Authorization header holds the key."""
+        return self._key is None or hmac.compare_digest(given.encode("utf-8", "replace"), b"Bearer " + self._key)
+
+    async def read(self, request: Request, kind: type[Body]) -> Body:
+        """Return the request's body; see ``wire.read``."""
+        return await read(request, kind, self.settings)
+
+    def texts(self, given: object, param: str) -> list[str]:
+        """Return texts checked; see ``wire.texts_of``."""
+        return texts_of(given, param, self.settings)
+
+    async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
+        """Return the vectors of n texts, in batches shared with other requests."""
+        return await self._wait(request, lambda: self.batcher.encode(encoder, texts))
+
+    async def work(self, request: Request, function: Callable[[Progress], Result]) -> Result:
+        """Return what a function makes on the encoding thread; see ``Batcher.call``."""
+        return await self._wait(request, lambda: self.batcher.call(function))
+
+    async def _wait(self, request: Request, begin: "Callable[[], Future[Result]]") -> Result:
+        """Wait for the encoding thread, or until the client leaves, whose work is then dropped."""
+        try:
+            work = asyncio.wrap_future(begin())
+            left = asyncio.ensure_future(_left(request.receive))
+            try:
+                await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    raise ClientDisconnect
+                return work.result()
+            finally:
+                left.cancel()
+                work.cancel()
+        except BusyError as error:
+            raise RequestError(
+                429, str(error), code="queue_full", headers={"Retry-After": str(error.seconds)}
+            ) from None
+        except (StoppedError, asyncio.CancelledError):
+            if not self.batcher.alive or self.stopping:
+                raise RequestError(503, "the server is stopping", code="stopping") from None
+            raise
+        except NotFoundError as error:
+            raise RequestError(404, str(error)) from None
+        except UsageError as error:
+            raise RequestError(400, str(error)) from None
+
+
+async def _left(receive: Callable[[], Awaitable[Message]]) -> None:
+    """Return when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

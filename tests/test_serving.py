@@ -1,0 +1,540 @@
+"""The server in-process: what it answers, what it refuses, how requests share batches, and what becomes of them."""
+
+import asyncio
+import base64
+import json
+import re
+import threading
+from concurrent.futures import CancelledError
+
+import httpx2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
+from starlette.testclient import TestClient
+
+from promptcli.analysis.attention import attention
+from promptcli.analysis.impact import impact
+from promptcli.analysis.token_bias import project
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.fitting.fits import fit
+from promptcli.index.sentence_index import SentenceIndex
+from promptcli.serving import batcher as batching
+from promptcli.serving.app import ROUTES, make_app
+from promptcli.serving.batcher import Batcher, BusyError, StoppedError
+from promptcli.serving.served import Served, ServedIndex
+from promptcli.serving.service import Service
+from promptcli.serving.settings import ServeSettings
+from tests.tiny import SENTENCES
+
+HERE = "http://127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    return Encoder(Recipe(backbone=backbone.name, pooling="first-last/ditto:1-2"), backbone, {})
+
+
+@pytest.fixture(scope="module")
+def other(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    return Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+
+
+@pytest.fixture(scope="module")
+def served(encoder, other):
+    halves = {"first": SENTENCES[:6], "second": SENTENCES[6:]}
+    indexes = {name: _index(name, texts, encoder) for name, texts in halves.items()}
+    return Served({"tiny": encoder, "other": other}, indexes | {"foreign": _index("foreign", SENTENCES, other)})
+
+
+def _index(name, texts, encoder):
+    return ServedIndex(name, SentenceIndex.build(texts, encoder)._stored.index, encoder)
+
+
+@pytest.fixture
+def client(served):
+    with TestClient(make_app(Service(served)), base_url=HERE) as client:
+        yield client
+
+
+class Held:
+    """A service whose encoding thread does nothing until the block lets it go."""
+
+    def __init__(self, served, **settings):
+        self.service = Service(served, ServeSettings(**settings))
+        self.app = make_app(self.service)
+        self._go, begun = threading.Event(), threading.Event()
+        self.service.batcher.call(lambda progress: begun.set() or self._go.wait())
+        begun.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.go()
+        self.service.batcher.close()
+
+    def go(self):
+        self._go.set()
+
+    def client(self):
+        return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self.app), base_url=HERE, timeout=60)
+
+    async def until_waiting(self, texts):
+        while self.service.batcher.waiting < texts:
+            await asyncio.sleep(0)
+
+
+def error(response, status):
+    assert response.status_code == status, response.text
+    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+    assert "\n" not in response.json()["error"]["message"]
+    return response.json()["error"]
+
+
+# Answers
+
+
+@pytest.mark.parametrize("given", [SENTENCES, SENTENCES[0]], ids=["a list", "a text"])
+@pytest.mark.parametrize("encoding_format", ["float", "base64", None])
+def test_embeddings_are_those_of_encode(client, encoder, given, encoding_format):
+    body = {"model": "tiny", "input": given, "encoding_format": encoding_format, "user": "somebody"}
+    response = client.post("/v1/embeddings", json=body)
+    found = response.json()
+    vectors = [row["embedding"] for row in found["data"]]
+    if encoding_format == "base64":
+        vectors = [np.frombuffer(base64.b64decode(vector), "<f4") for vector in vectors]
+    texts = [given] if isinstance(given, str) else given
+    assert np.abs(np.array(vectors) - encoder.encode(texts)).max() < 1e-6
+    assert [row["index"] for row in found["data"]] == list(range(len(texts)))
+    tokens = sum(map(len, encoder.inputs(texts).rows))
+    assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    assert (found["object"], found["model"]) == ("list", "tiny")
+    assert response.headers["x-encoder-fingerprint"] == encoder.fingerprint
+    assert "x-truncated-texts" not in response.headers
+
+
+def test_a_text_that_was_cut_is_counted_in_a_header(client):
+    response = client.post("/v1/embeddings", json={"model": "tiny", "input": ["cat " * 500, "cat"]})
+    assert response.headers["x-truncated-texts"] == "1"
+
+
+def test_embeddings_of_length_one_where_the_server_says_so(encoder):
+    with TestClient(make_app(Service(Served({"tiny": encoder}, normalize=True))), base_url=HERE) as client:
+        found = client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES}).json()["data"]
+    assert np.allclose(np.linalg.norm([row["embedding"] for row in found], axis=1), 1)
+
+
+def test_dimensions_are_the_first_columns_of_whitened_vectors(tiny_folder):
+    texts = [" ".join(SENTENCES[row % 12].split()[: 1 + row % 7] + SENTENCES[row // 12].split()) for row in range(60)]
+    white = fit(Recipe(backbone=str(tiny_folder("bert")), transforms=("whitening",)), texts, dtype="float32").encoder
+    with TestClient(make_app(Service(Served({"white": white}))), base_url=HERE) as client:
+        body = {"model": "white", "input": SENTENCES}
+        found = client.post("/v1/embeddings", json={**body, "dimensions": 3}).json()["data"]
+        assert np.abs(np.array([row["embedding"] for row in found]) - white.encode(SENTENCES)[:, :3]).max() < 1e-5
+        for wrong in (0, white.width + 1):
+            assert (
+                error(client.post("/v1/embeddings", json={**body, "dimensions": wrong}), 400)["param"] == "dimensions"
+            )
+
+
+def test_models_are_listed_with_their_recipes(client, encoder):
+    tiny, other = client.get("/v1/models").json()["data"]
+    assert (tiny["id"], tiny["fingerprint"], tiny["dimensions"]) == ("tiny", encoder.fingerprint, encoder.width)
+    assert Recipe.from_dict(other["recipe"]).pooling == "last/avg"
+
+
+def test_search_is_that_of_the_index(client, encoder):
+    index = SentenceIndex.build(SENTENCES[:6], encoder)
+    body = {"query": SENTENCES[7:9], "index": "first", "k": 4}
+    for query, found in zip(SENTENCES[7:9], client.post("/search", json=body).json()["results"], strict=True):
+        assert found["query"] == query
+        wanted = [{**hit._asdict(), "index": "first"} for hit in index.search(query, 4)]
+        assert [{**hit, "score": pytest.approx(hit["score"])} for hit in found["hits"]] == wanted
+
+
+def test_search_over_several_indexes_is_that_over_all_their_rows(client, encoder):
+    whole = SentenceIndex.build(SENTENCES, encoder).search("A dog runs.", 5)
+    found = client.post("/search", json={"query": "A dog runs.", "index": ["first", "second"], "k": 5}).json()
+    [hits] = [result["hits"] for result in found["results"]]
+    assert [(hit["rank"], hit["text"]) for hit in hits] == [(hit.rank, hit.text) for hit in whole]
+    least = hits[2]["score"]
+    body = {"query": "A dog runs.", "index": ["first", "second"], "min_score": least}
+    assert [hit["text"] for hit in client.post("/search", json=body).json()["results"][0]["hits"]] == [
+        hit["text"] for hit in hits[:3]
+    ]
+
+
+def test_similarity_is_the_cosine(client, other):
+    left, right = SENTENCES[:3], SENTENCES[3:6]
+    wanted = np.diagonal(other.similarity(other.encode(left), other.encode(right)).numpy())
+    found = client.post("/similarity", json={"a": left, "b": right, "model": "other"})
+    assert np.allclose(found.json()["similarity"], wanted, atol=1e-6)
+    assert found.headers["x-encoder-fingerprint"] == other.fingerprint
+    one = client.post("/similarity", json={"a": left[0], "b": right[0], "model": "other"}).json()["similarity"]
+    assert one == pytest.approx(wanted[0], abs=1e-6)
+
+
+def test_health_and_metrics(client):
+    assert client.get("/health").json() == {
+        "status": "ok",
+        "models": ["tiny", "other"],
+        "indexes": ["first", "second", "foreign"],
+    }
+    client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES})
+    client.get("/nowhere")
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    sample = r'promptcli_\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.e+-]+'
+    comment = r"# (HELP promptcli_\w+ .+|TYPE promptcli_\w+ (counter|gauge|histogram))"
+    assert all(re.fullmatch(f"{sample}|{comment}", line) for line in response.text.splitlines())
+    values = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
+    assert values['promptcli_requests_total{path="/v1/embeddings",status="200"}'] == "1"
+    assert values['promptcli_requests_total{path="other",status="404"}'] == "1"
+    assert values["promptcli_texts_total"] == "12" and values["promptcli_waiting_texts"] == "0"
+    buckets = [int(value) for name, value in values.items() if 'bucket{path="/health"' in name]
+    assert buckets == sorted(buckets) and buckets[-1] == 1
+
+
+# What the page asks for
+
+
+def test_recipes_are_compared_on_the_backbone_of_the_model(client, encoder):
+    body = {"a": SENTENCES[0], "b": SENTENCES[1:3], "model": "tiny"}
+    rows = client.post("/compare", json=body).json()["recipes"]
+    by_name = {row["name"]: row for row in rows}
+    assert {"tiny", "last-avg", "prompt", "prompt-denoised"} < by_name.keys() and "whitening" not in by_name
+    for name in ("last-avg", "prompt"):
+        alone = Encoder(RECIPES[name].replace(backbone=encoder.recipe.backbone), encoder.backbone, {})
+        wanted = alone.similarity(alone.encode(SENTENCES[0]), alone.encode(SENTENCES[1:3])).numpy()[0]
+        assert np.allclose(by_name[name]["similarity"], wanted, atol=1e-5)
+
+
+def test_tokens_are_weighed_by_the_head_or_by_impact(client, encoder):
+    body = {"sentence": SENTENCES[0], "model": "tiny"}
+    found = client.post("/tokens", json=body).json()
+    assert found["head"] == "1-2"
+    assert np.allclose(found["weights"], attention(encoder.backbone, SENTENCES[0], "1-2").diagonal)
+    assert client.post("/tokens", json={**body, "head": "2-1"}).json()["head"] == "2-1"
+    found, wanted = (
+        client.post("/tokens", json={**body, "by": "impact"}).json(),
+        impact(encoder.backbone, SENTENCES[0]),
+    )
+    assert found["tokens"] == wanted.tokens
+    assert np.allclose(found["matrix"], wanted.matrix) and np.allclose(found["weights"], wanted.means)
+
+
+def test_mask_tokens_of_named_templates_and_of_ones_own(client):
+    rows = client.post("/mask-tokens", json={"sentence": SENTENCES[0]}).json()["templates"]
+    assert rows[0]["name"] == "manual" and len(rows[0]["tokens"]) == len(rows[0]["tokens_denoised"]) == 6
+    [row] = client.post("/mask-tokens", json={"sentence": "I", "templates": ["[X] , [MASK]"]}).json()["templates"]
+    assert row["template"] == "[X] , [MASK]"
+    assert error(client.post("/mask-tokens", json={"sentence": "I", "templates": ["no mask"]}), 400)
+
+
+def test_the_map_is_the_plane_of_most_variance(client, served):
+    found = client.get("/map", params={"index": "first"}).json()
+    points, _ = project(served.indexes["first"].index.vectors(np.arange(6)))
+    assert np.allclose([[point["x"], point["y"]] for point in found["points"]], points, atol=1e-4)
+    assert [point["text"] for point in found["points"]] == SENTENCES[:6]
+    assert client.get("/map", params={"index": "first"}).json() == found
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/v1/embeddings", b"{not json", 400, "no JSON"),
+        ("/v1/embeddings", b"", 400, "no JSON"),
+        ("/v1/embeddings", b'{"model": "tiny", "input": "\\ud800"}', 400, "no JSON"),
+        ("/v1/embeddings", b'{"model": "tiny", "input": "\xff"}', 400, "no JSON"),
+        ("/v1/embeddings", b'{"model": "tiny", "input": ' + b"[" * 100_000, 400, "no JSON"),
+        ("/v1/embeddings", {"input": "x"}, 400, "model"),
+        ("/v1/embeddings", {"model": "tiny"}, 400, "input"),
+        ("/v1/embeddings", {"model": "tiny", "input": []}, 400, "empty"),
+        ("/v1/embeddings", {"model": "tiny", "input": None}, 400, "no text"),
+        ("/v1/embeddings", {"model": "tiny", "input": {"a": 1}}, 400, "no text"),
+        ("/v1/embeddings", {"model": "tiny", "input": ["x", True]}, 400, "input[1] is no text"),
+        ("/v1/embeddings", {"model": "tiny", "input": [1, 2]}, 400, "token numbers"),
+        ("/v1/embeddings", {"model": "tiny", "input": [[1, 2], [3]]}, 400, "token numbers"),
+        ("/v1/embeddings", {"model": "tiny", "input": ["x"] * 33}, 400, "at most 32"),
+        ("/v1/embeddings", {"model": "tiny", "input": "x" * 5001}, 400, "at most 5,000"),
+        ("/v1/embeddings", {"model": "tiny", "input": "x" * (2 << 20)}, 413, "1 MiB"),
+        ("/v1/embeddings", {"model": "tiny", "input": "x", "encoding_format": "int8"}, 400, "encoding_format"),
+        ("/v1/embeddings", {"model": "tiny", "input": "x", "dimensions": 3}, 400, "whitened"),
+        ("/v1/embeddings", {"model": "tinny", "input": "x"}, 404, "there are: tiny, other"),
+        ("/search", {"query": "x", "index": "nope"}, 404, "first, second"),
+        ("/search", {"query": "x"}, 400, "different encoders"),
+        ("/search", {"query": "x", "index": "first", "k": 0}, 400, "k 0"),
+        ("/search", {"query": "x", "index": "first", "top": 3}, 400, "top"),
+        ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "no pairs"),
+        ("/tokens", {"sentence": "a b c d e f g h " * 9, "by": "impact"}, 400, "tokens"),
+        ("/tokens", {"sentence": "x", "head": "9-9"}, 400, "9-9"),
+        ("/nowhere", {}, 404, "there are: /"),
+        ("/health", {}, 405, "POST /health"),
+    ],
+)
+def test_what_is_wrong_is_one_line_in_openais_shape(served, path, body, status, says):
+    limits = ServeSettings(max_texts=32, max_characters=5000, max_body_mib=1)
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with TestClient(make_app(Service(served, limits)), base_url=HERE) as client:
+        assert says in error(client.post(path, content=content), status)["message"]
+        assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
+
+
+def test_a_body_without_a_declared_length_is_limited_too(served):
+    def chunks():
+        yield b'{"model": "tiny", "input": "'
+        for _ in range(40):
+            yield b"x" * 65536
+
+    with TestClient(make_app(Service(served, ServeSettings(max_body_mib=1))), base_url=HERE) as client:
+        assert error(client.post("/v1/embeddings", content=chunks()), 413)["code"] == "body_too_large"
+
+
+def test_a_key_is_asked_for_where_there_is_one(served):
+    with TestClient(make_app(Service(served, key="s3cret")), base_url=HERE) as client:
+        for method, path in ROUTES:
+            open_ = path in ("/", "/health")
+            for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
+                response = client.request(method, path, headers=header)
+                assert (response.status_code == 200) if open_ else error(response, 401), path
+        assert client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client):
+    answers = [client.request(method, path) for method, path in ROUTES] + [client.get("/nowhere")]
+    for response in answers:
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["x-frame-options"] == "DENY"
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+        assert "access-control-allow-origin" not in response.headers
+
+
+def test_another_sites_name_for_this_machine_is_turned_away(client, served):
+    assert "evil.example" in error(client.get("/v1/models", headers={"Host": "evil.example:8000"}), 421)["message"]
+    for name in ("localhost:8000", "127.0.0.1", "[::1]:8000"):
+        assert client.get("/health", headers={"Host": name}).status_code == 200
+    with TestClient(make_app(Service(served, ServeSettings(host="0.0.0.0"))), base_url=HERE) as everywhere:
+        assert everywhere.get("/health", headers={"Host": "models.example"}).status_code == 200
+
+
+def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(served, monkeypatch):
+    lines = []
+
+    def fail(self, *arguments, **options):
+        raise RuntimeError("no memory")
+
+    with TestClient(make_app(Service(served, log=lines.append)), base_url=HERE) as client:
+        with monkeypatch.context() as broken:
+            broken.setattr(Encoder, "encode_report", fail)
+            response = client.post("/v1/embeddings", json={"model": "tiny", "input": "x"})
+        assert error(response, 500)["type"] == "server_error" and "no memory" not in response.text
+        assert lines == ["/v1/embeddings failed: RuntimeError: no memory"]
+        assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
+
+
+def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
+    real = Encoder.encode_report
+
+    def spoil(self, sentences, **options):
+        encoded = real(self, sentences, **options)
+        encoded.vectors[[text == "bad" for text in sentences]] = np.nan
+        return encoded
+
+    monkeypatch.setattr(Encoder, "encode_report", spoil)
+    with Held(served) as held:
+        futures = [held.service.batcher.encode(encoder, [text]) for text in ("good", "bad")]
+        held.go()
+        assert np.isfinite(futures[0].result().vectors).all()
+        with pytest.raises(Exception, match="not finite"):
+            futures[1].result()
+
+
+# Requests together
+
+
+def test_requests_that_wait_share_one_round_and_get_their_own_rows(served, encoder):
+    async def ask(held):
+        async with held.client() as client:
+            bodies = [{"model": "tiny", "input": SENTENCES[: 1 + row % 5]} for row in range(24)]
+            asked = [asyncio.create_task(client.post("/v1/embeddings", json=body)) for body in bodies]
+            await held.until_waiting(sum(len(body["input"]) for body in bodies))
+            held.go()
+            return bodies, await asyncio.gather(*asked)
+
+    with Held(served) as held:
+        bodies, answers = asyncio.run(ask(held))
+        assert held.service.batcher.rounds == 1
+    for body, response in zip(bodies, answers, strict=True):
+        found = np.array([row["embedding"] for row in response.json()["data"]])
+        assert np.abs(found - encoder.encode(body["input"])).max() < 1e-6
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    asked=st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=9)), max_size=8),
+    room=st.integers(1, 400),
+)
+def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, room, monkeypatch):
+    monkeypatch.setattr(batching, "ROUND", room)
+    batcher = Batcher(gather=0)
+    futures = [(batcher.encode(encoder if first else other, texts), first, texts) for first, texts in asked]
+    batcher.close()
+    for future, first, texts in futures:
+        found = future.result()
+        assert np.abs(found.vectors - (encoder if first else other).encode(texts)).max() < 1e-6
+        assert len(found.tokens) == len(found.truncated) == len(texts)
+    assert batcher.texts == sum(len(texts) for _, texts in asked) and batcher.waiting == 0
+
+
+def test_a_long_request_does_not_keep_a_short_one_waiting(served, encoder, monkeypatch):
+    monkeypatch.setattr(batching, "ROUND", 100)
+    ended = []
+    with Held(served) as held:
+        long = held.service.batcher.encode(encoder, SENTENCES * 20)
+        short = held.service.batcher.encode(encoder, ["I"])
+        long.add_done_callback(lambda future: ended.append("long"))
+        short.add_done_callback(lambda future: ended.append("short"))
+        held.go()
+        assert len(long.result().vectors) == 240
+    assert ended == ["short", "long"]
+
+
+def test_rounds_go_on_while_other_work_is_done(served, encoder):
+    with Held(served) as held:
+        batcher, seen = held.service.batcher, []
+
+        def long(progress):
+            waiting = batcher.encode(encoder, SENTENCES)
+            progress(1)
+            seen.append(waiting.done())
+
+        work = batcher.call(long)
+        held.go()
+        work.result()
+    assert seen == [True]
+
+
+def test_a_full_queue_is_429_and_says_when_to_come_again(served):
+    async def ask(held):
+        async with held.client() as client:
+            first = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES[:3]}))
+            await held.until_waiting(3)
+            refused = await client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES[:2]})
+            fits = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}))
+            await held.until_waiting(4)
+            held.go()
+            return await first, refused, await fits, await client.post("/search", json={"query": "x", "index": "first"})
+
+    with Held(served, max_waiting=4) as held:
+        first, refused, fits, later = asyncio.run(ask(held))
+    assert error(refused, 429)["type"] == "rate_limit_error" and int(refused.headers["retry-after"]) >= 1
+    assert [response.status_code for response in (first, fits, later)] == [200, 200, 200]
+
+
+def test_too_many_requests_in_work_are_429(served):
+    async def ask(held):
+        async with held.client() as client:
+            first = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}))
+            await held.until_waiting(1)
+            refused = await client.get("/v1/models")
+            well = await client.get("/health")
+            held.go()
+            return (await first).status_code, refused, well.status_code
+
+    with Held(served, max_requests=1) as held:
+        first, refused, well = asyncio.run(ask(held))
+    assert (first, well) == (200, 200) and error(refused, 429)["code"] == "too_many_requests"
+
+
+def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
+    encoded, real = [], Encoder.encode_report
+
+    def keep(self, sentences, **options):
+        encoded.extend(sentences)
+        return real(self, sentences, **options)
+
+    async def leave(held):
+        body = json.dumps({"model": "tiny", "input": ["nobody waits for this"]}).encode()
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+        gone = asyncio.Event()
+
+        async def receive():
+            if messages:
+                return messages.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            return None
+
+        headers = [(b"host", b"127.0.0.1")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/embeddings", "headers": headers, "query_string": b""}
+        left = asyncio.create_task(held.app(scope, receive, send))
+        await held.until_waiting(1)
+        gone.set()
+        await left
+        while held.service.batcher.waiting:  # the event loop hands the cancelling on
+            await asyncio.sleep(0)
+        async with held.client() as client:
+            stays = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "stays"}))
+            await held.until_waiting(1)
+            held.go()
+            return (await stays).status_code, (await client.get("/metrics")).text
+
+    monkeypatch.setattr(Encoder, "encode_report", keep)
+    with Held(served) as held:
+        status, metrics = asyncio.run(leave(held))
+    assert status == 200 and encoded == ["stays"]
+    assert 'promptcli_requests_total{path="/v1/embeddings",status="499"} 1' in metrics
+
+
+# The end
+
+
+def test_closing_finishes_what_was_accepted_and_takes_nothing_more(served, encoder):
+    with Held(served) as held:
+        futures = [held.service.batcher.encode(encoder, [text]) for text in SENTENCES]
+        closing = threading.Thread(target=held.service.batcher.close)
+        closing.start()
+        while True:
+            try:
+                held.service.batcher.encode(encoder, ["late"])
+            except StoppedError:
+                break
+        held.go()
+        closing.join()
+        late = held.service.batcher.waiting
+    assert all(future.result().vectors.shape == (1, encoder.width) for future in futures) and late == 0
+
+
+def test_abandoning_drops_what_waits(served, encoder):
+    with Held(served) as held:
+        waiting = held.service.batcher.encode(encoder, SENTENCES)
+        closing = threading.Thread(target=held.service.batcher.close, kwargs={"abandon": True})
+        closing.start()
+        while not held.service.batcher._abandoned:
+            pass
+        held.go()
+        closing.join()
+    with pytest.raises(CancelledError):
+        waiting.result()
+    assert not held.service.batcher.alive
+
+
+def test_the_queue_of_other_work_is_bounded(served):
+    with Held(served) as held:
+        for _ in range(64):
+            held.service.batcher.call(lambda progress: None)
+        with pytest.raises(BusyError):
+            held.service.batcher.call(lambda progress: None)
