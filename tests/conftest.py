@@ -18,6 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import pytest
 
+from tests import network
+
+network.block()
 hypothesis.settings.register_profile("suite", deadline=None)  # no example has a time of its own on a busy machine
 hypothesis.settings.load_profile("suite")
 
@@ -78,6 +81,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PROMPTCLI_HOME", str(folder))
     monkeypatch.delenv("PROMPTCLI_MODEL", raising=False)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_network() -> Iterator[list[str]]:
+    """Fail a test in which anything tried to leave this machine, even where a library swallowed the refusal.
+
+    A test that means to try clears the list.
+    """
+    network.attempts.clear()
+    yield network.attempts
+    assert not network.attempts
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from promptcli.errors import UsageError
 
+#: Trackers that only write files.
+_LOCAL_TRACKERS = ("tensorboard", "aim", "dvclive")
 _TRACKERS = "trackers"
 
 
@@ -88,7 +90,9 @@ class Processes:
         return list(itertools.pairwise(edges))
 
 
-def start_processes(device: str, *, halves: bool, trackers: Sequence[str], folder: Path) -> Processes:
+def start_processes(
+    device: str, *, halves: bool, trackers: Sequence[str], folder: Path, offline: bool = False
+) -> Processes:
     """Join the other processes of this launch, where there are any.
 
     Args:
@@ -96,15 +100,21 @@ def start_processes(device: str, *, halves: bool, trackers: Sequence[str], folde
         halves: Products in bfloat16; weights and optimiser stay float32.
         trackers: Names of accelerate's trackers to report to.
         folder: Where trackers may keep files, in a folder of their own.
+        offline: Never use the network.
 
     Raises:
-        UsageError: A tracker that is unknown or not installed.
+        UsageError: A tracker that is unknown or not installed, or that sends what it is given while ``offline``.
     """
     available = {str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()}
     for tracker in trackers:
         if tracker not in available:
             installed = ", ".join(sorted(available)) or "none"
             raise UsageError(f"--report-to {tracker!r} is unknown or not installed; installed trackers: {installed}")
+        if offline and tracker not in _LOCAL_TRACKERS:
+            raise UsageError(
+                f"--report-to {tracker!r} uses the network, which --offline forbids; without it: "
+                f"{', '.join(_LOCAL_TRACKERS)}"
+            )
     accelerator = Accelerator(
         cpu=device == "cpu",
         log_with=list(trackers) or None,

@@ -74,7 +74,7 @@ def train_method(
     device = choose_device(device)
     halves = choose_dtype(dtype, device) == torch.bfloat16
     folder = registry.run_folder(plan.name)
-    processes = start_processes(device, halves=halves, trackers=trackers, folder=folder.parents[1])
+    processes = start_processes(device, halves=halves, trackers=trackers, folder=folder.parents[1], offline=offline)
     if not processes.is_main:  # one process speaks
         begin, announce = lambda run, trials, number: TrainingCallbacks(), lambda message: None
 

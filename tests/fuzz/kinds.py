@@ -267,7 +267,7 @@ KINDS: dict[str, Kind] = {
     "jsonl": Kind("rows.jsonl", any_json_lines, (*_READ, _PAIRS), _SAVING),
     "parquet": Kind("rows.parquet", any_parquet, (*_READ, *_VECTORS, _PAIRS), _SAVING),
     "labelled pairs": Kind(
-        "labelled.tsv", any_text, (f"train sbert --data FILE --on pairs.tsv --batch-size 4 --steps 1 {TINY}",), _SAVING
+        "labelled.tsv", any_text, (f"train sbert --data FILE --on pairs.tsv --batch-size 4 --epochs 1 {TINY}",), _SAVING
     ),
     "sts file": Kind("senteval/STS/STSBenchmark/sts-test.csv", any_text, (_STS,)),
     "npy": Kind("v.npy", any_npy, _VECTORS),

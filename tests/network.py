@@ -1,0 +1,42 @@
+"""For tests: there is no network. Whatever would leave this machine is counted, and fails as where no cable is."""
+
+import errno
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+#: What was tried: the event and its destination.
+attempts: list[str] = []
+#: Called at every attempt.
+listeners: list[Callable[[], None]] = []
+
+_LOCAL = ("localhost", "::1", "0.0.0.0", "::", "", None)
+
+
+def _is_local(host: Any) -> bool:
+    host = host.decode() if isinstance(host, bytes) else host
+    return host in _LOCAL or host == socket.gethostname() or host.startswith("127.")
+
+
+def _audit(event: str, given: tuple[Any, ...]) -> None:
+    if event in ("socket.connect", "socket.sendto"):
+        if not isinstance(given[1], tuple) or _is_local(given[1][0]):  # a path is a socket of this machine
+            return
+        where = given[1]
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        if _is_local(given[0]):
+            return
+        where = given[0]
+    else:
+        return
+    for listener in listeners:
+        listener()
+    attempts.append(f"{event} {where}")
+    raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+
+
+def block() -> None:
+    """Let this process and its forks have no network from now on; tests may still talk to one another."""
+    sys.addaudithook(_audit)

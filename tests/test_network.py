@@ -1,0 +1,176 @@
+"""No command uses the network unasked, none under --offline; what is fetched is announced before the first socket."""
+
+import shlex
+import socket
+
+import pytest
+
+from promptcli.cli.app import command
+from tests import network
+from tests.tiny import SENTENCES
+
+TINY = "--backbone bert -q"
+
+
+def every_command(group=None, path=()):
+    for name, below in (group or command()).commands.items():
+        if hasattr(below, "commands"):
+            yield from every_command(below, (*path, name))
+        else:
+            yield " ".join((*path, name)), below
+
+
+COMMANDS = dict(every_command())
+
+#: Each command on files of this machine. A new command needs a line here.
+LINES = {
+    "examples": "examples --force",
+    "embed": f"embed mine.txt -o new.npy --force {TINY}",
+    "similarity": f"similarity one two {TINY}",
+    "eval": f"eval --task mine.tsv -r last-avg {TINY}",
+    "transfer": f"transfer --data-dir senteval --task MR -r last-avg {TINY}",
+    "fit": f"fit --on mine.txt --name new -r first-last-tfidf --force {TINY}",
+    "export": "export last-avg -o export-MADE --to sentence-transformers --backbone bert",
+    "ditto-search": f"ditto-search --on mine.tsv --corpus mine.txt --force {TINY}",
+    "search-templates": f"search-templates --mode free --limit 3 --on mine.tsv --force {TINY}",
+    "train": f"train simcse --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
+    "optiprompt": f"optiprompt --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
+    "pretrain": "pretrain mine.txt -o MADE --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 300"
+    " --batch-tokens 128 --positions 64 -q",
+    "perplexity": f"perplexity mine.txt {TINY}",
+    "reproduce": f"reproduce promptbert/2 {TINY}",
+    "rerun": f"rerun results/promptbert-2.bert.json {TINY}",
+    "recipes": "recipes",
+    "index build": f"index build mine.txt -o index --force {TINY}",
+    "index add": "index add index mine.txt -q",
+    "index search": "index search index 'a cat' -q",
+    "index info": "index info index",
+    "models list": "models list",
+    "models show": "models show mini",
+    "models remove": "models remove short",
+    "models alias": "models alias a mini",
+    "templates list": "templates list",
+    "templates show": "templates show manual",
+    "templates check": f"templates check manual {TINY}",
+    "config show": "config show",
+    "config set": "config set backbone mini",
+    "config unset": "config unset backbone",
+    "analyze mask-tokens": f"analyze mask-tokens 'a cat' {TINY}",
+    "analyze anisotropy": f"analyze anisotropy mine.txt -r last-avg {TINY}",
+    "analyze uniformity": f"analyze uniformity -r last-avg {TINY}",
+    "analyze token-bias": f"analyze token-bias mine.txt {TINY}",
+    "analyze impact": f"analyze impact 'a cat' --corpus mine.txt {TINY}",
+    "analyze attention": f"analyze attention 'a cat' --head 1-1 {TINY}",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, tiny_folder):
+    """A folder with a backbone and inputs, the same for all commands, in the order of the table."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "bert").symlink_to(tiny_folder("bert"))
+    texts = [f"{text} {number}" for number in range(4) for text in SENTENCES]
+    pairs = [f"{one}\t{two}\t{n % 5}\n" for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))]
+    (folder / "mine.txt").write_text("".join(f"{text}\n" for text in texts))
+    (folder / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(pairs))
+    (folder / "senteval" / "MR").mkdir(parents=True)
+    for end, part in (("pos", texts[:16]), ("neg", texts[16:32])):
+        (folder / "senteval" / "MR" / f"rt-polarity.{end}").write_text("".join(f"{text}\n" for text in part))
+    return folder
+
+
+@pytest.fixture
+def online(place, monkeypatch):
+    """The libraries believe that there is a network."""
+    import datasets
+    import huggingface_hub.constants
+
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("PROMPTCLI_HOME", str(place / "home"))
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+
+
+def test_every_command_is_tried():
+    assert list(LINES) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_socket_is_opened_for_files_of_this_machine(name, place, online, few_demo_pairs, run, no_network):
+    ways = ["", "--offline"] if any("--offline" in option.opts for option in COMMANDS[name].params) else [""]
+    if name == "models remove":
+        run("models", "alias", "short", "mini")
+    for number, way in enumerate(ways):
+        line = LINES[name].replace("MADE", f"made{number}")
+        ran = run(*shlex.split(f"{line} {way}"))
+        assert ran.code == 0, ran.err
+        assert not no_network
+
+
+#: What names something of the hub, and how its fetching is announced.
+FETCHED = {
+    "eval --task STS-B -r last-avg --backbone bert": "data set mteb/stsbenchmark-sts",
+    "eval --list-sentences --task SICK-R": "data set",
+    "fit --on STS-B --name x -r first-last-tfidf --backbone bert": "data set mteb/stsbenchmark-sts",
+    "fit --on wiki1m_for_simcse --name x -r first-last-tfidf --backbone bert": "wiki1m_for_simcse.txt",
+    "ditto-search --on STS-B:dev --backbone bert --force": "data set mteb/stsbenchmark-sts",
+    "search-templates --on STS-B:dev --backbone bert --force": "data set mteb/stsbenchmark-sts",
+    "train simcse --on STS-B:dev --data mine.txt --backbone bert --force": "data set mteb/stsbenchmark-sts",
+    "train simcse --data wiki1m_for_simcse --on mine.tsv --backbone bert --force": "wiki1m_for_simcse.txt",
+    "reproduce promptbert/5 --backbone bert": "data set",
+    "analyze uniformity --paper --backbone bert": "data set mteb/stsbenchmark-sts",
+    "similarity one two --backbone owner/name": "backbone owner/name",
+}
+
+
+@pytest.fixture
+def no_waiting(monkeypatch):
+    """Libraries try again after a pause; here there is no reason to wait."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+
+@pytest.mark.parametrize("line", FETCHED)
+def test_what_is_fetched_is_announced_before_the_first_socket(line, online, no_waiting, run, no_network, capsys):
+    heard = []
+
+    def listen():
+        if not heard:
+            heard.append(capsys.readouterr().err)
+
+    network.listeners.append(listen)
+    try:
+        ran = run(*shlex.split(line))
+    finally:
+        network.listeners.remove(listen)
+    assert no_network and heard
+    assert ("fetching" in heard[0] or "downloading" in heard[0]) and FETCHED[line] in heard[0]
+    assert ran.code in (0, 1, 3) and "Traceback" not in ran.err
+    no_network.clear()
+
+
+@pytest.mark.parametrize("line", FETCHED)
+def test_nothing_is_fetched_offline(line, online, run, no_network):
+    ran = run(*shlex.split(line), "--offline")
+    assert not no_network and "fetching" not in ran.err and "downloading" not in ran.err
+    assert ran.code in (0, 1, 3) and "Traceback" not in ran.err
+
+
+def test_trackers_that_use_the_network_are_refused_offline(online, run, monkeypatch, no_network):
+    monkeypatch.setattr("promptcli.training.processes.get_available_trackers", lambda: ["tensorboard", "wandb"])
+    ran = run(*shlex.split(LINES["train"]), "--offline", "--report-to", "wandb")
+    assert (ran.code, ran.out) == (2, "") and not no_network
+    assert ran.err.startswith(
+        "promptcli: --report-to 'wandb' uses the network, which --offline forbids; without it: te"
+    )
+
+
+def test_the_suite_has_no_network(no_network):
+    for host in ("example.org", "192.0.2.1"):
+        with pytest.raises(OSError, match="unreachable"):
+            socket.create_connection((host, 80))
+    assert len(no_network) == 2
+    no_network.clear()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        pass
