@@ -69,16 +69,15 @@ def open_registry() -> Registry:
     return Registry(home(os.environ))
 
 
-def load(
-    choice: str | Path | Recipe, *, device: str = "auto", dtype: str = "float32", offline: bool = False
-) -> Encoder:
+def load(choice: str | Path | Recipe, *, device: str = "auto", dtype: str = "stored", offline: bool = False) -> Encoder:
     """Return an encoder.
 
     Args:
         choice: A model of the registry or its alias, a named recipe, a ``Recipe`` or a file of one, a folder with a
             pre-trained model, or a model's id on the hub (these two are averaged over first and last layer).
         device: ``auto``, ``cpu``, ``cuda``, ...
-        dtype: ``float32``, ``bfloat16``, or ``auto``: the latter where the hardware computes in it.
+        dtype: ``stored``: float32, and for causal models that of their files where the device computes in it;
+            ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the hardware computes in it.
         offline: Never use the network.
 
     Raises:
@@ -298,7 +297,7 @@ def fit(
     folder = None if data_dir is None else Path(data_dir)
     pairs = None if select is None else development_task(str(select), folder, offline=offline)
     chosen = _entry(recipe).recipe
-    made = fits.fit(chosen, sentences, choose_by=pairs, device=device, dtype="float32", offline=offline)
+    made = fits.fit(chosen, sentences, choose_by=pairs, device=device, dtype="stored", offline=offline)
     source = str(on) if isinstance(on, str | Path) else "a list"
     if name is not None:
         fitted_on = {"source": source, "sentences": made.sentences}

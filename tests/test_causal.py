@@ -3,26 +3,26 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
+from transformers import LlamaForCausalLM
 
+from promptcli.backbones import backbone as backbone_module
+from promptcli.backbones import pretrained
 from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.loading import load_backbone
+from promptcli.data.tasks import Pairs, STSTask
+from promptcli.encoder.embedder import unit
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError
+from promptcli.searching.heads import search_heads
 from tests.reference import plain
+from tests.reference.causal import text_rule, token_prepending
 from tests.tiny import SENTENCES
-from tests.tiny_causal import CAUSAL
+from tests.tiny_causal import CAUSAL, save_tiny_causal
 
 PROMPTEOL = RECIPES["prompteol"]
 TEXTS = [*SENTENCES, 'Is it "so"?', "What?", ""]
-
-
-def ruled(sentence):
-    """PromptEOL's text rule, step by step."""
-    text = sentence.strip()
-    if text and text[-1] not in ".?\"'":
-        text += "."
-    text = text.replace('"', "'")
-    return text[:-1] + "." if text[-1:] == "?" else text
 
 
 def test_every_causal_family_has_a_tiny_model():
@@ -36,7 +36,7 @@ def test_prompteol_equals_the_eager_path_at_the_last_token(family, tiny_backbone
     rows = encoder.inputs(TEXTS).rows
     vectors = encoder.encode(TEXTS)
     for text, row, vector in zip(TEXTS, rows, vectors, strict=True):
-        ids = reference.ids(PROMPTEOL.prompt, ruled(text))
+        ids = reference.ids(PROMPTEOL.prompt, text_rule(text))
         assert row == ids
         states, _ = reference.states(ids)
         assert np.abs(vector - states[-1][-1].numpy()).max() < 1e-5
@@ -81,6 +81,170 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
         (RECIPES["cls"], causal, r"'cls' read the first token.*take last-token"),
         (Recipe(text_rule="other"), masked, r"text rule 'other'.*prompteol"),
         (Recipe(pooling="layer--5/avg"), causal, r"layer-0 to layer-3, or from the end layer--1 to layer--4"),
+        (RECIPES["prompteol+tp"], masked, r"'token-prepending' is for causal models.*--recipe prompt$"),
+        (Recipe(prompt="token-prepending:1-4:[X] is"), causal, r"1-4 is not allowed; .* has 3 layers: give 0 <= START"),
+        (Recipe(prompt="token-prepending:2-2:[X] is"), causal, r"0 <= START < EXIT <= 3"),
     ]:
         with pytest.raises(UsageError, match=said):
             build_encoder(recipe, backbone=backbone)
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family), causal=True)
+    backbone = tiny_backbone(family)
+    embedding = torch.randn(backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
+    for start, exit_ in ((0, 2), (1, 3)):
+        prompt = f"token-prepending:{start}-{exit_}:{RECIPES['pretended-cot'].prompt}"
+        recipe = RECIPES["pretended-cot"].replace(prompt=prompt)
+        encoders = [build_encoder(recipe.replace(pooling=f"{states}/last-token"), backbone=backbone)
+                    for states in ("last", "layer--2")]  # fmt: skip
+        place = encoders[0].template.placeholder
+        for row, last, before in zip(
+            encoders[0].inputs(TEXTS).rows, *(encoder.encode(TEXTS) for encoder in encoders), strict=True
+        ):
+            # a token that is nowhere else in the input lends its row to the placeholder
+            spare = next(token for token in range(len(backbone.token_rows)) if token not in row)
+            ids = [*row[:place], spare, *row[place + 1 :]]
+            states = token_prepending(reference, ids, place, start, exit_, embedding)
+            assert np.abs(last - states[-1][-1].numpy()).max() < 1e-5
+            assert np.abs(before - states[-2][-1].numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("family", [name for name in CAUSAL if name != "llama"])  # its old files double the blank
+def test_the_placeholder_stands_where_an_added_token_would(family, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family), causal=True)
+    reference.tokenizer.add_tokens(["<PST>"])
+    added = reference.tokenizer.convert_tokens_to_ids("<PST>")
+    encoder = build_encoder(RECIPES["prompteol+tp"], backbone=tiny_backbone(family))
+    for text, row in zip(TEXTS, encoder.inputs(TEXTS).rows, strict=True):
+        ids = reference.ids('This sentence : <PST> "[X]" means in one word:"', text_rule(text))
+        assert ids.index(added) == encoder.template.placeholder
+        assert [*row[: encoder.template.placeholder], added, *row[encoder.template.placeholder + 1 :]] == ids
+    assert encoder.recipe.prompt.startswith("token-prepending:1-2:This")
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+def test_what_begins_every_input_is_computed_once(family, tiny_backbone, monkeypatch):
+    backbone = tiny_backbone(family)
+    computed = []
+    monkeypatch.setattr(type(backbone.model), "__call__", _counting(computed))
+    for name in ("knowledge", "knowledge+tp", "prompteol-icl"):
+        encoder = build_encoder(RECIPES[name], backbone=backbone)
+        rows, computed[:] = encoder.inputs(TEXTS).rows, []
+        together = encoder.encode(TEXTS)
+        whole, count = sum(map(len, rows)), len(encoder.prompt.shared)
+        windowed = getattr(backbone.model.config, "sliding_window", None) is not None
+        assert (sum(computed) < 0.7 * whole) == (not windowed) and count > 5
+        alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
+        assert np.abs(together - alone).max() < 1e-5
+
+
+def test_a_window_wider_than_the_inputs_changes_nothing(tmp_path, tiny_folder):
+    narrow, wide = str(tiny_folder("mistral")), str(save_tiny_causal("mistral", tmp_path, sliding_window=300))
+    encoders = [build_encoder(PROMPTEOL.replace(backbone=folder), dtype="float32") for folder in (narrow, wide)]
+    reference = plain.Plain(tmp_path, causal=True)
+    for text, vector in zip(TEXTS, encoders[1].encode(TEXTS), strict=True):
+        states, _ = reference.states(reference.ids(PROMPTEOL.prompt, text_rule(text)))
+        assert np.abs(vector - states[-1][-1].numpy()).max() < 1e-5
+    assert np.abs(encoders[0].encode(TEXTS) - encoders[1].encode(TEXTS)).max() > 1e-2  # the narrow one is seen
+
+
+def _counting(computed):
+    def call(model, *given, **options):
+        tokens = options["input_ids"] if "input_ids" in options else options["inputs_embeds"][..., 0]
+        computed.append(tokens.numel())
+        return torch.nn.Module.__call__(model, *given, **options)
+
+    return call
+
+
+def test_the_mean_of_several_prompts_is_the_mean_of_their_vectors(tiny_backbone):
+    backbone = tiny_backbone("qwen2")
+    names = ("prompteol", "pretended-cot", "knowledge")
+    mean = RECIPES["prompteol"].replace(prompt="mean:" + " || ".join(names))
+    made = build_encoder(mean, backbone=backbone)
+    alone = [build_encoder(RECIPES[name], backbone=backbone) for name in names]
+    expected = sum(encoder.encode(TEXTS) for encoder in alone) / 3
+    assert np.abs(made.encode(TEXTS) - expected).max() < 1e-6
+    assert build_encoder(made.recipe, backbone=backbone).fingerprint == made.fingerprint
+    whitened = {"whitening.mean": torch.randn(16), "whitening.matrix": torch.randn(16, 16)}
+    after = build_encoder(mean.replace(transforms=("whitening",)), backbone=backbone, tensors=whitened)
+    flat = (torch.from_numpy(expected) - whitened["whitening.mean"]) @ whitened["whitening.matrix"]
+    assert np.abs(after.encode(TEXTS) - flat.numpy()).max() < 1e-4
+    with pytest.raises(UsageError, match="one template, not with the mean of 3"):
+        made.inputs(TEXTS)
+    assert len(build_encoder(RECIPES["metaeol"], backbone=tiny_backbone("gemma2")).members) == 8
+
+
+def test_the_demonstration_is_the_one_published_for_the_model(tiny_folder, tiny_backbone, tmp_path):
+    published = tmp_path / "opt-350m"
+    published.symlink_to(tiny_folder("opt"))
+    own = build_encoder(RECIPES["prompteol-icl"].replace(backbone=str(published)))
+    assert own.template.text.startswith(
+        'This sentence : "A man is playing on a guitar and singing." means in one word:'
+    )
+    other = build_encoder(RECIPES["prompteol-icl"], backbone=tiny_backbone("gpt2"))
+    assert '"Horseback-riding".This sentence : "[X]" means' in other.template.text
+
+
+def test_a_folder_in_shards_keeps_its_precision_where_the_device_computes_in_it(tmp_path, monkeypatch):
+    model = LlamaForCausalLM.from_pretrained(save_tiny_causal("llama", tmp_path))
+    (tmp_path / "model.safetensors").unlink()
+    model.to(torch.float16).save_pretrained(tmp_path, max_shard_size="10KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    whole = load_backbone(str(tmp_path), dtype=torch.float32)
+    assert load_backbone(str(tmp_path)).dtype == torch.float32  # no processor computes in float16 at speed
+    monkeypatch.setattr(pretrained, "computes", lambda dtype, device: True)
+    kept = load_backbone(str(tmp_path))
+    assert (kept.dtype, whole.dtype) == (torch.float16, torch.float32)
+    half, full = (build_encoder(PROMPTEOL, backbone=backbone).encode(SENTENCES) for backbone in (kept, whole))
+    assert np.abs(half - full).max() < 5e-2 * np.abs(full).max()
+
+
+def test_a_causal_model_that_the_seam_cannot_compute_is_refused_when_it_is_loaded(tiny_folder, monkeypatch):
+    monkeypatch.setattr(backbone_module, "seam_fault", lambda model, layers: "its own attention differs by 0.7")
+    with pytest.raises(UsageError, match=r"a causal model needs the attention of the layers.*differs by 0.7"):
+        load_backbone(str(tiny_folder("qwen2")))
+
+
+def test_denoising_and_top_tokens_are_the_formulas(tiny_backbone, tiny_folder):
+    """h - h_hat: the template without its sentence, what follows [X] at the positions it would have after it."""
+    for family in ("opt", "gemma2"):
+        reference = plain.Plain(tiny_folder(family), causal=True)
+        backbone = tiny_backbone(family)
+        plainly = build_encoder(PROMPTEOL, backbone=backbone)
+        denoised = build_encoder(PROMPTEOL.replace(denoise="hidden"), backbone=backbone).encode(TEXTS)
+        mixed = build_encoder(PROMPTEOL.replace(transforms=("topk-tokens:5",)), backbone=backbone).encode(TEXTS)
+        template = plainly.template
+        for text, row, own, mixture in zip(TEXTS, plainly.inputs(TEXTS).rows, denoised, mixed, strict=True):
+            count = len(row) - template.length
+            places = [*range(len(template.left)), *(len(template.left) + count + k for k in range(len(template.right)))]
+            bias, _ = reference.states([*template.left, *template.right], places, mask=True)
+            states, _ = reference.states(reference.ids(PROMPTEOL.prompt, text_rule(text)))
+            assert np.abs(own - (states[-1][-1] - bias[-1][-1]).numpy()).max() < 1e-5
+            expected = plain.topk(reference.logits(states[-1][-1]), reference.rows(), 5)
+            assert np.abs(mixture - expected.detach().numpy()).max() < 1e-4
+
+
+def test_an_empty_sentence_without_any_special_token_is_one_of_padding(tiny_backbone):
+    encoder = build_encoder(Recipe(pooling="last/last-token"), backbone=tiny_backbone("gpt2"))
+    assert encoder.inputs(["", "a"]).rows[0] == [encoder.backbone.tokenizer.pad]
+    assert np.isfinite(encoder.encode(["", "a cat", "I"])).all()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma3_text"])
+def test_fitted_and_searched_parts_work(family, tiny_backbone):
+    """TF-IDF, the rewriting of static-unbiased, whitening and the search over heads, which needs every diagonal."""
+    backbone = tiny_backbone(family)
+    tensors = {"tfidf.idf": torch.rand(len(backbone.token_rows))}
+    for name in ("first-last-tfidf", "static-unbiased", "static-avg", "last-avg"):
+        vectors = build_encoder(RECIPES[name], backbone=backbone, tensors=tensors).encode(SENTENCES)
+        assert np.isfinite(vectors).all() and vectors.any(axis=1).sum() >= len(SENTENCES) - 1
+    pairs = Pairs(SENTENCES[:-1], SENTENCES[1:], np.arange(len(SENTENCES) - 1) % 4 / 1.0)
+    found = search_heads(backbone, STSTask("own", "test", "own", "", {"all": pairs}), SENTENCES)
+    assert len(found.values["last"]) == backbone.n_layers and found.heads[0].head
+    best = found.heads[0]
+    encoder = build_encoder(Recipe(pooling=best.pooling), backbone=backbone)
+    first, second = (unit(encoder.encode(side)) for side in (pairs.first, pairs.second))
+    assert best.value == pytest.approx(100 * spearmanr((first * second).sum(1), pairs.gold).statistic, abs=1e-3)

@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,17 @@ from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.last_layer import compute_last_layer_at_slots
 from promptcli.backbones.lora import is_lora, merge_lora
-from promptcli.backbones.seam import SeamCall
+from promptcli.backbones.seam import SeamCall, allow_prepending
 from promptcli.backbones.seam_check import seam_fault
-from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
+from promptcli.backbones.states import (
+    LAST,
+    Batch,
+    HiddenStates,
+    Needs,
+    SharedTokens,
+    slot_positions,
+    without_shared,
+)
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 
@@ -70,6 +78,8 @@ class Backbone:
         self.max_tokens: int = model.config.max_position_embeddings - self._position_offset
         if self.family.bert_plan:
             compute_last_layer_at_slots(model)
+        if self.causal:
+            allow_prepending(model.get_submodule(self.family.layers))
 
     @property
     def name(self) -> str:
@@ -125,12 +135,19 @@ class Backbone:
         Raises:
             UsageError: Diagonals or matrices are needed and the attention seam does not reach this family.
         """
+        batch = without_shared(batch)
         static = self._embeddings(batch).float() if needs.static else None
         decoder = self.head.rows[batch.ids].float() if needs.decoder else None
         attention = needs.diagonals | needs.matrices
         if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
-        seam = SeamCall(prefix=batch.prefix, diagonal_layers=needs.diagonals, matrix_layers=needs.matrices)
+        seam = SeamCall(
+            prefix=batch.prefix,
+            diagonal_layers=needs.diagonals,
+            matrix_layers=needs.matrices,
+            prepending=batch.prepending,
+            lasts=slot_positions(batch, LAST) if batch.prepending else None,
+        )
         last_only = needs.layers == {self.n_layers} and not attention
         slot = needs.slot if last_only and self.family.bert_plan else None
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
@@ -151,12 +168,34 @@ class Backbone:
             layer: output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
             for layer in needs.layers
         }
-        if self.causal and needs.slot == LAST and not (attention or needs.static or needs.decoder):
+        if self._reads_last_only(needs):
             slot = LAST
             rows, places = torch.arange(len(batch.ids), device=batch.ids.device), slot_positions(batch, LAST)
             layers = {layer: states[rows, places].unsqueeze(1) for layer, states in layers.items()}
         layers = {layer: states.float() for layer, states in layers.items()}
         return HiddenStates(layers, static, decoder, seam.diagonals, seam.matrices, slot)
+
+    def _reads_last_only(self, needs: Needs) -> bool:
+        others = needs.static or needs.decoder or needs.diagonals or needs.matrices
+        return self.causal and needs.slot == LAST and bool(needs.layers) and not others
+
+    def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
+        """Return what the tokens that begin every input leave behind, where that is all that the inputs need of them.
+
+        That is a causal model read at the last token, whose inputs stay within a sliding window.
+
+        Args:
+            ids: The tokens.
+            needs: What is read of the inputs.
+            longest: Tokens of the longest input.
+        """
+        window = getattr(self.model.config, "sliding_window", None)
+        if not ids or not self._reads_last_only(needs) or (window is not None and longest > window):
+            return None
+        call = SeamCall(kept=[])
+        self.model(input_ids=torch.tensor([ids], device=self.device), seam=call)
+        assert call.kept is not None
+        return SharedTokens(len(ids), tuple(call.kept))
 
     def _positions(self, batch: Batch) -> Tensor:
         positions = batch.positions
@@ -168,7 +207,11 @@ class Backbone:
 
     def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
         """Return the model's argument for the tokens: ids, or embeddings where some of them are learned."""
-        return {"input_ids": batch.ids} if batch.soft is None else {"inputs_embeds": self._embeddings(batch)}
+        if batch.soft is None:
+            return {"input_ids": batch.ids}
+        scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)  # Gemma's own look-up multiplies by it
+        embedded = self._embeddings(batch)
+        return {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded.dtype)}
 
     def _embeddings(self, batch: Batch) -> Tensor:
         rows = self.token_rows[batch.ids]

@@ -8,7 +8,7 @@ import torch
 from promptcli.errors import UsageError, unknown
 
 _RATE_RUNS = 25
-DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(name: str) -> str:
@@ -28,6 +28,15 @@ def choose_device(name: str) -> str:
     return name
 
 
+def weights_dtype(name: str, device: str) -> torch.dtype | None:
+    """Return ``choose_dtype``; None for ``stored``: float32, and for causal models that of their files.
+
+    Raises:
+        UsageError: Unknown name.
+    """
+    return None if name == "stored" else choose_dtype(name, device)
+
+
 def choose_dtype(name: str, device: str) -> torch.dtype:
     """Return the weights' dtype; ``auto`` takes bfloat16 where the hardware computes in it, else float32.
 
@@ -35,13 +44,16 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
         UsageError: Unknown name.
     """
     if name == "auto":
-        return torch.bfloat16 if _computes_bfloat16(device) else torch.float32
+        return torch.bfloat16 if computes(torch.bfloat16, device) else torch.float32
     if name not in DTYPES:
         raise unknown("dtype", name, ["auto", *DTYPES])
     return DTYPES[name]
 
 
-def _computes_bfloat16(device: str) -> bool:
+def computes(dtype: torch.dtype, device: str) -> bool:
+    """Return whether a device multiplies matrices of that dtype at speed."""
+    if dtype != torch.bfloat16:
+        return dtype == torch.float32 or not device.startswith("cpu")
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())

@@ -56,7 +56,8 @@ def load_backbone(
         name: A shipped name, a local folder, a hub id (``owner/name`` or ``name``, ``@revision`` after it allowed), or
             ``glove:FILE``.
         device: A torch device.
-        dtype: Of the weights; float32 by default.
+        dtype: Of the weights; by default float32, and for causal models that of their files where the device
+            computes in it.
         offline: Never use the network.
         announce: Called with one line before the network is used, and with the memory that word vectors take.
         words: Word vectors will do; without it they are refused.

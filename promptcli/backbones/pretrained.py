@@ -4,7 +4,8 @@ Knows nothing of recipes. Every model is loaded from a folder, so transformers i
 """
 
 import hashlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from promptcli.backbones.backbone import Backbone, Provenance
@@ -25,6 +27,7 @@ from promptcli.backbones.checking import (
     read_config,
     reason,
 )
+from promptcli.backbones.devices import computes
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
 from promptcli.backbones.probing import check_probe, check_vocabulary
@@ -36,6 +39,7 @@ from promptcli.storage.files import sha256
 #: Backbones inside the package, by name.
 SHIPPED: dict[str, Path] = {"mini": Path(__file__).parents[1] / "shipped" / "mini"}
 
+_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # as safetensors writes them
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
 
@@ -73,7 +77,11 @@ def load_pretrained(
         names = check_files(what, weights, config)
         causal = FAMILIES[family].causal
         pieces = PieceTokenizer(AutoTokenizer.from_pretrained(folder, trust_remote_code=False), what, causal=causal)
-        model, info = _load_body(folder, family, names)
+        if causal and dtype is None:
+            dtype = _stored_dtype(weights, device)
+        model, info = _load_body(folder, family, names, dtype if causal and dtype else torch.float32)
+        if causal:  # large: probed where it is to run
+            model.to(device)
         check_loaded(what, model, info)
         check_vocabulary(what, folder, pieces, len(model.get_input_embeddings().weight))
         digest = hashlib.sha256()
@@ -150,16 +158,26 @@ def weight_files(what: str, folder: Path) -> list[Path]:
     raise UsageError(f"{what} has no *.safetensors weights")
 
 
-def _load_body(folder: Path, family: str, names: frozenset[str]) -> tuple[Any, dict[str, Any]]:
+def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
+    """Return the dtype that most tensors of the files have, where the device computes in it; else float32."""
+    found: Counter[str] = Counter()
+    for path in weights:
+        with safe_open(path, framework="pt") as file:
+            found.update(file.get_slice(name).get_dtype() for name in file.keys())
+    stored = _DTYPES.get(found.most_common(1)[0][0], torch.float32) if found else torch.float32
+    return stored if computes(stored, device) else torch.float32
+
+
+def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     """Return the encoder without heads, and what transformers says of its tensors.
 
     A pooler without weights would be filled with random numbers, so it is left out.
     """
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {**LOADING, "dtype": dtype}
     if FAMILIES[family].seam:
         options["attn_implementation"] = NAME
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
-    loaded: tuple[Any, dict[str, Any]] = AutoModel.from_pretrained(folder, config=config, **LOADING, **options)
+    loaded: tuple[Any, dict[str, Any]] = AutoModel.from_pretrained(folder, config=config, **options)
     return loaded

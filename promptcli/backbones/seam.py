@@ -5,7 +5,8 @@ and attention diagonals, or whole matrices, out. Layers are numbered by counting
 among its layers and DistilBERT's modules carry no number. Knows nothing of recipes.
 """
 
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from promptcli.backbones import dropout as quick
+from promptcli.backbones.states import Prepending
 
 NAME = "promptcli"
 
@@ -33,6 +35,8 @@ class SeamCall:
     #: Layer -> (n, h, t, t) float32, post-softmax; filled. With a prefix its columns come first.
     matrices: dict[int, Tensor] = field(default_factory=dict)
     calls: int = 0  #: layers that have come by
+    prepending: Prepending | None = None
+    lasts: Tensor | None = None  #: (n,) positions of the last tokens; where there is a ``prepending``
     #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries; None where they are not
     #: wanted; filled.
     kept: list[tuple[Tensor, Tensor]] | None = None
@@ -41,6 +45,25 @@ class SeamCall:
         """Return the number (0-based) of the layer that is calling."""
         self.calls += 1
         return self.calls - 1
+
+
+def allow_prepending(layers: Iterable[torch.nn.Module]) -> None:
+    """Let layers (in order, causal ones) take the ``prepending`` of the call that passes through them."""
+    for number, layer in enumerate(layers):
+        layer.register_forward_pre_hook(functools.partial(_prepend, number), with_kwargs=True)
+
+
+def _prepend(
+    number: int, layer: torch.nn.Module, given: tuple[Tensor, ...], options: dict[str, Any]
+) -> tuple[tuple[Tensor, ...], dict[str, Any]] | None:
+    seam: SeamCall | None = options.get("seam")
+    if seam is None or seam.prepending is None or number not in seam.prepending.layers:
+        return None
+    hidden, *rest = given
+    assert seam.lasts is not None
+    rows = torch.arange(hidden.size(0), device=hidden.device)
+    slots = torch.full_like(rows, seam.prepending.slot)
+    return (hidden.index_put((rows, slots), hidden[rows, seam.lasts]), *rest), options
 
 
 def attention(

@@ -1,6 +1,6 @@
 """Batch and HiddenStates: what goes into a backbone and what comes out. Plain values; no model."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,22 @@ class SoftTokens:
 
 
 @dataclass(frozen=True)
+class SharedTokens:
+    """The tokens that begin every input of a template, computed once (a causal model's see nothing after them)."""
+
+    length: int
+    prefix: tuple[tuple[Tensor, Tensor], ...]  #: per layer their keys and values, each (1, h', length, d/h)
+
+
+@dataclass(frozen=True)
+class Prepending:
+    """Token Prepending: before some layers a placeholder's state becomes that of the input's last token."""
+
+    slot: int  #: the placeholder's position
+    layers: range  #: 0-based
+
+
+@dataclass(frozen=True)
 class Batch:
     """Model input, right-padded."""
 
@@ -30,6 +46,8 @@ class Batch:
     #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start after them.
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
     soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
+    shared: SharedTokens | None = None  #: computed already; every row begins with them
+    prepending: Prepending | None = None
 
     @property
     def padded(self) -> bool:
@@ -40,6 +58,24 @@ class Batch:
         """Return the (n, t) mask of tokens that are not padding."""
         steps = self.ids.new_tensor(range(self.ids.size(1)))
         return steps.unsqueeze(0) < self.lengths.unsqueeze(1)
+
+
+def without_shared(batch: Batch) -> Batch:
+    """Return the inputs without the tokens that are computed already, whose keys and values become the prefix."""
+    if batch.shared is None:
+        return batch
+    count = batch.shared.length
+    soft = batch.soft and replace(batch.soft, slots=batch.soft.slots - count)
+    prepending = batch.prepending and replace(batch.prepending, slot=batch.prepending.slot - count)
+    return replace(
+        batch,
+        ids=batch.ids[:, count:],
+        lengths=batch.lengths - count,
+        prefix=batch.shared.prefix,
+        soft=soft,
+        prepending=prepending,
+        shared=None,
+    )
 
 
 def slot_positions(batch: Batch, slot: int) -> Tensor:

@@ -40,7 +40,7 @@ def open_registry() -> "Registry":
     return Registry(home(os.environ))
 
 
-def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = "float32") -> "Encoder":
+def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = "stored") -> "Encoder":
     """Return the encoder that the options name.
 
     Args:
@@ -85,18 +85,18 @@ def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None, word
     Args:
         name: A shipped name, a folder or a hub id.
         runtime: Device, precision, network.
-        dtype: Of the weights whatever the runtime says; else its own, ``auto`` meaning float32.
+        dtype: Of the weights whatever the runtime says; else its own, ``auto`` meaning ``stored``.
         words: Word vectors will do.
     """
-    from promptcli.backbones.devices import choose_device, choose_dtype
+    from promptcli.backbones.devices import choose_device, weights_dtype
     from promptcli.backbones.loading import load_backbone
 
     device = choose_device(runtime.device)
-    wanted = dtype or ("float32" if runtime.dtype == "auto" else runtime.dtype)
+    wanted = dtype or ("stored" if runtime.dtype == "auto" else runtime.dtype)
     return load_backbone(
         name,
         device=device,
-        dtype=choose_dtype(wanted, device),
+        dtype=weights_dtype(wanted, device),
         offline=runtime.offline,
         announce=announcer(runtime),
         words=words,
@@ -152,7 +152,7 @@ def open_entries(
     entries: "Sequence[Entry]",
     runtime: Runtime,
     *,
-    default_dtype: str = "float32",
+    default_dtype: str = "stored",
     refused: "Callable[[Entry, UsageError], None] | None" = None,
 ) -> "list[Encoder]":
     """Return one encoder per entry; entries of the same backbone share it.

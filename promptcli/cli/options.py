@@ -162,8 +162,8 @@ class Runtime:
     dtype: Annotated[
         str,
         typer.Option(
-            help="auto, float32, bfloat16. auto: float32 for figures; for embed, index and serve bfloat16 where the"
-            " processor has it.",
+            help="auto, float32, bfloat16, float16. auto: for figures float32, and for causal models that of their"
+            " files where the device computes in it; for embed, index and serve bfloat16 where the hardware has it.",
             rich_help_panel="Runtime",
         ),
     ] = "auto"

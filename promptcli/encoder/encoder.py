@@ -3,6 +3,7 @@
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.devices import choose_device, choose_dtype
+from promptcli.backbones.devices import choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
-from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.states import Batch, HiddenStates, Needs, SharedTokens
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.embedder import Embedder, Encoded, check_texts
@@ -20,7 +21,7 @@ from promptcli.encoder.embedder import Progress as Progress
 from promptcli.encoder.embedder import silent as silent
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
-from promptcli.encoder.prompts import build_prompt
+from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.prompts.text_rules import text_rule
@@ -54,7 +55,15 @@ class Encoder(Embedder):
 
     def __init__(self, recipe: Recipe, backbone: Backbone, tensors: Mapping[str, Tensor]) -> None:
         self.backbone = backbone
-        self.prompt: Prompt = build_prompt(recipe.prompt, backbone, tensors)
+        #: The encoders of single prompts whose vectors are averaged before the transforms; none where there is one.
+        self.members = [
+            Encoder(recipe.replace(prompt=one, transforms=()), backbone, tensors)
+            for one in prompts_of_mean(recipe.prompt)
+        ]
+        if self.members:
+            self.prompt: Prompt = self.members[0].prompt
+        else:
+            self.prompt = build_prompt(recipe.prompt, backbone, tensors)
         self.template = self.prompt.template
         self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
@@ -62,7 +71,7 @@ class Encoder(Embedder):
         self.max_length = _max_length(recipe, backbone, self.prompt)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
-            prompt=self.prompt.spec,
+            prompt=mean_of([one.prompt.spec for one in self.members]) if self.members else self.prompt.spec,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
@@ -88,13 +97,13 @@ class Encoder(Embedder):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Encoder":
-        """Return the encoder of a recipe; in float32 unless ``dtype`` says otherwise; options: see ``build_encoder``.
+        """Return the encoder of a recipe, for figures (``dtype="stored"``); options: see ``build_encoder``.
 
         Raises:
             UsageError: Unknown names, or parts that do not fit together.
             NotFoundError: The backbone is not there.
         """
-        return build_encoder(recipe, **{"dtype": "float32", **options})
+        return build_encoder(recipe, **{"dtype": "stored", **options})
 
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
@@ -141,7 +150,13 @@ class Encoder(Embedder):
         return (id(self.backbone), *text, learned, self.max_length, rewriting)
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
-        """Return the model inputs of n sentences."""
+        """Return the model inputs of n sentences.
+
+        Raises:
+            UsageError: The recipe is the mean of several prompts, which have one input each.
+        """
+        if self.members:
+            raise UsageError(f"this works with one template, not with the mean of {len(self.members)}")
         return self.template.splice(
             self.pooling.weights.rewrite(self.pieces(sentences), self.backbone), self.max_length
         )
@@ -153,6 +168,25 @@ class Encoder(Embedder):
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Return what is needed of a batch, the prompt's learned numbers in it."""
         return self.backbone.run(self.prompt.attach(batch), needs)
+
+    def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
+        """Return what begins every input of these lengths, computed once, where it can be and is worth it."""
+        ids = self.prompt.shared
+        if len(lengths) < 2 or lengths.min() <= len(ids):
+            return None
+        return self.backbone.shared_tokens(ids, needs, int(lengths.max()))
+
+    def average_members(self, encoded: Sequence[Encoded]) -> Encoded:
+        """Return the members' mean after the transforms; a single encoder's vectors as they are."""
+        if not self.members:
+            return encoded[0]
+        mean = np.mean([one.vectors for one in encoded], axis=0, dtype=np.float32)
+        vectors = torch.from_numpy(mean).to(self.device)
+        with torch.inference_mode():
+            for _, step in self._stages:
+                vectors = step(vectors)
+        truncated = np.any([one.truncated for one in encoded], axis=0)
+        return Encoded(vectors.float().cpu().numpy(), truncated, np.sum([one.tokens for one in encoded], axis=0))
 
     def pool_and_transform(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the vectors (n, d) float32 of one batch: pooling, transforms, and denoising where it belongs."""
@@ -196,7 +230,8 @@ def build_encoder(
     Args:
         recipe: What to make.
         device: ``auto`` or a torch device.
-        dtype: ``auto``, ``float32`` or ``bfloat16``.
+        dtype: ``auto``, ``float32``, ``bfloat16``, ``float16``, or ``stored``: float32, and for causal models that
+            of their files where the device computes in it.
         offline: Never use the network.
         tensors: Learned and fitted numbers, by name.
         backbone: An already loaded backbone to share; else the recipe's is loaded.
@@ -210,7 +245,7 @@ def build_encoder(
         _check_words_only(recipe)  # before they are read
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
-        where, precision = choose_device(device), choose_dtype(dtype, choose_device(device))
+        where, precision = choose_device(device), weights_dtype(dtype, choose_device(device))
         backbone = load_backbone(
             recipe.backbone, device=where, dtype=precision, offline=offline, announce=announce, words=True
         )
@@ -263,16 +298,18 @@ def encode_together(
     unique = list(dict.fromkeys(sentences))
     row_of = {sentence: row for row, sentence in enumerate(unique)}
     back = np.fromiter((row_of[sentence] for sentence in sentences), np.int64, len(sentences))
+    single = [one for encoder in encoders for one in encoder.members or [encoder]]
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for number, encoder in enumerate(encoders):
+    for number, encoder in enumerate(single):
         groups.setdefault(encoder.input_key, []).append(number)
     share = _Share(progress, len(sentences), len(unique) * len(groups))
     encoded: dict[int, Encoded] = {}
     for members in groups.values():
-        results = _encode_group([encoders[number] for number in members], unique, share, most)
+        results = _encode_group([single[number] for number in members], unique, share, most)
         encoded.update(zip(members, results, strict=True))
-    made = [encoded[number] for number in range(len(encoders))]
-    return [Encoded(one.vectors[back], one.truncated[back], one.tokens[back]) for one in made]
+    found = (encoded[number] for number in range(len(single)))
+    whole = [encoder.average_members([next(found) for _ in encoder.members or [encoder]]) for encoder in encoders]
+    return [Encoded(one.vectors[back], one.truncated[back], one.tokens[back]) for one in whole]
 
 
 def _encode_group(
@@ -286,11 +323,12 @@ def _encode_group(
     vectors: list[np.ndarray | None] = [None] * len(encoders)
     template = first.template
     with torch.inference_mode():
-        for chosen in plan_batches(lengths, most=most):
+        shared = first.shared_tokens(needs, lengths)
+        for chosen in plan_batches(lengths if shared is None else lengths - shared.length, most=most):
             rows = [inputs.rows[row] for row in chosen]
             slots = [template.mask_slots(len(row)) for row in rows]
             batch = make_batch(rows, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
-            hidden = first.run(batch, needs)
+            hidden = first.run(replace(batch, shared=shared), needs)
             for number, encoder in enumerate(encoders):
                 values = encoder.pool_and_transform(batch, hidden).float().cpu().numpy()
                 if vectors[number] is None:

@@ -35,7 +35,8 @@ class Recipe:
         default=SLOT,
         metadata={
             "help": "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
-            " learned ones: deep-prefix:P, soft-template:TEXT."
+            " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEMPLATE;"
+            " `mean:ONE || OTHER`, the mean of several."
         },
     )
     period: bool | None = field(
@@ -126,9 +127,9 @@ class Recipe:
     def explicit(self) -> "Recipe":
         """Return the recipe with the default of ``period`` written out: on where the prompt has words of its own.
 
-        ``[X]`` alone has none, nor has ``name:argument`` without an [X] (a deep prefix).
+        ``[X]`` alone has none, nor has a deep prefix.
         """
-        words = self.prompt != SLOT and (SLOT in self.prompt or ":" not in self.prompt)
+        words = self.prompt != SLOT and not self.prompt.startswith("deep-prefix:")
         return self.replace(period=words) if self.period is None else self
 
 
@@ -169,13 +170,33 @@ MASKED_RECIPES: dict[str, Recipe] = {
     ),
 }
 
-_PROMPTEOL = Recipe(
-    prompt=f'This sentence : "{SLOT}" means in one word:"', text_rule="prompteol", pooling="last/last-token"
+_EOL = f'his sentence : "{SLOT}" means in one word:"'
+_KNOWLEDGE = (
+    "The essence of a sentence is often captured by its main subjects and actions, while descriptive terms provide"
+    " additional but less central details. With this in mind , t"
 )
+_META = ("category", "opinion", "rating", "emotion", "paraphrase", "synonym", "fact", "entity")
 
-#: Those of causal models, which read the last token.
+
+def _at_last_token(prompt: str) -> Recipe:
+    return Recipe(prompt=prompt, text_rule="prompteol", pooling="last/last-token")
+
+
+_ONE_PASS: dict[str, Recipe] = {
+    "prompteol": _at_last_token(f"T{_EOL}"),
+    "prompteol-icl": _at_last_token("prompteol-icl"),
+    "pretended-cot": _at_last_token(f"After thinking step by step , t{_EOL}"),
+    "knowledge": _at_last_token(f"{_KNOWLEDGE}{_EOL}"),
+}
+
+#: Those of causal models, which read the last token; each also with Token Prepending (published at layer -2).
 CAUSAL_RECIPES: dict[str, Recipe] = {
-    "prompteol": _PROMPTEOL,
+    **_ONE_PASS,
+    **{
+        f"{name}+tp": recipe.replace(prompt=f"token-prepending:{recipe.prompt}", pooling="layer--2/last-token")
+        for name, recipe in _ONE_PASS.items()
+    },
+    "metaeol": _at_last_token("mean:" + " || ".join(f"metaeol-{task}" for task in _META)),
 }
 
 RECIPES: dict[str, Recipe] = {**MASKED_RECIPES, **CAUSAL_RECIPES}

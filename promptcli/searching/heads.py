@@ -105,7 +105,7 @@ def search_heads(
     progress: Progress = silent,
     data_dir: Path | None = None,
     device: str = "auto",
-    dtype: str = "float32",
+    dtype: str = "stored",
     offline: bool = False,
 ) -> HeadSearch:
     """Rank all L*h heads on each kind of states by Spearman's correlation on the pairs of a development set.

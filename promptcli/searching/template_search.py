@@ -237,7 +237,7 @@ def search_templates(
     announce: Announce = lambda message: None,
     data_dir: Path | None = None,
     device: str = "auto",
-    dtype: str = "float32",
+    dtype: str = "stored",
     offline: bool = False,
     **changes: Any,
 ) -> TemplateSearch:

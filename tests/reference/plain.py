@@ -36,9 +36,13 @@ class Plain:
     # -- the model
 
     @torch.no_grad()
-    def states(self, ids, positions=None):
-        """Hidden states [0..L], each (t, d), and attention matrices [1..L], each (h, t, t)."""
+    def states(self, ids, positions=None, mask=False):
+        """Hidden states [0..L], each (t, d), and attention matrices [1..L], each (h, t, t).
+
+        A causal model takes positions with gaps for several texts, unless a mask says that all is one.
+        """
         options = {} if positions is None else {"position_ids": torch.tensor([positions])}
+        options |= {"attention_mask": torch.ones(1, len(ids), dtype=torch.long)} if mask else {}
         out = self.model.base_model(torch.tensor([ids]), output_hidden_states=True, output_attentions=True, **options)
         return [state[0] for state in out.hidden_states], [matrix[0] for matrix in out.attentions]
 

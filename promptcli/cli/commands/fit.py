@@ -79,7 +79,7 @@ def fit(
             choose_by=pairs,
             progress=advance,
             device=runtime.device,
-            dtype="float32" if runtime.dtype == "auto" else runtime.dtype,
+            dtype="stored" if runtime.dtype == "auto" else runtime.dtype,
             offline=runtime.offline,
             announce=announcer(runtime),
         )

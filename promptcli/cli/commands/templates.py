@@ -24,10 +24,7 @@ def list_templates(json: options.Json = False) -> None:
 
     named = named_templates()
     if json:
-        rows = [
-            {"name": name, "text": row.text, "source": row.source, "score": row.score} for name, row in named.items()
-        ]
-        result_json({"templates": rows})
+        result_json({"templates": [{"name": name, **asdict(row)} for name, row in named.items()]})
         return
     result_table(
         ("name", "template", "STS-B dev, BERT-base", "source"),
@@ -47,11 +44,12 @@ def show_template(
         raise unknown("template", name, named)
     row = named[name]
     if json:
-        result_json({"name": name, "text": row.text, "source": row.source, "score": row.score})
+        result_json({"name": name, **asdict(row)})
         return
     rows = [("name", name), ("template", row.text), ("source", row.source)]
     if row.score is not None:
         rows.append(("published", f"{row.score:.2f} (STS-B dev, bert-base-uncased without training)"))
+    rows += [(f"for {model}", text) for model, text in row.models.items()]
     result_table((), rows)
 
 

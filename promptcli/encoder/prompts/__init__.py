@@ -1,6 +1,6 @@
 """Prompts: words, learned vectors, or learned keys and values around a sentence. A new one: one file, one line here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,14 +10,17 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
+from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.encoder.recipe import split_spec
 
-#: Prompts that are learned, by the name before the colon; anything else is a template of words.
+#: Prompts that are more than words, by the name before the colon; anything else is a template of words.
 PROMPTS: dict[str, type[Prompt]] = {
     "deep-prefix": DeepPrefix,
     "soft-template": SoftTemplate,
     "soft-template-lookup": LookedUpSoftTemplate,
+    "token-prepending": TokenPrepending,
 }
+_MEAN, _BETWEEN = "mean:", " || "
 
 
 def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
@@ -43,3 +46,13 @@ def start_numbers(spec: str, backbone: Backbone, generator: torch.Generator) -> 
 def _read_spec(spec: str) -> tuple[type[Prompt], str]:
     name, argument = split_spec(spec)
     return (PROMPTS[name], argument) if name in PROMPTS and argument is not None else (Prompt, spec)
+
+
+def prompts_of_mean(spec: str) -> list[str]:
+    """Return the prompts of ``mean:FIRST || SECOND || ...``, whose vectors are averaged (MetaEOL); none for another."""
+    return spec.removeprefix(_MEAN).split(_BETWEEN) if spec.startswith(_MEAN) else []
+
+
+def mean_of(specs: Sequence[str]) -> str:
+    """Return the spec of the mean of some prompts."""
+    return _MEAN + _BETWEEN.join(specs)

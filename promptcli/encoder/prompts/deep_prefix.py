@@ -43,6 +43,7 @@ class DeepPrefix(Prompt):
                 f" {context.argument} takes {shape}"
             )
         super().__init__(context)
+        self.shared = ()
         self.numbers = numbers.to(context.backbone.device)
         self.length = shape[3]
         self.spec = f"deep-prefix:{self.length}"
@@ -63,7 +64,7 @@ class DeepPrefix(Prompt):
         """Return the batch with the prefix; while training each example gets dropout of its own."""
         if not self._dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.numbers))
-        rows = self.numbers.unsqueeze(1).expand(-1, batch.ids.size(0), -1, -1, -1, -1)  # (L, n, 2, h, p, d/h)
+        rows = self.numbers.unsqueeze(1).expand(-1, batch.ids.size(0), -1, -1, -1, -1)  # (L, n, 2, h', p, d/h)
         dropped = dropout(rows, self._dropout)
         return replace(batch, prefix=tuple((layer[:, 0], layer[:, 1]) for layer in dropped))
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from promptcli.encoder.recipe import SLOT
@@ -18,6 +18,8 @@ class NamedTemplate:
     source: str  #: paper and table, or what it is for
     #: Published STS-B development Spearman x 100 of bert-base-uncased without training, where there is one.
     score: float | None = None
+    #: Texts of single models, by the last part of their names (demonstrations that were chosen for each).
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
 def templates_folder() -> Path:
@@ -33,8 +35,12 @@ def named_templates() -> Mapping[str, NamedTemplate]:
     return read_document(templates_folder() / "named.toml", dict[str, NamedTemplate], mend="install promptcli again")
 
 
-def template_text(prompt: str) -> str:
+def template_text(prompt: str, backbone: str = "") -> str:
     """Return the text of a recipe's prompt: itself if it holds [X] or anything but a bare name, else the named one's.
+
+    Args:
+        prompt: Text or name.
+        backbone: The name of the model, by whose last part (``opt-125m``) some templates have a text of their own.
 
     Raises:
         UsageError: A bare word that is no template's name.
@@ -44,4 +50,9 @@ def template_text(prompt: str) -> str:
     known = named_templates()
     if prompt not in known:
         raise unknown("template", prompt, [*known, f"or a text with {SLOT}"])
-    return known[prompt].text
+    return known[prompt].models.get(last_part(backbone), known[prompt].text)
+
+
+def last_part(backbone: str) -> str:
+    """Return a backbone's own name, e.g. ``opt-125m``, without owner, folder and revision."""
+    return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]

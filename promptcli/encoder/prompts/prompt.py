@@ -3,6 +3,7 @@
 Knows nothing of pooling.
 """
 
+from collections.abc import Sequence
 from typing import Self
 
 import torch
@@ -20,10 +21,12 @@ class Prompt:
     template: Template  #: the words around the sentence; the empty template where there are none
     spec: str  #: as a recipe writes it, in full
     length: int = 0  #: positions that it takes in front of the input (a deep prefix's p)
+    shared: Sequence[int] = ()  #: tokens that begin every input, and that nothing learned changes
 
     def __init__(self, context: BuildContext) -> None:
         self.template = self.read_template(context)
         self.spec = self.template.text
+        self.shared = self.template.prefix
 
     @classmethod
     def read_template(cls, context: BuildContext) -> Template:
@@ -32,7 +35,7 @@ class Prompt:
         Raises:
             UsageError: No such name, or no template.
         """
-        return Template(template_text(context.argument or ""), context.backbone.tokenizer)
+        return Template(template_text(context.argument or "", context.backbone.name), context.backbone.tokenizer)
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:

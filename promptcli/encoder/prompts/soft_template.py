@@ -31,6 +31,7 @@ class SoftTemplate(Prompt):
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
+        self.shared = ()
         self.spec = f"{self.name}:{self.template.text}"
         self._backbone = context.backbone
         self._left, self._right = _word_positions(self.template, context.backbone)

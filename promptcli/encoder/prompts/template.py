@@ -28,9 +28,14 @@ class Template:
 
     Where the tokenizer may join a template's character and a sentence's (``."`` is one item of byte-level
     vocabularies), the characters that touch [X] are tokenised with the sentence.
+
+    Args:
+        text: With one [X].
+        tokenizer: Of the backbone.
+        placeholder: A token without meaning stands before the sentence and what touches it.
     """
 
-    def __init__(self, text: str, tokenizer: PieceTokenizer) -> None:
+    def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
         check_template(text)
         self.text = text
         self._tokenizer = tokenizer
@@ -46,7 +51,9 @@ class Template:
         before = before.removesuffix(touching)
         self._before = (" " if self._blank_after(before) else "") + touching
         #: Ids before the sentence's piece, first special token included.
-        self.prefix = [*tokenizer.start, *self._side(before, starts_input=True)]
+        self.prefix = [*tokenizer.start, *self._side(before, starts_input=True, keep_blank=placeholder)]
+        self.placeholder = len(self.prefix) if placeholder else None  #: its position
+        self.prefix += [tokenizer.pad] * placeholder
         #: Ids after the sentence's piece, last special token included.
         self.suffix = [*self._side(after.removeprefix(self._after), starts_input=False), *tokenizer.end]
         before_ids = tokenizer.encode([self._before])[0] if touching else []
@@ -111,7 +118,7 @@ class Template:
         # where neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
         return Inputs([row or [self._tokenizer.pad] for row in rows], [len(ids) > room for ids in pieces])
 
-    def _side(self, text: str, *, starts_input: bool) -> list[int]:
+    def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
         """Tokenise the text on one side of [X], mask slot included."""
         ids: list[int] = []
         segments = text.split(MASK)
@@ -122,7 +129,8 @@ class Template:
             added = self._tokenizer.segment_blank if number else starts_input and self._tokenizer.start_blank
             before_mask = number < len(segments) - 1
             # the blank before the sentence is the sentence's own; one before the mask is the mask's or nobody's
-            words = segment if before_mask and not self._tokenizer.mask_takes_blank else segment.rstrip()
+            keep = not self._tokenizer.mask_takes_blank if before_mask else keep_blank
+            words = segment if keep else segment.rstrip()
             if words:
                 blank = " " if added and not words[0].isspace() else ""
                 ids += self._tokenizer.encode([blank + words])[0]

@@ -1,0 +1,96 @@
+"""``token-prepending:[START-EXIT:]TEMPLATE``: causal models, whose sentence sees its own summary (Token Prepending)."""
+
+import functools
+import re
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.states import Batch, Prepending, SoftTokens
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts.named import last_part, template_text
+from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.prompts.template import Template
+from promptcli.errors import UsageError, WrongKindError
+
+#: Start and exit layer by the last part of a model's name, as published.
+KNOWN_LAYERS: dict[str, tuple[int, int]] = {
+    "Llama-2-7b-hf": (1, 7),
+    "Llama-2-13b-hf": (1, 7),
+    "Meta-Llama-3-8B": (1, 3),
+    "Qwen2-7B": (1, 6),
+    "gemma-2-9b": (1, 6),
+}
+_SHARE = 7 / 32  # exit layer by depth where nothing is known: Llama-2-7B's
+_SPEC = re.compile(r"(?:([0-9]+)-([0-9]+):)?(.*)", re.DOTALL)
+
+
+class TokenPrepending(Prompt):
+    """A template with a placeholder token right before the piece that [X] stands in (Fu et al., ACL 2025).
+
+    Before each layer l with START <= l < EXIT (0-based) the placeholder's state is replaced by that of the last token,
+    so that the sentence attends to it in spite of the causal mask. Nothing is learned: the placeholder's embedding is
+    drawn from N(0, 1), as in the published code, here always the same. The vector is read at the last token, best of an
+    intermediate layer (published: 27 of 32, or -2).
+
+    Raises:
+        UsageError: Layers that are not there, or a masked model.
+    """
+
+    name = "token-prepending"
+
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        if not backbone.causal:
+            raise WrongKindError(
+                f"prompt 'token-prepending' is for causal models; in backbone {backbone.name!r}, a masked one, every"
+                " token sees all others anyway: take --recipe prompt"
+            )
+        super().__init__(context)
+        assert self.template.placeholder is not None
+        first, exit_ = _layers(context)
+        self.spec = f"{self.name}:{first}-{exit_}:{self.template.text}"
+        self.shared = self.template.prefix[: self.template.placeholder]
+        self._prepending = Prepending(self.template.placeholder, range(first, exit_))
+        self._backbone = backbone
+
+    @classmethod
+    def read_template(cls, context: BuildContext) -> Template:
+        """Return the template with the placeholder's room in it."""
+        text = _parts(context.argument)[2]
+        return Template(template_text(text, context.backbone.name), context.backbone.tokenizer, placeholder=True)
+
+    def attach(self, batch: Batch) -> Batch:
+        """Return the batch with the placeholder's embedding, and what is done with its state."""
+        slots = torch.full((len(batch.ids), 1), self._prepending.slot, device=batch.ids.device)
+        return replace(batch, soft=SoftTokens(self._embedding, slots), prepending=self._prepending)
+
+    @functools.cached_property
+    def _embedding(self) -> Tensor:
+        drawn = torch.randn(1, self._backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
+        return drawn.to(self._backbone.device)
+
+
+def _layers(context: BuildContext) -> tuple[int, int]:
+    """Return start and exit layer: the spec's, else the model's published ones, else by depth.
+
+    Raises:
+        UsageError: The model has no such layers.
+    """
+    backbone = context.backbone
+    first, exit_, _ = _parts(context.argument)
+    known = KNOWN_LAYERS.get(last_part(backbone.name), (1, max(2, round(_SHARE * backbone.n_layers))))
+    start, stop = known if first is None or exit_ is None else (int(first), int(exit_))
+    if not 0 <= start < stop <= backbone.n_layers:
+        raise UsageError(
+            f"token-prepending:{start}-{stop} is not allowed; backbone {backbone.name!r} has {backbone.n_layers}"
+            f" layers: give 0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
+        )
+    return start, stop
+
+
+def _parts(argument: str | None) -> tuple[str | None, str | None, str]:
+    found = _SPEC.fullmatch(argument or "")
+    assert found is not None
+    return found[1], found[2], found[3]
