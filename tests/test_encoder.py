@@ -16,8 +16,10 @@ from promptcli.encoder.pooling import WEIGHTS
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.encoder.recipe import MASKED_RECIPES, Recipe
 from promptcli.encoder.transforms import TRANSFORMS
+from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.projection import start_projection
+from promptcli.encoder.transforms.spectral import fit_spectral
 from promptcli.encoder.transforms.whitening import MATRIX, MEAN
 from promptcli.errors import PromptcliError, UsageError, WrongKindError
 from tests.tiny import SENTENCES
@@ -35,7 +37,10 @@ def tensors(bert):
     """Fitted numbers for every recipe that needs some."""
     rows = build_encoder(Recipe(), backbone=bert).inputs(SENTENCES).rows
     torch.manual_seed(3)
+    vectors = torch.randn(60, bert.width).numpy()
     return {
+        **fit_all_but_the_top(vectors),
+        **fit_spectral(vectors),
         TENSOR: fit_idf(rows, len(bert.token_rows)),
         MEAN: torch.randn(bert.width),
         MATRIX: torch.randn(bert.width, bert.width),
