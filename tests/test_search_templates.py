@@ -19,7 +19,7 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.searching import racing, template_scorer, template_space
 from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer
-from promptcli.searching.template_search import STRATEGIES, SearchOutcome, search_greedily, search_templates
+from promptcli.searching.template_search import STRATEGIES, SearchOutcome, Strategy, search_greedily, search_templates
 from promptcli.storage.cache import Cache
 from tests import processes
 from tests.tiny import SENTENCES
@@ -507,7 +507,9 @@ def test_the_search_is_a_function(tiny_folder, tiny_backbone, task):
     assert [(name, total) for name, total, done in steps if total == done] == [(f"search {backbone.name}", steps[0][1])]
     by_name = search_templates(str(tiny_folder("bert")), task, offline=True)
     assert by_name.strategy == "greedy" and len(by_name.listed) == 8
-    with pytest.raises(UsageError, match="unknown mode 'gredy'; valid: greedy, free; did you mean greedy"):
+    with pytest.raises(
+        UsageError, match="unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy"
+    ):
         search_templates(backbone, task, mode="gredy")
 
 
@@ -518,7 +520,7 @@ def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
         found = context.scorer.score(["[X] [MASK] ."], stage="only")
         return SearchOutcome({"Only": found}, found, "1 template")
 
-    monkeypatch.setitem(STRATEGIES, "first", first_only)
+    monkeypatch.setitem(STRATEGIES, "first", Strategy(first_only))
     found = search_templates(tiny_backbone("bert"), task, mode="first")
     assert found.best.template == "[X] [MASK] ." and found.entry("x").provenance["searched"]["mode"] == "first"
 

@@ -11,25 +11,27 @@ FINALISTS = 10
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What a search tries. ``mode`` in a field's metadata: the only strategy that reads it."""
+    """What a search tries. ``modes`` in a field's metadata: the strategies that read it, where not all do."""
 
     mode: str | None = field(
         default=None,
         metadata={
             "help": "greedy: PromptBERT 4.2, relation tokens, then prefix tokens around the best of them; free: a race"
-            " among the templates of a grammar or a file. Default: greedy, with --candidates free."
+            " among the templates of a grammar or a file; demonstrations: a race among examples in front of PromptEOL's"
+            " template, on a causal model. Default: greedy, with --candidates free."
         },
     )
     relation: tuple[str, ...] = field(
-        default=(), metadata={"mode": "greedy", "help": "Greedy: a further relation, e.g. `implies`; repeatable."}
+        default=(), metadata={"modes": ("greedy",), "help": "Greedy: a further relation, e.g. `implies`; repeatable."}
     )
     prefix: tuple[str, ...] = field(
-        default=(), metadata={"mode": "greedy", "help": "Greedy: a further prefix, e.g. `The text [X]`; repeatable."}
+        default=(),
+        metadata={"modes": ("greedy",), "help": "Greedy: a further prefix, e.g. `The text [X]`; repeatable."},
     )
     candidates: Path | None = field(
         default=None,
         metadata={
-            "mode": "free",
+            "modes": ("free",),
             "help": "Free: templates, one a line, or .toml as in templates/named.toml, or a [grammar] as in"
             " templates/search.toml. Default: the grammar there.",
         },
@@ -37,13 +39,17 @@ class SearchSettings:
     generate: str | None = field(
         default=None,
         metadata={
-            "mode": "free",
+            "modes": ("free",),
             "help": "Free: let a model write the candidates: mlm, the backbone's own head; t5, a T5 as in LM-BFF.",
         },
     )
     t5: str | None = field(default=None, metadata={"help": "--generate t5: a T5, local folder or hub id."})
     pairs: Path | None = field(
-        default=None, metadata={"help": "--generate t5: word<TAB>definition lines. Default: 60 of our own."}
+        default=None,
+        metadata={
+            "help": "Demonstrations, --generate t5: word<TAB>definition lines, or word<TAB>sentence that it sums up."
+            " Default: 60 of our own."
+        },
     )
     beam: int = field(
         default=100, metadata={"help": "--generate: templates to keep (the paper: 500). Default: 100.", "min": 2}
@@ -51,15 +57,15 @@ class SearchSettings:
     limit: int | None = field(
         default=None,
         metadata={
-            "mode": "free",
-            "help": f"Free: draw so many candidates. Default: {DRAWN} of the packaged grammar, all of --candidates.",
+            "modes": ("free", "demonstrations"),
+            "help": f"Draw so many candidates. Default: {DRAWN} of the packaged grammar; all of --candidates, --pairs.",
             "min": 1,
         },
     )
     top: int = field(
         default=FINALISTS,
-        metadata={"help": f"Free: how many to list and to write to the file. Default: {FINALISTS}.", "min": 1},
+        metadata={"help": f"Races: how many to list and to write to the file. Default: {FINALISTS}.", "min": 1},
     )
     seed: int = field(
-        default=42, metadata={"help": "Free: of the draw and of the order of the pairs. Default: 42.", "min": 0}
+        default=42, metadata={"help": "Races: of the draw and of the order of the pairs. Default: 42.", "min": 0}
     )

@@ -15,7 +15,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.encoder.prompts.template import Inputs
-from promptcli.encoder.recipe import MASK, SLOT, Recipe
+from promptcli.encoder.recipe import MASK, RECIPES, SLOT, Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import distinct_sentences, spearman_score
@@ -28,6 +28,8 @@ _TOGETHER = 32
 
 #: What is searched: a template read at its mask (PromptBERT eq. 2), period rule on as in its evaluation.
 PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", period=True, pooling="last/mask")
+#: Examples in front of PromptEOL's template, read at the last token.
+DEMONSTRATIONS = RECIPES["prompteol"].replace(period=True)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from promptcli.registry.entries import Entry
 from promptcli.searching import generate_mlm, generate_t5
 from promptcli.searching.racing import plan_rungs, planned_pairs, race
 from promptcli.searching.search_settings import DRAWN, FINALISTS, SearchSettings
-from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer
+from promptcli.searching.template_scorer import DEMONSTRATIONS, PROTOCOL, ScoredTemplate, TemplateScorer
 from promptcli.searching.template_space import (
     GreedySpace,
+    demonstrations,
     draw,
     grammar_templates,
     greedy_space,
@@ -86,8 +87,22 @@ def search_greedily(score: Callable[[Sequence[str], str], list[ScoredTemplate]],
 
 
 def _race_freely(context: SearchContext) -> SearchOutcome:
+    return _race(context, _candidates(context), "Free search")
+
+
+def _race_demonstrations(context: SearchContext) -> SearchOutcome:
+    """Race (text, word) examples in front of the template, none among them (PromptEOL, in-context learning)."""
+    settings, plain = context.settings, DEMONSTRATIONS.prompt
+    if settings.pairs is None:
+        context.announce("assumed: 60 (word, definition) pairs of our own; others: --pairs FILE")
+    made = demonstrations(generate_t5.read_definitions(settings.pairs or generate_t5.DEMO), DEMONSTRATIONS)
+    everything = [plain, *made]
+    drawn = draw(everything, 1 + (settings.limit or len(everything)), settings.seed, [plain])
+    return _race(context, drawn, "Search for a demonstration")
+
+
+def _race(context: SearchContext, templates: Sequence[str], heading: str) -> SearchOutcome:
     scorer, settings = context.scorer, context.settings
-    templates = _candidates(context)
     finalists = max(FINALISTS, settings.top)
     rungs = plan_rungs(len(templates), scorer.size, finalists)
     total = planned_pairs(rungs, len(templates), scorer.size, finalists)
@@ -97,11 +112,22 @@ def _race_freely(context: SearchContext) -> SearchOutcome:
     compared = ", ".join([*steps, f"{len(found.finalists)} on all"])
     if found.twins:
         compared += f"; {found.twins} left out, whose tokens another has"
-    return SearchOutcome({"Free search": found.finalists}, found.finalists, compared)
+    return SearchOutcome({heading: found.finalists}, found.finalists, compared)
 
 
-#: Mode -> how it searches.
-STRATEGIES: dict[str, Callable[[SearchContext], SearchOutcome]] = {"greedy": _search_greedily, "free": _race_freely}
+@dataclass(frozen=True)
+class Strategy:
+    """How a mode searches."""
+
+    search: Callable[[SearchContext], SearchOutcome]
+    protocol: Recipe = PROTOCOL  #: how its templates are read
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "greedy": Strategy(_search_greedily),
+    "free": Strategy(_race_freely),
+    "demonstrations": Strategy(_race_demonstrations, DEMONSTRATIONS),
+}
 
 
 def choose_strategy(settings: SearchSettings) -> str:
@@ -114,9 +140,10 @@ def choose_strategy(settings: SearchSettings) -> str:
     if mode not in STRATEGIES:
         raise unknown("mode", mode, STRATEGIES)
     for item in dataclasses.fields(settings):
-        other = item.metadata.get("mode", mode)
-        if other != mode and getattr(settings, item.name):
-            raise UsageError(f"--{item.name} belongs to --mode {other}, not to --mode {mode}; leave one of them out")
+        modes = item.metadata.get("modes", (mode,))
+        if mode not in modes and getattr(settings, item.name):
+            others = " or ".join(modes)
+            raise UsageError(f"--{item.name} belongs to --mode {others}, not to --mode {mode}; leave one of them out")
     if settings.candidates and settings.generate:
         raise UsageError("--candidates and --generate exclude each other; leave one of them out")
     if settings.generate is not None and settings.generate not in GENERATORS:
@@ -273,12 +300,12 @@ def search_templates(
         recipe = Recipe(backbone=backbone)
         opened = build_encoder(recipe, device=device, dtype=dtype, offline=offline, announce=announce)
         backbone = opened.backbone
-    recipe = PROTOCOL.replace(backbone=backbone.name, denoise=denoise, period=period)
+    recipe = STRATEGIES[strategy].protocol.replace(backbone=backbone.name, denoise=denoise, period=period)
     scorer = TemplateScorer(backbone, task, recipe=recipe, cache=cache)
     if backbone.provenance.family == "electra":
         announce(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
     context = SearchContext(scorer, settings, stage, announce, offline)
-    return TemplateSearch(scorer, settings, strategy, STRATEGIES[strategy](context))
+    return TemplateSearch(scorer, settings, strategy, STRATEGIES[strategy].search(context))
 
 
 def entry_names(name: str, backbones: Sequence[str]) -> list[str]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from promptcli.encoder.prompts.named import NamedTemplate, templates_folder
-from promptcli.encoder.prompts.template import check_template
-from promptcli.encoder.recipe import MASK, SLOT
+from promptcli.encoder.prompts.template import check_template, with_period
+from promptcli.encoder.prompts.text_rules import text_rule
+from promptcli.encoder.recipe import MASK, SLOT, Recipe
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.storage.documents import convert, read_document
 
@@ -144,6 +145,34 @@ def read_candidates(path: Path, *, announce: Callable[[str], None] = lambda mess
     if len(kept) < len(templates):
         announce(f"{path}: {len(templates) - len(kept)} templates stand there more than once; each is tried once")
     return kept
+
+
+def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str]:
+    """Return a recipe's template with one example in front of it, one template for each pair.
+
+    The example is written as the evaluation writes a sentence, the word with a capital and closed by a quotation mark
+    and a full stop: ``This sentence : "meat from a deer." means in one word:"Venison".This sentence : "[X]" ...``.
+
+    Args:
+        pairs: Of a word and the text that it sums up.
+        recipe: Its prompt is the template; its text rule is that of the text.
+
+    Raises:
+        UsageError: A pair with [X] in it.
+
+    Example:
+        >>> demonstrations([("rain", "water that falls")], Recipe(prompt='"[X]" is:"'))
+        ['"water that falls." is:"Rain"."[X]" is:"']
+    """
+    rule, found = text_rule(recipe.text_rule), []
+    for word, text in pairs:
+        if SLOT in word + text:
+            raise UsageError(
+                f"demonstration {word!r}: {text!r} has {SLOT}, which stands for the sentence; leave it out"
+            )
+        example = recipe.prompt.replace(SLOT, rule(with_period(text)))
+        found.append(f'{example}{word[:1].upper()}{word[1:]}".{recipe.prompt}')
+    return list(dict.fromkeys(found))
 
 
 def template_file(templates: Mapping[str, NamedTemplate]) -> str:

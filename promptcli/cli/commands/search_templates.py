@@ -204,7 +204,7 @@ def print_search(search: "TemplateSearch") -> None:
                 rows.append([*row, f"{published[item.template]:.2f}" if item.template in published else "-"])
     result(f"{backbone} on {task.label} ({scorer.size:,} pairs, {task.text})")
     result(
-        f"Spearman x 100 ± half of the 95% bootstrap interval; last/mask, period rule"
+        f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule"
         f" {'on' if recipe.period else 'off'}, denoise {recipe.denoise}; * the best"
     )
     result(search.outcome.compared)

@@ -95,7 +95,7 @@ class Template:
         """
         stripped = (sentence.strip() for sentence in sentences)
         if period:
-            stripped = (text if not text or text.endswith(_END_MARKS) else text + "." for text in stripped)
+            stripped = map(with_period, stripped)
         return [self._before + rule(text) + self._after for text in stripped]
 
     def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
@@ -135,6 +135,11 @@ class Template:
                 blank = " " if added and not words[0].isspace() else ""
                 ids += self._tokenizer.encode([blank + words])[0]
         return ids
+
+
+def with_period(text: str) -> str:
+    """Return a text with "." after it, unless it is empty or ends in . ? " '."""
+    return text if not text or text.endswith(_END_MARKS) else text + "."
 
 
 def check_template(text: str) -> None:
