@@ -190,6 +190,24 @@ def test_a_family_that_peft_does_not_know(tiny_folder, monkeypatch):
         learner_of(tiny_folder("llama"))
 
 
+@pytest.mark.parametrize("method", ["prompteol", "dcpcse", "simcse"])
+@pytest.mark.parametrize("family", ["qwen2", "gpt2", "opt"])
+def test_products_in_bfloat16_have_the_same_direction(method, family, tiny_folder):
+    gradients = []
+    for autocast in (False, True):
+        form = find_method(method, supervised=True)
+        settings = form.small.replace(batch_size=4, max_length=20, dropout=0.0 if method != "dcpcse" else 0.1)
+        learner = Learner(form, settings, load_backbone(str(tiny_folder(family)), offline=True)).train()
+        torch.manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            views = learner(TRIPLETS)
+        contrastive_loss(*views.vectors).backward()
+        gradients.append(
+            torch.cat([one.grad.flatten() for one in learner.trainable().values() if one.grad is not None])
+        )
+    assert torch.cosine_similarity(*gradients, dim=0) > 0.9
+
+
 @pytest.mark.parametrize("supervised", [True, False])
 def test_train_saves_an_adapter_that_another_process_uses(supervised, run, tiny_folder, tmp_path, home):
     header, columns = ("sent0\tsent1\thard_neg\n", TRIPLETS) if supervised else ("", [SENTENCES])

@@ -76,7 +76,12 @@ def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
 
 def test_what_cannot_be_ranked(tiny_backbone):
     with pytest.raises(UsageError, match="compared without transforms"):
-        search_layers(build_encoder(RECIPES["prompt-topk"], backbone=tiny_backbone("bert")), TASK)
+        search_layers(
+            build_encoder(
+                RECIPES["prompt-topk"].replace(transforms=("topk-tokens:20",)), backbone=tiny_backbone("bert")
+            ),
+            TASK,
+        )
     with pytest.raises(UsageError, match="weights of pooling"):
         search_layers(build_encoder(Recipe(), backbone=tiny_backbone("bert")), TASK, weights=["largest"])
     few = STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(["a", "b"], ["c", "d"], np.array([1.0, 2]))})
