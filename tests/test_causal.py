@@ -1,25 +1,30 @@
 """Causal backbones: every family against transformers' eager path, read at the last token; what does not fit."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
-from transformers import LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from promptcli.backbones import backbone as backbone_module
 from promptcli.backbones import pretrained
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.embedder import unit
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.encoder.recipe import CAUSAL_RECIPES, RECIPES, Recipe
 from promptcli.errors import UsageError
 from promptcli.searching.heads import search_heads
 from tests.reference import plain
 from tests.reference.causal import text_rule, token_prepending
 from tests.tiny import SENTENCES
-from tests.tiny_causal import CAUSAL, save_tiny_causal
+from tests.tiny_causal import CAUSAL, byte_level, save_tiny_causal
 
 PROMPTEOL = RECIPES["prompteol"]
 TEXTS = [*SENTENCES, 'Is it "so"?', "What?", ""]
@@ -248,3 +253,56 @@ def test_fitted_and_searched_parts_work(family, tiny_backbone):
     encoder = build_encoder(Recipe(pooling=best.pooling), backbone=backbone)
     first, second = (unit(encoder.encode(side)) for side in (pairs.first, pairs.second))
     assert best.value == pytest.approx(100 * spearmanr((first * second).sum(1), pairs.gold).statistic, abs=1e-3)
+
+
+def test_a_tokenizer_of_plain_files_is_told_by_its_configuration_what_stands_in_front(tmp_path):
+    """OPT's files are GPT-2's with add_bos_token; those of Llama may ask for an end, which is not added."""
+    byte_level().save_pretrained(tmp_path / "whole")
+    model = json.loads((tmp_path / "whole" / "tokenizer.json").read_text())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
+    about = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>"}
+    for asked, front in (
+        ({}, ()),
+        ({"add_bos_token": True}, (1,)),
+        ({"add_bos_token": True, "add_eos_token": True}, (1,)),
+    ):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**about, **asked}))
+        pieces = PieceTokenizer(AutoTokenizer.from_pretrained(tmp_path), "it", causal=True)
+        assert (pieces.start, pieces.end, pieces.pad) == (front, (), 1)
+
+
+def test_old_gpt2_files_with_buffers_and_no_prefix_load(tmp_path, tiny_folder, tiny_backbone):
+    shutil.copytree(tiny_folder("gpt2"), tmp_path, dirs_exist_ok=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    old = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    old |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 8, 8) for layer in range(3)}
+    save_file(old, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    made = [build_encoder(PROMPTEOL, backbone=one) for one in (load_backbone(str(tmp_path)), tiny_backbone("gpt2"))]
+    assert np.array_equal(*(encoder.encode(SENTENCES) for encoder in made))
+
+
+def test_a_projected_last_layer_has_a_width_of_its_own(tmp_path):
+    """OPT-350M: 1,024 numbers in its layers, 512 after the last one."""
+    folder = save_tiny_causal("opt", tmp_path, word_embed_proj_dim=12, do_layer_norm_before=False)
+    backbone, reference = load_backbone(str(folder)), plain.Plain(folder, causal=True)
+    vectors = build_encoder(PROMPTEOL, backbone=backbone).encode(SENTENCES)
+    for text, vector in zip(SENTENCES, vectors, strict=True):
+        last = reference.model.get_decoder()(torch.tensor([reference.ids(PROMPTEOL.prompt, text_rule(text))]))
+        assert np.abs(vector - last.last_hidden_state[0, -1].detach().numpy()).max() < 1e-5
+    with pytest.raises(UsageError, match="16 numbers in its layers, 12 after the last one; take last or layer-K"):
+        build_encoder(Recipe(), backbone=backbone)
+
+
+def test_the_commands_know_causal_models(run, tiny_folder, tmp_path):
+    folder = tiny_folder("llama")
+    lines = ["sentence1\tsentence2\tscore", "a cat\tthe cat\t4", "a dog\tit rains\t1", "words\tnumbers\t2"]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\n" for line in [*lines, "the sea\ta man\t3"]))
+    scored = run("eval", "--backbone", folder, "--task", tmp_path / "pairs.tsv", "--json")
+    names = [row["recipe"] for row in json.loads(scored.out)["results"]]
+    assert scored.code == 0 and set(CAUSAL_RECIPES) <= set(names) and not {"cls", "prompt"} & set(names)
+    assert "prompt is left out" not in scored.err
+    other = run("similarity", "one", "two", "--recipe", "prompteol")
+    assert other.code == 2 and other.err.count("\n") == 1 and "take --recipe prompt" in other.err
+    own = run("similarity", "one", "two", "--recipe", "pretended-cot", "--text-rule", "none", "--backbone", folder)
+    assert own.code == 2 and "text rule 'none'" in own.err

@@ -64,6 +64,8 @@ class Backbone:
         self.provenance = provenance
         self.family: Family = FAMILIES[provenance.family]
         self.width: int = model.config.hidden_size  #: d
+        #: Width of the last hidden states: another one in OPT-350M, which projects them.
+        self.last_width: int = getattr(model.config, "word_embed_proj_dim", self.width)
         self.n_layers: int = model.config.num_hidden_layers  #: L
         self.n_heads: int = model.config.num_attention_heads  #: h
         #: h', heads of keys and values: fewer than h where queries share them.

@@ -57,7 +57,7 @@ class WordVectors(Backbone):
     def __init__(self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance) -> None:
         self.tokenizer = tokenizer
         self.provenance = provenance
-        self.width = rows.size(1)
+        self.width = self.last_width = rows.size(1)
         self.n_layers = self.n_heads = 0
         self.max_tokens = 1 << 30
         self._rows = rows

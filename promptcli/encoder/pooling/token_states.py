@@ -51,6 +51,11 @@ def _first_last(context: BuildContext) -> States:
     if argument not in ("0", "1"):
         raise UsageError(f"states 'first-last:{argument}' are not known; valid: first-last, first-last:0, first-last:1")
     first, last = int(argument), context.backbone.n_layers
+    if context.backbone.last_width != context.backbone.width:
+        raise UsageError(
+            f"states 'first-last' have no mean in backbone {context.backbone.name!r}: {context.backbone.width} numbers"
+            f" in its layers, {context.backbone.last_width} after the last one; take last or layer-K"
+        )
     return States(Needs(frozenset({first, last})), lambda hidden: (hidden.layers[first] + hidden.layers[last]) / 2)
 
 
