@@ -37,6 +37,7 @@ from promptcli.settings import BARE
 from promptcli.training.checkpoint import DevScore
 from promptcli.training.processes import start_processes
 from promptcli.training.run import execute
+from promptcli.training.starting import read_start
 from promptcli.training.train_method import read_run
 from promptcli.training.training_plan import TrainingPlan
 
@@ -202,7 +203,8 @@ def train(
     method: str,
     data: Any = BARE.corpus,
     *,
-    backbone: str = BARE.backbone,
+    backbone: str | None = None,
+    start: str | None = None,
     name: str | None = None,
     on: str | Path = BARE.development,
     tests: Sequence[str] = (),
@@ -219,7 +221,8 @@ def train(
         method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``.
         data: Sentences, pairs or triplets: ``demo``, a file, a list, or a ``datasets.Dataset``. Pairs and triplets
             make it the supervised method.
-        backbone: What it starts from: a shipped name, a folder, or a hub id.
+        backbone: What it starts from: a shipped name (``mini`` where nothing is said), a folder, or a hub id.
+        start: A model of the registry whose tuned backbone it goes on from.
         name: Save it in the registry under this name.
         on: Graded pairs that the best numbers are chosen by.
         tests: Tasks to score at the end.
@@ -233,8 +236,9 @@ def train(
     Raises:
         UsageError: An unknown method or setting, data that are no sentences, or a name that is taken.
     """
+    registry = open_registry()
     if name is not None:
-        open_registry().check_free(name, force=force)
+        registry.check_free(name, force=force)
     plan = TrainingPlan(
         method,
         name or method,
@@ -242,14 +246,15 @@ def train(
         str(on),
         None if data_dir is None else Path(data_dir),
         tests,
-        backbone,
+        backbone or (registry.card(start).recipe.backbone if start else BARE.backbone),
+        start,
         changes=settings,
     )
-    run = read_run(plan, offline=offline)
+    run = dataclasses.replace(read_run(plan, offline=offline), start=read_start(plan, registry))
     where = choose_device(device)
     halves = "bfloat16" in str(choose_dtype(dtype, where))
-    model = load_backbone(backbone, device=where, offline=offline)
-    run = dataclasses.replace(run, settings=plan.settings(run.method, model.width))
+    model = load_backbone(plan.backbone, device=where, offline=offline)
+    run = run.on(model, plan.settings(run.method, model.width))
     with tempfile.TemporaryDirectory() as work:
         processes = start_processes(where, halves=halves, trackers=[], folder=Path(work))
         made = execute(run, model, name=name or method, folder=Path(work), processes=processes)

@@ -1,8 +1,9 @@
 """Backbone: one loaded language model, with one interface for every family. Knows nothing of recipes."""
 
+import contextlib
 import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -157,13 +158,14 @@ class Backbone:
             options["slots"] = slot_positions(batch, slot)
         # causal models take positions with gaps for several texts in a row, unless there is a mask
         masked = batch.padded or (self.causal and batch.positions is not None)
-        output = self.model(
-            **self._tokens_of(batch),
-            attention_mask=batch.real().long() if masked else None,
-            position_ids=self._positions(batch),
-            output_hidden_states=not needs.layers <= {self.n_layers},
-            **options,
-        )
+        with self._augmented(batch):
+            output = self.model(
+                **self._tokens_of(batch),
+                attention_mask=batch.real().long() if masked else None,
+                position_ids=self._positions(batch),
+                output_hidden_states=not needs.layers <= {self.n_layers},
+                **options,
+            )
         if attention - (seam.diagonals.keys() | seam.matrices.keys()):
             self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
         layers = {
@@ -198,6 +200,34 @@ class Backbone:
         self.model(input_ids=torch.tensor([ids], device=self.device), seam=call)
         assert call.kept is not None
         return SharedTokens(len(ids), tuple(call.kept))
+
+    @contextlib.contextmanager
+    def _augmented(self, batch: Batch) -> Iterator[None]:
+        """Let the batch change the embedding layer's output for one pass."""
+        if batch.augment is None:
+            yield
+            return
+        change = batch.augment
+        handle = self._embedding_layer.register_forward_hook(lambda module, given, output: change(output))
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    @property
+    def _embedding_layer(self) -> nn.Module:
+        """Words, positions and types together, LayerNorm included."""
+        layer: nn.Module | None = getattr(self.model, "embeddings", None)
+        if layer is None:
+            raise UsageError(
+                f"family {self.provenance.family!r} of backbone {self.name!r} has no module of its whole embedding"
+                " layer; take a backbone such as bert-base-uncased or mini"
+            )
+        return layer
+
+    def freeze_embeddings(self) -> None:
+        """Keep the embedding layer from learning."""
+        self._embedding_layer.requires_grad_(False)
 
     def _positions(self, batch: Batch) -> Tensor:
         positions = batch.positions

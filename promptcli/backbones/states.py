@@ -1,5 +1,6 @@
 """Batch and HiddenStates: what goes into a backbone and what comes out. Plain values; no model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -48,6 +49,8 @@ class Batch:
     soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
     shared: SharedTokens | None = None  #: computed already; every row begins with them
     prepending: Prepending | None = None
+    #: What becomes of the embedding layer's output, (n, t, e) to the same shape; None: it stays (ConSERT).
+    augment: Callable[[Tensor], Tensor] | None = None
 
     @property
     def padded(self) -> bool:

@@ -11,6 +11,8 @@ from promptcli.storage.files import check_output, write_text
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
 #: Varied sentences, one a line.
 SENTENCES = _FOLDER / "sentences.txt"
+#: Words and what they mean, a table.
+DEFINITIONS = _FOLDER / "definitions.tsv"
 #: How figures on the demo pairs name their text.
 TEXT = "our own demo pairs, no benchmark"
 

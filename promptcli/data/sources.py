@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.data import demo
 from promptcli.data.hub import Announce, silent
-from promptcli.data.task_table import DEMO
+from promptcli.data.task_table import DEMO, TASKS
 from promptcli.data.tasks import STSTask, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
 
@@ -61,7 +61,7 @@ def read_sentences(
     if not path.exists():
         yield from _task_sentences(on, data_dir, offline=offline, announce=announce)
         return
-    chooser: Chooser = Fields(text=text_field) if text_field else FirstLayout(*SIDES, SENTENCES, labelled=True)
+    chooser: Chooser = Fields(text=text_field) if text_field else FirstLayout(*SIDES, SENTENCES)
     with open_source(path, chooser) as source:  # once: it may be a pipe
         others: list[str] = []
         for record in source:
@@ -74,6 +74,7 @@ def training_examples(
     data: Any,
     *,
     layouts: "Sequence[tuple[str, ...]] | None" = None,
+    data_dir: Path | None = None,
     offline: bool = False,
     announce: Announce = silent,
 ) -> "TrainingExamples":
@@ -82,7 +83,9 @@ def training_examples(
     Args:
         data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``, ``nli_for_simcse``); or
             a list, or a ``datasets.Dataset`` (see ``examples_of``).
-        layouts: What is asked for, best first; triplets, pairs or sentences where it is None.
+        layouts: What is asked for, best first; triplets, pairs or sentences where it is None. Where graded pairs are
+            among them a task's may be named (``STS-B:train``).
+        data_dir: SentEval folder for a task.
         offline: Never use the network.
         announce: Called with one line before the network is used.
 
@@ -91,11 +94,19 @@ def training_examples(
         UsageError: The file is not readable as examples.
     """
     from promptcli.data.tables import SENTENCES
-    from promptcli.data.training_examples import PAIRS, TRIPLETS, examples_of, read_examples
+    from promptcli.data.training_examples import DEFINITIONS, GRADED_PAIRS, PAIRS, TRIPLETS, examples_of, read_examples
 
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if not isinstance(data, str | Path):
         return examples_of(data, layouts)
+    if data == DEMO and SENTENCES not in layouts:
+        if DEFINITIONS in layouts:
+            return read_examples(demo.DEFINITIONS, layouts)
+        wanted = " or ".join(", ".join(layout) for layout in layouts)
+        raise UsageError(f"there are no demo examples of this kind; give --data FILE with the columns {wanted}")
+    if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
+        pairs = development_task(str(data), data_dir, offline=offline, announce=announce).pairs()
+        return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)
     return read_examples(_training_file(str(data), offline=offline, announce=announce), layouts)
 
 

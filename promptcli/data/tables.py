@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -50,9 +50,8 @@ class Choice(NamedTuple):
 class Chooser(Protocol):
     """Chooses among the columns of a source."""
 
-    @property
-    def labelled(self) -> bool:
-        """Whether lines of label, premise and hypothesis without a header are a table, too."""
+    def headless(self, line: str) -> tuple[str, ...] | None:
+        """Return the columns of a table without a header that begins with ``line``; None where it is no such table."""
         ...
 
     def choose(self, columns: Sequence[str], name: str) -> Choice:
@@ -70,10 +69,8 @@ class Fields(NamedTuple):
     text: str | None = None
     id: str | None = None
 
-    @property
-    def labelled(self) -> bool:
-        """A sentence's field is asked for, which such lines have not."""
-        return False
+    def headless(self, line: str) -> None:
+        """Return None: a sentence's field is asked for, which such lines have not."""
 
     def check_plain(self, name: str) -> None:
         """Refuse plain text where a field is asked for."""
@@ -109,14 +106,22 @@ class FirstLayout:
     """The first of several layouts, each a tuple of column names, that a source has; then the layout is ``chosen``.
 
     Args:
-        layouts: Best first; ``SENTENCES`` stands for sentences alone, plain text included.
-        labelled: Lines of label, premise and hypothesis without a header have columns of these names.
+        layouts: Best first; ``SENTENCES`` stands for sentences alone, plain text included. One that is among the
+            columns of ``HEADLESS`` may also come without a header.
         like: How a user may name other columns, for messages.
     """
 
-    def __init__(self, *layouts: tuple[str, ...], labelled: bool = False, like: str | None = None) -> None:
-        self._layouts, self.labelled, self._like = layouts, labelled, like
+    def __init__(self, *layouts: tuple[str, ...], like: str | None = None) -> None:
+        self._layouts, self._like = layouts, like
         self.chosen: tuple[str, ...] | None = None
+
+    def headless(self, line: str) -> tuple[str, ...] | None:
+        """Return the columns of ``HEADLESS`` that a layout is made of and the line looks like, or None."""
+        fields = line.rstrip("\r\n").split("\t")
+        wanted = [
+            columns for columns in HEADLESS if any(set(layout) <= set(columns) for layout in self._layouts if layout)
+        ]
+        return next((columns for columns in wanted if HEADLESS[columns](fields)), None)
 
     def check_plain(self, name: str) -> None:
         """Refuse plain text where sentences alone will not do."""
@@ -203,33 +208,31 @@ def read_tsv(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
     return _read_rows(rows, fields, name, "a text holds no tabs")
 
 
-#: What a file without a header begins each line with: label, premise, hypothesis, with tabs between them.
 _LABELS = ("entailment", "neutral", "contradiction", "-")
+#: Columns that files without a header have, with tabs between them, and whether a first line's fields are such.
+HEADLESS: dict[tuple[str, ...], Callable[[list[str]], bool]] = {
+    ("label", "premise", "hypothesis"): lambda fields: len(fields) > 2 and fields[0] in _LABELS,
+    ("word", "definition"): lambda fields: len(fields) == 2 and "definition" not in fields,
+}
 
 
-def is_labelled(line: str) -> bool:
-    """Return whether a line is a label of natural language inference, a premise and a hypothesis."""
-    fields = line.split("\t")
-    return len(fields) > 2 and fields[0] in _LABELS
-
-
-def read_labelled(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
-    """Yield the rows of lines that begin with label, premise and hypothesis, tabs between them, without a header.
+def read_headless(lines: Lines, fields: Chooser, name: str, columns: tuple[str, ...]) -> Iterator[Record]:
+    """Yield the rows of lines that begin with those columns, tabs between them, without a header.
 
     Raises:
         UsageError: a line with fewer columns; with the line number.
     """
 
     def rows() -> Iterator[tuple[int, list[str]]]:
-        yield 0, ["label", "premise", "hypothesis"]
+        yield 0, list(columns)
         for number, line in lines:
             values = strip_ending(line).split("\t")
-            if len(values) < 3:
+            if len(values) < len(columns):
                 raise UsageError(
-                    f"{name}: line {number}: {len(values)} columns; each line is label, premise and hypothesis with"
-                    " tabs between them"
+                    f"{name}: line {number}: {len(values)} columns; each line is {', '.join(columns[:-1])} and"
+                    f" {columns[-1]} with tabs between them"
                 )
-            yield number, values[:3]
+            yield number, values[: len(columns)]
 
     return _read_rows(rows(), fields, name, "")
 

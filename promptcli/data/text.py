@@ -1,6 +1,7 @@
 """Sources of sentences: a file or standard input as a stream of records, row i = line i. Knows nothing of vectors."""
 
 import contextlib
+import functools
 import itertools
 import os
 import stat
@@ -15,10 +16,9 @@ from promptcli.data.tables import (
     Fields,
     Lines,
     Record,
-    is_labelled,
     read_csv,
+    read_headless,
     read_jsonl,
-    read_labelled,
     read_parquet,
     read_tsv,
 )
@@ -156,10 +156,10 @@ def _open_lines(path: Path, fields: Chooser, stdin: BinaryIO | None) -> Iterator
         reader = read_jsonl
     with open_hashed(path, stdin) as raw:
         lines, number = read_lines(raw, _name(path), gzipped=gzipped), 0
-        if fields.labelled and (first := next(lines, None)) is not None:
+        if (first := next(lines, None)) is not None:
             lines = itertools.chain([first], lines)
-            if is_labelled(first[1]):
-                reader = read_labelled
+            if columns := fields.headless(first[1]):
+                reader = functools.partial(read_headless, columns=columns)
 
         def counted() -> Lines:
             nonlocal number

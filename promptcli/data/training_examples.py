@@ -1,6 +1,7 @@
 """Training examples: sentences, pairs, pairs with a hard negative, labelled pairs; from a file, a list or a dataset."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ PAIRS = ("sent0", "sent1")
 TRIPLETS = (*PAIRS, "hard_neg")
 #: A pair of natural language inference; SNLI's and MultiNLI's own files name the columns otherwise.
 LABELLED_PAIRS = ("premise", "hypothesis", "label")
+#: A pair graded for its likeness, and a word's definition.
+GRADED_PAIRS = ("sentence1", "sentence2", "score")
+DEFINITIONS = ("definition", "word")
 _ALSO: dict[tuple[str, ...], tuple[str, ...]] = {
     ("sentence1", "sentence2", "gold_label"): LABELLED_PAIRS,
     ("sentence1", "sentence2", "label"): LABELLED_PAIRS,
@@ -40,6 +44,8 @@ class TrainingExamples:
     layout: tuple[str, ...] | None = None
     #: Rows that were left out because nobody labelled them.
     unlabelled: int = 0
+    #: Words whose rows were left out because they are no single token of the backbone.
+    untokenised: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -59,8 +65,8 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
     """Read examples in one pass; rows with a blank text are left out.
 
     Args:
-        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; labelled pairs also as lines of label, premise and
-            hypothesis without a header.
+        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; labelled pairs and definitions also without a
+            header, as lines of label, premise and hypothesis, or of word and definition, tabs between them.
         layouts: What is asked for, best first; ``SENTENCES`` stands for one text field, or lines.
 
     Raises:
@@ -68,7 +74,7 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
         UsageError: Empty or malformed, or no layout that is asked for.
     """
     others = [other for other, layout in _ALSO.items() if layout in layouts]
-    chooser = FirstLayout(*layouts, *others, labelled=LABELLED_PAIRS in layouts)
+    chooser = FirstLayout(*layouts, *others)
     with open_source(path, chooser) as source:
         assert chooser.chosen is not None
         rows = ((record.text, *record.more) for record in source)
@@ -79,8 +85,8 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
     """Return examples from memory; rows with a blank text are left out.
 
     Args:
-        data: A list of sentences, of tuples (pairs, triplets, or premise, hypothesis and label), or of dictionaries;
-            or what has ``column_names`` and columns by name, as a ``datasets.Dataset`` has.
+        data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or definition and word),
+            or of dictionaries; or what has ``column_names`` and columns by name, as a ``datasets.Dataset`` has.
         layouts: What is asked for, best first.
 
     Raises:
@@ -114,10 +120,10 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
 
 
 def _texts(row: tuple[Any, ...], at: Sequence[int], number: int, where: str) -> tuple[str, ...]:
-    """Return the texts of a row's columns; a label may be a whole number."""
+    """Return the texts of a row's columns; a label or a score may be a number."""
     found = [row[place] if place < len(row) else None for place in at]
     for value in found:
-        if not isinstance(value, str | int) or isinstance(value, bool):
+        if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise UsageError(f"{where}: row {number} holds {value!r}; a sentence is text")
     return tuple(str(value) for value in found)
 
@@ -132,31 +138,47 @@ def _examples(
     """
     kept: list[tuple[str, ...]] = []
     blank = unlabelled = 0
+    read = _LABEL_READERS.get(layout)
     for number, row in enumerate(rows, 1):
-        if layout == LABELLED_PAIRS:
+        if read is not None:
             if row[-1].strip() in _UNLABELLED:
                 unlabelled += 1
                 continue
-            row = (*row[:-1], _label(row[-1], number, where))
+            row = (*row[:-1], read(row[-1], f"{where}: row {number}"))
         if all(text.strip() for text in row):
             kept.append(row)
         else:
             blank += 1
     if not kept:
-        raise UsageError(f"{where} has no sentence to train on")
-    if layout == LABELLED_PAIRS and len({row[-1] for row in kept}) == 1:
+        what = "word with a definition" if layout == DEFINITIONS else "sentence"
+        raise UsageError(f"{where} has no {what} to train on")
+    if read is not None and len({row[-1] for row in kept}) == 1:
         raise UsageError(
-            f"{where}: all {len(kept):,} labels are {kept[0][-1]!r}; a classifier takes two or three classes"
+            f"{where}: all {len(kept):,} {layout[-1]}s are {kept[0][-1]!r}; there is nothing to learn from one alone"
         )
     columns = tuple(list(column) for column in zip(*kept, strict=True))
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _label(text: str, number: int, where: str) -> str:
+def _label(text: str, where: str) -> str:
     label = _LABELS.get(text.strip().lower())
     if label is None:
         raise UsageError(
-            f"{where}: row {number} has the label {text!r}; labels are entailment, neutral, contradiction (or 0, 1, 2),"
-            " and - or -1 where there is none"
+            f"{where} has the label {text!r}; labels are entailment, neutral, contradiction (or 0, 1, 2), and - or -1"
+            " where there is none"
         )
     return label
+
+
+def _score(text: str, where: str) -> str:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise UsageError(f"{where} has the score {text!r}; a score is a number from 0, such as 3.8")
+    return repr(number)
+
+
+#: How the last column is read, of layouts whose last column is no text.
+_LABEL_READERS: dict[tuple[str, ...], Callable[[str, str], str]] = {LABELLED_PAIRS: _label, GRADED_PAIRS: _score}

@@ -11,6 +11,7 @@ import torch
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch
+from promptcli.encoder.batching import make_batch
 from promptcli.encoder.prompts.template import Template
 from promptcli.encoder.recipe import SLOT, split_spec
 from promptcli.errors import UsageError, unknown
@@ -39,6 +40,14 @@ class Denoising:
         if place not in PLACES or option not in (None, "code"):
             raise unknown("denoise", spec, [*PLACES, *(f"{place}:code" for place in PLACES[1:])])
         return cls(place, option == "code")
+
+
+def padded_blank(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
+    """Return the template with k times [PAD], attended to, in place of a sentence, one row for each k (CoT-BERT)."""
+    pad = backbone.tokenizer.pad
+    rows = [[*template.left, *[pad] * length, *template.right] for length in lengths]
+    slots = [template.mask_slots(len(row)) for row in rows]
+    return make_batch(rows, slots, pad, backbone.device, backbone.max_tokens)
 
 
 def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool) -> Batch:

@@ -123,7 +123,7 @@ def _train(
     from promptcli.training.training_loop import TrainingCallbacks, steps_of
 
     backbone = context.open_backbone()
-    run = TrainingRun(method, settings, examples, "corpus", development, ())
+    run = TrainingRun(method, settings, examples, "corpus", development, ()).on(backbone, settings)
     with (
         tempfile.TemporaryDirectory() as folder,
         context.working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,

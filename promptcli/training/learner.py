@@ -73,10 +73,10 @@ class Learner(nn.Module):
         return {name: tensor.detach().clone() for name, tensor in kept.items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take numbers that ``tensors`` gave."""
+        """Take numbers that ``tensors`` gave, of this learner or as far as another one's have the same place."""
         with torch.no_grad():
             for name, parameter in self.trainable().items():
-                if name in tensors:
+                if name in tensors and tensors[name].shape == parameter.shape:
                     parameter.copy_(tensors[name])
 
     def _outside(self) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingExamples
-from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.registry.entries import Entry
@@ -21,7 +21,9 @@ from promptcli.storage.runs import RunFolder
 from promptcli.training.learner import Learner
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes
+from promptcli.training.starting import Start
 from promptcli.training.training_loop import TrainedWeights, TrainingCallbacks, train
 
 
@@ -35,6 +37,18 @@ class TrainingRun:
     source: str  #: names the examples
     development: STSTask  #: what the best numbers are chosen by
     tests: tuple[STSTask, ...]  #: scored at the end, untrained and trained
+    start: Start | None = None  #: what it goes on from; None for the backbone as it was pre-trained
+
+    def on(self, backbone: Backbone, settings: TrainingSettings) -> "TrainingRun":
+        """Return the run with the settings in force on a backbone, and the examples that it can learn from.
+
+        Raises:
+            UsageError: There are none.
+        """
+        objective = find_objective(self.method)
+        return dataclasses.replace(
+            self, settings=settings, examples=objective.choose(self.examples, settings, backbone)
+        )
 
     def identity(self, backbone: Backbone) -> dict[str, Any]:
         """Return what a resumed run must have in common with the one it goes on with; JSON-ready."""
@@ -45,6 +59,7 @@ class TrainingRun:
             "data": self.examples.sha256,
             "development": self.development.sha256(),
             "backbone": backbone.provenance.weights_sha256,
+            **({} if self.start is None else {"from": self.start.sha256}),
         }
 
 
@@ -91,6 +106,8 @@ def execute(
     """
     family = backbone.provenance.family
     tasks = [run.development, *run.tests]
+    if run.start is not None:
+        backbone.tune(tuned_weights(run.start.tensors))
     plain = build_encoder(run.method.baseline(backbone.name, family, run.settings), backbone=backbone)
     untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
     encoder, trained = train_encoder(run, backbone, folder=folder, processes=processes, callbacks=callbacks)
@@ -102,6 +119,7 @@ def execute(
         "trained": {
             **run.identity(backbone),
             "source": run.source,
+            **({} if run.start is None else {"started_from": run.start.name}),
             "examples": len(run.examples),
             "chosen_by": run.development.label,
             "steps": trained.steps,
@@ -131,6 +149,8 @@ def train_encoder(
 ) -> tuple[Encoder, TrainedWeights]:
     """Train; return the encoder of the best numbers, and how the run went. See ``execute``."""
     learner = Learner(run.method, run.settings, backbone)
+    if run.start is not None:
+        learner.load(run.start.tensors)
     trained = train(learner, run.examples, run.development, folder=folder, processes=processes, callbacks=callbacks)
     learner.load(trained.tensors)
     learner.eval()

@@ -18,6 +18,7 @@ from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import start_processes
 from promptcli.training.run import TrainingRun
+from promptcli.training.starting import read_start
 from promptcli.training.training_loop import TrainingCallbacks
 from promptcli.training.training_plan import TrainingPlan, check_published
 from promptcli.training.trials import Begin, TrialResult, plan_trials, run_trials
@@ -70,7 +71,8 @@ def train_method(
         PromptcliError: The loss is not a number, or memory does not hold one sentence.
     """
     registry.check_free(plan.name, force=force or resume)
-    run = read_run(plan, offline=offline, announce=announce)
+    start = read_start(plan, registry)
+    run = dataclasses.replace(read_run(plan, offline=offline, announce=announce), start=start)
     device = choose_device(device)
     halves = choose_dtype(dtype, device) == torch.bfloat16
     folder = registry.run_folder(plan.name)
@@ -84,7 +86,7 @@ def train_method(
         )
 
     backbone = load()
-    run = dataclasses.replace(run, settings=plan.settings(run.method, backbone.width))
+    run = run.on(backbone, plan.settings(run.method, backbone.width))
     if trackers:
         processes.accelerator.init_trackers(plan.name, config=dataclasses.asdict(run.settings))
     trials = plan_trials(plan.sweep, range(plan.seeds) if plan.seeds else [run.settings.seed])
@@ -122,7 +124,7 @@ def read_run(
         check_published(method, plan.backbone)
     objectives = [find_objective(form) for form in METHODS[plan.method] if form is not None]
     layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
-    examples = training_examples(plan.data, layouts=layouts, offline=offline, announce=announce)
+    examples = training_examples(plan.data, layouts=layouts, data_dir=plan.data_dir, offline=offline, announce=announce)
     source = plan.data if isinstance(plan.data, str | Path) else type(plan.data).__name__
     if plan.supervised and not examples.supervised:
         raise UsageError(

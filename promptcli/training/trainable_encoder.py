@@ -11,17 +11,23 @@ from torch.utils.checkpoint import checkpoint
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.lora import add_lora
-from promptcli.backbones.states import Batch
+from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.denoising import bias_batch
 from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.pooling import start_weights
 from promptcli.encoder.prompts import start_numbers
+from promptcli.encoder.prompts.template import Template
 from promptcli.encoder.recipe import Recipe
 from promptcli.encoder.transforms.projection import KINDS, start_projection
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
 from promptcli.training.mlm_term import MLMTerm
+
+#: What a pass reads: its batch and hidden states to a tensor whose row i is of input i.
+Reader = Callable[[Batch, HiddenStates], Tensor]
+#: The template without a sentence, as sentences of those lengths would see it.
+Blank = Callable[[Template, Sequence[int], Backbone], Batch]
 
 #: Tokens of a forward pass where none are given: what a processor's caches like best (benchmarks/README.md).
 _TOKENS = {"cpu": 1024}
@@ -52,7 +58,7 @@ class TokenizedView:
 
 
 class TrainableEncoder(nn.Module):
-    """The prompt's numbers, the head, and the backbone where the method tunes it.
+    """The numbers of prompt and pooling, the head, and the backbone where the method tunes it.
 
     Frozen or not, the backbone is in train mode while learning: dropout makes the second view.
     """
@@ -68,7 +74,9 @@ class TrainableEncoder(nn.Module):
         self._prompt_dropout = settings.dropout
         prompts = self.variant.prompts(settings)
         self._learned = nn.ParameterDict()  # which takes no dots in its names
-        for name, start in start_numbers(prompts[0], backbone, generator).items():
+        self._pooling = method.training_pooling or method.pooling_of(backbone.provenance.family, settings)
+        starts = start_numbers(prompts[0], backbone, generator) | start_weights(self._pooling, backbone, generator)
+        for name, start in starts.items():
             self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
         self.head = _head(self.variant.head, backbone, generator)
         weighted = isinstance(settings, MaskedLMSettings) and settings.mlm_weight
@@ -77,7 +85,7 @@ class TrainableEncoder(nn.Module):
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
         made = {prompt: self._view(prompt, method, settings) for prompt in dict.fromkeys(prompts)}
-        #: The encoders of the two views; what is learned of the prompt is in both.
+        #: The encoders of the views; what is learned of prompt and pooling is in all.
         self.views = tuple(made[prompt] for prompt in prompts)
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):
@@ -87,15 +95,14 @@ class TrainableEncoder(nn.Module):
             )
 
     def _view(self, prompt: str, method: Method, settings: TrainingSettings) -> Encoder:
-        family = self.backbone.provenance.family
-        recipe = Recipe(self.backbone.name, prompt=prompt, period=False, pooling=method.pooling_of(family))
+        recipe = Recipe(self.backbone.name, prompt=prompt, period=False, pooling=self._pooling)
         view = Encoder(recipe, self.backbone, self.learned())
         limit = settings.max_length + (0 if method.counts_specials else view.template.length)
         view.max_length = min(limit, view.max_length)
         return view
 
     def learned(self) -> dict[str, nn.Parameter]:
-        """Return the prompt's numbers by name."""
+        """Return the numbers of prompt and pooling by name."""
         return {name.replace("/", "."): parameter for name, parameter in self._learned.items()}
 
     def train(self, mode: bool = True) -> "TrainableEncoder":
@@ -106,17 +113,23 @@ class TrainableEncoder(nn.Module):
         return self
 
     def tokenize(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
-        """Return the rows of some texts, each as the view of that number (0 or 1) sees them."""
+        """Return the rows of some texts, each as the view of that number, from 0, sees them."""
         return [TokenizedView(self.views[view], self.views[view].inputs(texts).rows) for view, texts in sides]
 
-    def hidden(self, sides: Sequence[TokenizedView], augment: Callable[[Batch], Batch] = lambda batch: batch) -> Tensor:
+    def hidden(
+        self,
+        sides: Sequence[TokenizedView],
+        augment: Callable[[Batch], Batch] = lambda batch: batch,
+        read: Reader | None = None,
+    ) -> Tensor:
         """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of like length.
 
         What is learned of the prompt is the same for all views, so rows of several templates share passes.
 
         Args:
             sides: From ``tokenize``.
-            augment: Changes each pass's batch: ids, positions, or embeddings by learned vectors in their places.
+            augment: Changes each pass's batch: ids, positions, learned vectors in their places, embeddings.
+            read: Returns something else than h of each pass, of one shape in all of them but for the first dimension.
         """
         rows = [row for side in sides for row in side.rows]
         slots = [side.encoder.template.mask_slots(len(row)) for side in sides for row in side.rows]
@@ -125,17 +138,24 @@ class TrainableEncoder(nn.Module):
         for chosen in _groups(rows, self.chunking.tokens):
             part, masks = [rows[row] for row in chosen], [slots[row] for row in chosen]
             batch = make_batch(part, masks, tokenizer.pad, device, longest)
-            states.append(self._pass(sides[0].encoder, batch, augment))
+            states.append(self._pass(sides[0].encoder, batch, augment, read))
             places.append(chosen)
         order = torch.from_numpy(np.argsort(np.concatenate(places))).to(device)
         return torch.cat(states)[order]
 
-    def _pass(self, view: Encoder, batch: Batch, augment: Callable[[Batch], Batch] = lambda batch: batch) -> Tensor:
-        """Return h (n, d) of one pass; gradient caching computes it again when it is needed."""
+    def _pass(
+        self,
+        view: Encoder,
+        batch: Batch,
+        augment: Callable[[Batch], Batch] = lambda batch: batch,
+        read: Reader | None = None,
+    ) -> Tensor:
+        """Return h (n, d), or what is read, of one pass; gradient caching computes it again when it is needed."""
+        read = read or view.pooling.pool
 
         def run() -> tuple[Tensor, Tensor]:
             attached = augment(view.prompt.attach(batch))  # dropout of a prefix is drawn here, once for both losses
-            hidden = view.pooling.pool(batch, self.backbone.run(attached, view.pooling.needs))
+            hidden = read(batch, self.backbone.run(attached, view.pooling.needs))
             return hidden, self.mlm.sums(attached) if self.mlm is not None else hidden.new_zeros(2)
 
         cached = self.chunking.cached and torch.is_grad_enabled()
@@ -152,15 +172,15 @@ class TrainableEncoder(nn.Module):
         projected: Tensor = self.head(vectors)
         return projected.float()
 
-    def bias(self, sides: Sequence[TokenizedView], *, raw_positions: bool) -> Tensor:
+    def bias(self, sides: Sequence[TokenizedView], blank: Blank) -> Tensor:
         """Return h_hat for all rows, side after side, (sum n, d), with dropout and gradient.
 
-        One pass per template: sentences of one length share their bias (published code).
+        One pass per template over its blank inputs: sentences of one length share their bias (published code).
         """
         found: dict[int, dict[int, Tensor]] = {}
         for view in {id(side.encoder): side.encoder for side in sides}.values():
             distinct = sorted({length for side in sides if side.encoder is view for length in side.lengths})
-            batch = bias_batch(view.template, distinct, self.backbone, raw_positions=raw_positions)
+            batch = blank(view.template, distinct, self.backbone)
             found[id(view)] = dict(zip(distinct, self._pass(view, batch), strict=True))
         return torch.stack([found[id(side.encoder)][length] for side in sides for length in side.lengths])
 

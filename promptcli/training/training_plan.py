@@ -27,6 +27,8 @@ class TrainingPlan:
     #: Tasks scored at the end; the test split of ``on`` where none is named.
     tests: Sequence[str] = ()
     backbone: str = "mini"
+    #: Entry of the registry, on that backbone, that the run goes on from.
+    start: str | None = None
     #: Pairs or triplets are wanted.
     supervised: bool = False
     #: Start from the published settings with the choices that made the printed figures.
@@ -59,9 +61,9 @@ class TrainingPlan:
             "data": str(self.data),
             "chosen_by": self.on,
             "views": list(variant.prompts(settings)),
-            "pooling": method.pooling,
+            "pooling": settings.pooling(method.pooling),
             "objective": method.objective,
-            "learns": [*method.learns, "head" if variant.head else method.objective],
+            "learns": [*method.learns, *(["head"] if variant.head else [])],
             "head": variant.head and f"{variant.head}, {'kept' if method.keeps_head else 'while training only'}",
             "recipe": method.recipe(self.backbone, family, settings).to_dict(),
             **dataclasses.asdict(settings),

@@ -52,8 +52,9 @@ class TrainingOptions:
     data: Annotated[
         str | None,
         typer.Option(
-            help="Sentences, pairs or triplets (sent0, sent1, hard_neg), for sbert labelled pairs (premise,"
-            " hypothesis, label): a file, demo, wiki1m_for_simcse, nli_for_simcse. Default: demo."
+            help="Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise, hypothesis, label;"
+            " sbert, consert), graded pairs (sentence1, sentence2, score; sbert-regression), definitions (word,"
+            " definition; defsent): a file, demo, wiki1m_for_simcse, nli_for_simcse. Default: demo."
         ),
     ] = None
     supervised: Annotated[
@@ -69,6 +70,10 @@ class TrainingOptions:
     ] = None
     data_dir: DataDir = None
     backbone: Annotated[str | None, typer.Option(help="Pre-trained model. Default: mini.")] = None
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="MODEL", help="Model of yours whose tuned backbone the run goes on from."),
+    ] = None
     name: Annotated[str | None, typer.Option(help="Name of the registry entry. Default: the method's.")] = None
     force: Force = False
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run of that name.")] = False
@@ -190,6 +195,7 @@ def _plan(
 
     paper_data = _TRIPLETS if training.supervised else PAPER.corpus
     data_dir = data_folder(training.data_dir)
+    started = open_registry().card(training.start).recipe.backbone if training.start else None
     return TrainingPlan(
         method=name,
         name=training.name or name,
@@ -197,7 +203,8 @@ def _plan(
         on=training.on or default_development(data_dir, paper=training.paper),
         data_dir=data_dir,
         tests=training.test or (),
-        backbone=training.backbone or default_backbone(paper=training.paper),
+        backbone=training.backbone or started or default_backbone(paper=training.paper),
+        start=training.start,
         supervised=training.supervised,
         paper=training.paper,
         changes=settings.changes(),

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from promptcli.training.trials import Trial, TrialResult
 
 
+#: Words that a note names of those left out.
+_NAMED = 8
+
+
 class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
     """Shows the runs of one command, one after the other: a bar each, a line for each development score."""
 
@@ -86,6 +90,9 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
         ):
             if count:
                 note(f"{source}: {count:,} {what}", quiet=self._quiet)
+        if words := examples.untokenised:
+            named = ", ".join(words[:_NAMED]) + (", ..." if len(words) > _NAMED else "")
+            note(f"{source}: {len(words):,} words that are no single token left out: {named}", quiet=self._quiet)
 
 
 def print_settings(shown: dict[str, Any], *, as_json: bool) -> None:

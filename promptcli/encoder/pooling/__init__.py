@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.average import Average
+from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
+from promptcli.encoder.pooling.largest import Largest
 from promptcli.encoder.pooling.slot import Cls, LastToken, Mask
 from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.token_states import STATES, States
@@ -20,6 +23,8 @@ from promptcli.errors import UsageError, unknown
 
 WEIGHTS: dict[str, Callable[[BuildContext], Weights]] = {
     "avg": Average,
+    "max": Largest,
+    "cnn": Convolution,
     "cls": Cls,
     "mask": Mask,
     "last-token": LastToken,
@@ -68,3 +73,12 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
     weights = WEIGHTS[weights_name](BuildContext(weights_argument, backbone, tensors))
     states = STATES[states_name](BuildContext(states_argument, backbone, tensors))
     return Pooling(f"{spec.partition('/')[0]}/{weights.spec}", states, weights)
+
+
+def start_weights(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return the numbers that a pooling starts learning from, by name; none for most."""
+    name, argument = split_spec(spec.partition("/")[2])
+    kind = WEIGHTS.get(name)
+    if not isinstance(kind, type) or not issubclass(kind, Weights):
+        return {}
+    return kind.start(BuildContext(argument, backbone, {}), generator)

@@ -59,6 +59,15 @@ def _first_last(context: BuildContext) -> States:
     return States(Needs(frozenset({first, last})), lambda hidden: (hidden.layers[first] + hidden.layers[last]) / 2)
 
 
+def _last_two(context: BuildContext) -> States:
+    """Mean of the last two layers (ConSERT's at test)."""
+    context.no_argument("states 'last-two' take")
+    last = context.backbone.n_layers
+    return States(
+        Needs(frozenset({last - 1, last})), lambda hidden: (hidden.layers[last - 1] + hidden.layers[last]) / 2
+    )
+
+
 def _layer(context: BuildContext) -> States:
     """Read one layer: ``layer-0`` the embedding layer, ``layer-L`` the last one, from the end ``layer--1``."""
     argument, n_layers = context.argument or "", context.backbone.n_layers
@@ -80,5 +89,6 @@ STATES: dict[str, Callable[[BuildContext], States]] = {
     "mlm-head": _mlm_head,
     "last": _last,
     "first-last": _first_last,
+    "last-two": _last_two,
     "layer": _layer,
 }

@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.encoder.context import BuildContext
 
 
 class Weights(ABC):
@@ -16,6 +18,11 @@ class Weights(ABC):
     needs = Needs()  #: what the weights themselves read (diagonals, or one slot)
     #: Name of the rewriting step, equal where the rewritten sentences are; None where nothing is rewritten.
     rewriting: str | None = None
+
+    @classmethod
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return the numbers that learning starts from, by name; none where nothing is learned."""
+        return {}
 
     @abstractmethod
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:

@@ -5,7 +5,18 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from promptcli.errors import UsageError, unknown
-from promptcli.training.methods import dcpcse, optiprompt, promptbert, prompteol, sbert, simcse
+from promptcli.training.methods import (
+    consert,
+    cotbert,
+    dcpcse,
+    defsent,
+    isbert,
+    optiprompt,
+    promptbert,
+    prompteol,
+    sbert,
+    simcse,
+)
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
@@ -18,6 +29,11 @@ METHODS: dict[str, tuple[Method | None, Method | None]] = {
     "simcse": (simcse.UNSUPERVISED, simcse.SUPERVISED),
     "prompteol": (prompteol.UNSUPERVISED, prompteol.SUPERVISED),
     "sbert": (None, sbert.SBERT),
+    "sbert-regression": (None, sbert.REGRESSION),
+    "consert": (consert.UNSUPERVISED, consert.JOINT),
+    "isbert": (isbert.ISBERT, None),
+    "defsent": (None, defsent.DEFSENT),
+    "cotbert": (cotbert.COTBERT, None),
 }
 
 

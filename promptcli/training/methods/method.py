@@ -9,6 +9,7 @@ from promptcli.encoder.recipe import SLOT, Recipe
 from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import (
     DenoisingSettings,
+    MovedBiasSettings,
     SelectionSettings,
     TrainingSettings,
     Views,
@@ -26,7 +27,7 @@ _SMALL = 512
 class Variant:
     """What a method does for one family of backbones."""
 
-    #: Templates of the two views; the first is also the test's.
+    #: Templates of the views; the first is also the test's.
     views: Views = (SLOT, SLOT)
     #: Projection while training (``tanh``, ``mlm``); None where the objective takes the vectors themselves.
     head: str | None = "tanh"
@@ -36,9 +37,8 @@ class Variant:
     pooling: str | None = None
 
     def prompts(self, settings: TrainingSettings) -> Views:
-        """Return the two views' prompts as a recipe writes them."""
-        first, second = settings.templates(self.views)
-        return settings.prompt(first), settings.prompt(second)
+        """Return the views' prompts as a recipe writes them."""
+        return tuple(settings.prompt(template) for template in settings.templates(self.views))
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ class Method:
     name: str
     #: Paper and section.
     source: str
-    #: Of the sentence vector.
+    #: Of the sentence vector at test.
     pooling: str
-    #: ``backbone``, ``adapter`` (LoRA), ``prompt``; a head and what the objective owns always learn.
+    #: ``backbone`` where it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are named only: as a
+    #: head they always learn.
     learns: tuple[str, ...]
     #: Settings for narrow backbones such as ``mini``, found on development pairs.
     small: TrainingSettings
@@ -71,6 +72,10 @@ class Method:
     text_rule: str | None = None
     #: Factor of the masked-LM loss's weight every 100 steps.
     mlm_decay: float = 1.0
+    #: Of the sentence vector while training, where it is another one.
+    training_pooling: str | None = None
+    #: Of the untrained encoder that a run is measured against, where the pooling itself is learned.
+    untrained_pooling: str | None = None
 
     def settings(self, backbone: str, width: int) -> TrainingSettings:
         """Return the settings in force for a backbone of that width: its published ones, a small one's, or the base's.
@@ -103,21 +108,21 @@ class Method:
         """Return the settings for a family of backbones."""
         return self.variants.get(family, self.variants["*"])
 
-    def pooling_of(self, family: str) -> str:
-        """Return how the sentence vector is read in a family of backbones."""
-        return self.variant(family).pooling or self.pooling
+    def pooling_of(self, family: str, settings: TrainingSettings) -> str:
+        """Return how the sentence vector is read at test in a family of backbones."""
+        return settings.pooling(self.variant(family).pooling or self.pooling)
 
     def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the recipe that the trained encoder is used by."""
         variant, denoise = self.variant(family), "none"
         if self.keeps_head and isinstance(settings, DenoisingSettings) and settings.denoising:
             denoise = variant.denoise_at_test
-            if denoise != "none" and settings.bias_positions == "code":
+            if denoise != "none" and isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code":
                 denoise += ":code"
         return Recipe(
             backbone=backbone,
             prompt=variant.prompts(settings)[0],
-            pooling=self.pooling_of(family),
+            pooling=self.pooling_of(family, settings),
             text_rule=self.text_rule,
             transforms=(f"projection:{variant.head}",) if self.keeps_head else (),
             denoise=denoise,
@@ -138,5 +143,5 @@ class Method:
     def baseline(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the untrained encoder that a run is measured against: the same without anything learned."""
         words = settings.templates(self.variant(family).views)[0]
-        pooling = self.pooling_of(family)
+        pooling = self.untrained_pooling or self.pooling_of(family, settings)
         return Recipe(backbone=backbone, prompt=words, pooling=pooling, text_rule=self.text_rule)

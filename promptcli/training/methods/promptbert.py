@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
-    DenoisingSettings,
+    MovedBiasSettings,
     SelectionSettings,
     TemplateSettings,
     Views,
@@ -19,7 +19,7 @@ _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
 @dataclass(frozen=True)
-class SupervisedPromptBERTSettings(SelectionSettings, DenoisingSettings, TemplateSettings, ContrastiveSettings):
+class SupervisedPromptBERTSettings(SelectionSettings, MovedBiasSettings, TemplateSettings, ContrastiveSettings):
     """Settings of supervised PromptBERT."""
 
 
@@ -31,7 +31,7 @@ class PromptBERTSettings(SupervisedPromptBERTSettings):
 
     def templates(self, views: Views) -> Views:
         """Return two templates, or the first one twice."""
-        first, second = super().templates(views)
+        first, second, *_ = super().templates(views)
         return first, second if self.two_templates else first
 
 

@@ -1,7 +1,7 @@
-"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u; v; |u - v|], discarded at test."""
+"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u; v; |u - v|]; cosines of graded pairs."""
 
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.methods.training_settings import GradedSettings, TrainingSettings
 
 #: The paper's section 3.1 and the library's training_nli.py, on SNLI and MultiNLI together.
 _PAPER = TrainingSettings(
@@ -18,10 +18,26 @@ SBERT = Method(
     name="sbert",
     source="SBERT, classification objective: softmax over [u; v; |u - v|] of labelled pairs",
     pooling="last/avg",
-    learns=("backbone",),
+    learns=("backbone", "classifier"),
     variants={"*": Variant(head=None)},
     objective="pair-classifier",
     # not searched: a larger rate, as for the other methods that tune a narrow backbone
     small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=100),
     paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _PAPER),
+)
+
+#: The paper's section 4.2 and the library's training_stsbenchmark.py, on STS-B's training pairs.
+_REGRESSION = GradedSettings(
+    batch_size=16, learning_rate=2e-5, epochs=4, eval_steps=1000, max_length=128, weight_decay=0.01, warmup=0.1
+)
+
+REGRESSION = Method(
+    name="sbert-regression",
+    source="SBERT, regression objective: cosine of graded pairs, squared error; after `sbert` by --from",
+    pooling="last/avg",
+    learns=("backbone",),
+    variants={"*": Variant(head=None)},
+    objective="pair-cosine",
+    small=_REGRESSION.replace(batch_size=32, learning_rate=1e-4, eval_steps=50),
+    paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _REGRESSION),
 )

@@ -7,11 +7,16 @@ do otherwise.
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from promptcli.errors import UsageError, unknown
 
-Views = tuple[str, str]
+#: Names in ``training.augmentations``, and of the one that needs labels.
+AUGMENTATIONS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
+ADVERSARIAL = "adversarial"
+
+#: Templates or prompts, one for each view.
+Views = tuple[str, ...]
 
 
 def setting(default: Any, about: str, **metadata: Any) -> Any:
@@ -61,12 +66,16 @@ class TrainingSettings:
         )
 
     def templates(self, views: Views) -> Views:
-        """Return the templates of the two views, the method's own being ``views``; the first is also the test's."""
+        """Return the templates of the views, the method's own being ``views``; the first is also the test's."""
         return views
 
     def prompt(self, template: str) -> str:
         """Return the prompt of a template, as a recipe writes it."""
         return template
+
+    def pooling(self, own: str) -> str:
+        """Return the pooling, the method's own being ``own``."""
+        return own
 
 
 @dataclass(frozen=True)
@@ -83,20 +92,23 @@ class ContrastiveSettings(TrainingSettings):
 class TemplateSettings(TrainingSettings):
     """Of methods with a template of words."""
 
+    most_templates: ClassVar[int] = 2  #: that may be given
+
     template: tuple[str, ...] = setting(
-        (), "template with [X] and [MASK], or a named one; given twice: one for each view."
+        (), "template with [X] and [MASK], or a named one; given again: of the next view."
     )
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with ``changes``; see ``TrainingSettings.replace``."""
-        if len(changes.get("template", ())) > 2:
-            raise UsageError(f"--template is given {len(changes['template'])} times; there are two views")
+        given = len(changes.get("template", ()))
+        if given > self.most_templates:
+            raise UsageError(f"--template is given {given} times; there are {self.most_templates} views")
         return super().replace(**changes)
 
     def templates(self, views: Views) -> Views:
-        """Return the given templates, else the method's own."""
-        views = self.template or views  # type: ignore[assignment]  # one or two, see replace
-        return views[0], views[-1]
+        """Return the given templates, else the method's own; one alone is both views of a pair of positives."""
+        given = self.template or views
+        return given[0], given[min(1, len(given) - 1)], *(given[2:] or views[2:])
 
 
 @dataclass(frozen=True)
@@ -113,6 +125,12 @@ class DenoisingSettings(TrainingSettings):
     """Of methods with template denoising, h - h_hat (PromptBERT)."""
 
     denoising: bool = setting(True, "template denoising while training.")
+
+
+@dataclass(frozen=True)
+class MovedBiasSettings(DenoisingSettings):
+    """Of PromptBERT's denoising, whose bias input is the template with its positions moved."""
+
     bias_positions: str = setting(
         "paper", "paper, or code (off by 2 for RoBERTa).", choices=("paper", "code"), published="code"
     )
@@ -133,3 +151,39 @@ class MaskedLMSettings(TrainingSettings):
 
     mlm_weight: float = setting(0.0, "weight of a masked-LM loss, at the start; 0 for none.", min=0, max=1)
     mlm_head: str = setting("trained", "trained (the code) or frozen (the paper).", choices=("trained", "frozen"))
+
+
+@dataclass(frozen=True)
+class AugmentationSettings(ContrastiveSettings):
+    """Of methods whose views are augmentations of the embedding layer (ConSERT)."""
+
+    temperature: float = setting(0.1, "Of the contrastive loss.", min=1e-4)
+    augment_first: str = setting(
+        "feature-cutoff",
+        f"first view: {', '.join(AUGMENTATIONS)}; with labelled pairs also {ADVERSARIAL}.",
+        choices=AUGMENTATIONS,
+    )
+    augment_second: str = setting("shuffle", "second view, as the first.", choices=AUGMENTATIONS)
+    cutoff_rate: float = setting(0.2, "share of tokens, features or numbers that are set to 0.", min=0, max=0.99)
+
+    @property
+    def augmentations(self) -> tuple[str, str]:
+        """The names of both views' augmentations."""
+        return self.augment_first, self.augment_second
+
+
+@dataclass(frozen=True)
+class JointSettings(AugmentationSettings):
+    """Of ConSERT's joint form, by labelled pairs."""
+
+    augment_first: str = setting("none", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
+    augment_second: str = setting("token-cutoff", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
+    contrastive_weight: float = setting(0.15, "weight of the contrastive loss next to the classifier's.", min=0)
+    perturbation: float = setting(1.0, "length of the adversarial step of a token.", min=0)
+
+
+@dataclass(frozen=True)
+class GradedSettings(TrainingSettings):
+    """Of methods that learn from graded pairs."""
+
+    top_score: float = setting(5.0, "largest score that a pair may have; scores are divided by it.", min=1e-6)

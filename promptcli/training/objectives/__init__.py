@@ -3,12 +3,23 @@
 from promptcli.errors import unknown
 from promptcli.training.methods.method import Method
 from promptcli.training.objectives.contrastive import Contrastive
+from promptcli.training.objectives.mutual_information import MutualInformation
+from promptcli.training.objectives.negative_view import NegativeView
+from promptcli.training.objectives.nt_xent import JointNTXent, NTXent
 from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.pair_classifier import PairClassifier
+from promptcli.training.objectives.pair_cosine import PairCosine
+from promptcli.training.objectives.word_prediction import WordPrediction
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "contrastive": Contrastive,
     "pair-classifier": PairClassifier,
+    "pair-cosine": PairCosine,
+    "nt-xent": NTXent,
+    "nt-xent-joint": JointNTXent,
+    "mutual-information": MutualInformation,
+    "word-prediction": WordPrediction,
+    "negative-view": NegativeView,
 }
 
 

@@ -1,6 +1,8 @@
 """``contrastive``: in-batch InfoNCE between two views of a sentence, or between a pair, with hard negatives or none."""
 
+import functools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -8,47 +10,58 @@ from torch.nn import functional
 
 from promptcli.data.tables import SENTENCES
 from promptcli.data.training_examples import PAIRS, TRIPLETS
+from promptcli.encoder.denoising import bias_batch
 from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import ContrastiveSettings, DenoisingSettings, TrainingSettings
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    DenoisingSettings,
+    MovedBiasSettings,
+    TrainingSettings,
+)
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import Blank, TrainableEncoder
 
 
 class Contrastive(Objective):
     """The views differ by dropout, by template where the method has two, and by sentence where pairs are given."""
 
-    layouts = (TRIPLETS, PAIRS, SENTENCES)
+    layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
 
     def __init__(
         self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(method, settings, encoder, generator)
         assert isinstance(settings, ContrastiveSettings), f"the settings of {method.name} have no temperature"
-        self._settings = settings
+        self.settings = settings
         denoised = isinstance(settings, DenoisingSettings) and settings.denoising
         #: Where h - h_hat is taken: of the head's output, of its input, or nowhere.
         self._denoise = "none"
         if denoised:
             self._denoise = "head" if encoder.variant.denoise_at_test == "head" else "hidden"
-        self._raw_positions = isinstance(settings, DenoisingSettings) and settings.bias_positions == "code"
+        raw_positions = isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
+        self.blank: Blank = functools.partial(bias_batch, raw_positions=raw_positions)
 
     def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
-        """Return z1, z2 and, where there are hard negatives, z3, each (n, d) float32, from the head."""
-        second = columns[1] if len(columns) > 1 else columns[0]
-        sides = encoder.tokenize([(0, columns[0]), (1, second), *((1, hard) for hard in columns[2:])])
+        """Return z1, z2 and, where there are hard negatives or a third view, z3, each (n, d) float32, from the head."""
+        sides = encoder.tokenize(self.sides(columns))
         hidden = encoder.hidden(sides)
         if self._denoise == "none":
             vectors = encoder.project(hidden)
         else:
-            bias = encoder.bias(sides, raw_positions=self._raw_positions)
+            bias = encoder.bias(sides, self.blank)
             after_head = self._denoise == "head"
             vectors = encoder.project(hidden) - encoder.project(bias) if after_head else encoder.project(hidden - bias)
         return torch.split(vectors, len(columns[0]))
 
+    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+        """Return the texts of each view, with its number."""
+        second = columns[1] if len(columns) > 1 else columns[0]
+        return [(0, columns[0]), (1, second), *((1, hard) for hard in columns[2:])]
+
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the contrastive loss of the whole batch."""
-        same = equal_sentences(columns).to(views[0].device) if self._settings.mask_duplicates else None
-        return contrastive_loss(*views, temperature=self._settings.temperature, same=same)
+        same = equal_sentences(columns).to(views[0].device) if self.settings.mask_duplicates else None
+        return contrastive_loss(*views, temperature=self.settings.temperature, same=same)
 
 
 def contrastive_loss(

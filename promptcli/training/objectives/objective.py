@@ -6,6 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.training_examples import TrainingExamples
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.trainable_encoder import TrainableEncoder
@@ -29,6 +31,15 @@ class Objective(nn.Module):
     ) -> None:
         """Make the objective; ``generator`` is what its own parameters start from."""
         super().__init__()
+
+    @classmethod
+    def choose(cls, examples: TrainingExamples, settings: TrainingSettings, backbone: Backbone) -> TrainingExamples:
+        """Return the examples that can be learned from on that backbone; all of them, mostly.
+
+        Raises:
+            UsageError: There are none, or one that is not allowed.
+        """
+        return examples
 
     def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
         """Return what the loss is computed of, row i of each tensor from example i alone."""

@@ -1,6 +1,7 @@
 """``pair-classifier``: softmax(W [u; v; |u - v|]) of labelled pairs, W new and discarded at test (SBERT, section 3)."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +21,15 @@ class PairClassifier(Objective):
     """Cross-entropy of three classes; the classifier has a bias, as the library's has (the paper writes none)."""
 
     layouts = (LABELLED_PAIRS,)
+    blocks: ClassVar[int] = 3  #: vectors side by side that the classifier reads
 
     def __init__(
         self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(method, settings, encoder, generator)
-        width = encoder.backbone.width
-        self.classifier = nn.Linear(3 * width, len(CLASSES), device=encoder.backbone.device)
-        bound = (3 * width) ** -0.5  # torch's own start of a linear layer
+        width = self.blocks * encoder.backbone.width
+        self.classifier = nn.Linear(width, len(CLASSES), device=encoder.backbone.device)
+        bound = width**-0.5  # torch's own start of a linear layer
         for parameter in self.classifier.parameters():
             start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
             parameter.data.copy_(start)
@@ -35,8 +37,17 @@ class PairClassifier(Objective):
     def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
         """Return the logits (n, 3) of premises and hypotheses."""
         hidden = encoder.project(encoder.hidden(encoder.tokenize([(0, columns[0]), (1, columns[1])])))
-        first, second = torch.split(hidden, len(columns[0]))
-        return (self.classifier(torch.cat([first, second, (first - second).abs()], dim=1)).float(),)
+        return (self.classify(hidden),)
+
+    def classify(self, hidden: Tensor) -> Tensor:
+        """Return the logits (n, 3) of the vectors of premises, then hypotheses, (2n, d)."""
+        first, second = hidden.chunk(2)
+        logits: Tensor = self.classifier(torch.cat(self.features(first, second), dim=1))
+        return logits.float()
+
+    def features(self, first: Tensor, second: Tensor) -> list[Tensor]:
+        """Return the vectors that the classifier reads, each (n, d)."""
+        return [first, second, (first - second).abs()]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean cross-entropy."""

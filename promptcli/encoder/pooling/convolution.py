@@ -1,0 +1,78 @@
+"""``cnn``: the mean of local features, convolutions over the token states with several kernel sizes (IS-BERT)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling.weights import Weights
+from promptcli.errors import UsageError, unknown
+
+#: Kernel sizes, and the channels of each: 3 x 256 = 768 numbers a token, whatever the backbone's width.
+KERNELS, CHANNELS = (1, 3, 5), 256
+_PREFIX = "cnn."
+#: What follows each convolution: the paper has ReLU, the released code nothing.
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "linear": lambda features: features}
+
+
+class Convolution(Weights):
+    """h = 1/T sum_t [c_1(x)_t; c_3(x)_t; c_5(x)_t], padding taken as 0; learned by ``train isbert``.
+
+    ``cnn:relu`` (``cnn``) is the paper's, ``cnn:linear`` the released code's.
+
+    Raises:
+        UsageError: Another argument, or numbers that were not learned or are another backbone's.
+    """
+
+    def __init__(self, context: BuildContext) -> None:
+        name = context.argument or "relu"
+        if name not in _ACTIVATIONS:
+            raise unknown("activation of weights 'cnn':", name, _ACTIVATIONS)
+        self.spec, self._activation = f"cnn:{name}", _ACTIVATIONS[name]
+        self._numbers = context.under(_PREFIX)
+        if not self._numbers:
+            raise UsageError("weights 'cnn' are learned and no numbers for them are there; train them: `train isbert`")
+        found = self._numbers["1.weight"].size(1)
+        if found != context.backbone.width:
+            raise UsageError(
+                f"weights 'cnn' were learned on {found} dimensions, backbone {context.backbone.name!r} has"
+                f" {context.backbone.width}"
+            )
+        self._numbers = {name: tensor.to(context.backbone.device) for name, tensor in self._numbers.items()}
+
+    @classmethod
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return torch's own start of the convolutions."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+            layers = {size: nn.Conv1d(context.backbone.width, CHANNELS, size) for size in KERNELS}
+        return {
+            f"{_PREFIX}{size}.{name}": tensor.detach().to(context.backbone.device)
+            for size, layer in layers.items()
+            for name, tensor in layer.named_parameters()
+        }
+
+    def local(self, states: Tensor, batch: Batch) -> Tensor:
+        """Return the local features (n, t, 768) of states (n, t, d); 0 at padding."""
+        real = batch.real().unsqueeze(2)
+        inputs = (states * real).transpose(1, 2)
+        features = [
+            self._activation(
+                functional.conv1d(
+                    inputs, self._numbers[f"{size}.weight"], self._numbers[f"{size}.bias"], padding=size // 2
+                )
+            )
+            for size in KERNELS
+        ]
+        return torch.cat(features, dim=1).transpose(1, 2) * real
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the mean over real tokens, (n, 768)."""
+        return self.local(states, batch).sum(1) / batch.lengths.unsqueeze(1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the convolutions' numbers."""
+        return {f"{_PREFIX}{name}": tensor.detach() for name, tensor in self._numbers.items()}

@@ -1,0 +1,36 @@
+"""ConSERT (Yan et al., 2021): two augmentations of the embedding layer as two views; alone, or with NLI's classes."""
+
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import AugmentationSettings, JointSettings
+
+#: The best of the paper's pairs; its own dropout would be a third augmentation.
+_UNSUPERVISED = AugmentationSettings(
+    batch_size=96, learning_rate=5e-7, epochs=10, eval_steps=200, max_length=64, dropout=0.0, warmup=0.1
+)
+_JOINT = JointSettings(
+    batch_size=96, learning_rate=2e-5, eval_steps=200, max_length=64, warmup=0.1, weight_decay=0.01, cutoff_rate=0.1
+)
+
+UNSUPERVISED = Method(
+    name="consert",
+    source="ConSERT, unsupervised: token shuffling and feature cutoff as two views, NT-Xent",
+    pooling="last-two/avg",
+    training_pooling="last/avg",
+    learns=("backbone",),
+    variants={"*": Variant(head=None)},
+    objective="nt-xent",
+    small=_UNSUPERVISED.replace(learning_rate=1e-4, epochs=1, eval_steps=50),
+    paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _UNSUPERVISED),
+)
+
+JOINT = Method(
+    name="consert",
+    source="ConSERT, joint: softmax over [u; v; |u - v|; max(u, v)^2] of labelled pairs and 0.15 NT-Xent",
+    pooling="last-two/avg",
+    training_pooling="last/avg",
+    learns=("backbone", "classifier"),
+    variants={"*": Variant(head=None)},
+    objective="nt-xent-joint",
+    small=_JOINT.replace(learning_rate=1e-4, eval_steps=50),
+    paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _JOINT),
+)

@@ -1,0 +1,42 @@
+"""CoT-BERT (Zhang et al., 2024): a template of two stages read at its second mask, and a view that negates it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import ContrastiveSettings, DenoisingSettings, TemplateSettings, Views
+
+_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+
+
+def _views(sentence: str) -> Views:
+    """Return the three templates around ``sentence``, [X] in quotes as a family's vocabulary has them."""
+    two = "means [MASK] , so it can be summarized as [MASK] ."
+    not_two = "does not mean [MASK] , so it cannot be summarized as [MASK] ."
+    return (
+        f"The sentence of {sentence} {two}",
+        f"The sentence : {sentence} {two}",
+        f"The sentence : {sentence} {not_two}",
+    )
+
+
+@dataclass(frozen=True)
+class CoTBERTSettings(DenoisingSettings, TemplateSettings, ContrastiveSettings):
+    """Settings of CoT-BERT."""
+
+    most_templates: ClassVar[int] = 3
+
+
+_PAPER = CoTBERTSettings(batch_size=256, learning_rate=1e-5)
+
+COTBERT = Method(
+    name="cotbert",
+    source="CoT-BERT, unsupervised: two-stage templates read at the second mask, a negative view, denoising",
+    pooling="last/mask:2",
+    learns=("backbone",),
+    variants={"*": Variant(_views('"[X]"')), **dict.fromkeys(_ROBERTA, Variant(_views("' [X] '")))},
+    objective="negative-view",
+    counts_specials=False,
+    small=_PAPER.replace(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    paper=dict.fromkeys(("bert-base-uncased", "roberta-base"), _PAPER),
+)

@@ -1,0 +1,32 @@
+"""DefSent (Tsukagoshi, Sasano and Takeda, 2021): a definition's vector predicts the word that it defines."""
+
+from dataclasses import dataclass
+
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import TrainingSettings, setting
+
+
+@dataclass(frozen=True)
+class DefSentSettings(TrainingSettings):
+    """Settings of DefSent."""
+
+    pool: str = setting("avg", "avg, cls or max of the last layer.", choices=("avg", "cls", "max"))
+
+    def pooling(self, own: str) -> str:
+        """Return the pooling that was chosen."""
+        return f"last/{self.pool}"
+
+
+#: The mean, the best of the paper's for BERT-base; [CLS] at half the rate.
+_PAPER = DefSentSettings(batch_size=16, learning_rate=1.13e-5, eval_steps=500, max_length=128, warmup=0.1)
+
+DEFSENT = Method(
+    name="defsent",
+    source="DefSent: definition to word through the frozen masked-LM head, embedding layer frozen",
+    pooling="last/avg",
+    learns=("backbone",),
+    variants={"*": Variant(head=None)},
+    objective="word-prediction",
+    small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=50, max_length=64),
+    paper=dict.fromkeys(("bert-base-uncased", "roberta-base"), _PAPER),
+)

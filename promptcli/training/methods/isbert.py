@@ -1,0 +1,37 @@
+"""IS-BERT (Zhang et al., 2020): convolutions over the token states, local-global mutual information."""
+
+from dataclasses import dataclass
+
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import TrainingSettings, setting
+
+
+@dataclass(frozen=True)
+class ISBERTSettings(TrainingSettings):
+    """Settings of IS-BERT."""
+
+    activation: str = setting(
+        "relu",
+        "after the convolutions: relu, or linear as in the code.",
+        choices=("relu", "linear"),
+        published="linear",
+    )
+
+    def pooling(self, own: str) -> str:
+        """Return the pooling with its activation."""
+        return f"{own}:{self.activation}"
+
+
+_PAPER = ISBERTSettings(batch_size=32, learning_rate=2e-6, eval_steps=1000, max_length=128, warmup=0.1)
+
+ISBERT = Method(
+    name="isbert",
+    source="IS-BERT: kernels 1, 3 and 5 over token states, mutual information of sentence and tokens",
+    pooling="last/cnn",
+    untrained_pooling="last/avg",
+    learns=("backbone", "pooling"),
+    variants={"*": Variant(head=None)},
+    objective="mutual-information",
+    small=_PAPER.replace(learning_rate=1e-4, eval_steps=100, max_length=64),
+    paper=dict.fromkeys(("bert-base-uncased", "roberta-base"), _PAPER),
+)

@@ -1,0 +1,62 @@
+"""``mutual-information``: between a sentence's vector and its tokens' local features, by Jensen-Shannon (IS-BERT)."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.data.tables import SENTENCES
+from promptcli.encoder.pooling.convolution import Convolution
+from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.trainable_encoder import TrainableEncoder
+
+
+class MutualInformation(Objective):
+    """A sentence's own tokens against those of the other sentences of the batch."""
+
+    layouts = (SENTENCES,)
+
+    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+        """Return the local features (n, t, c), 0 after each input, t the longest there may be, and the lengths (n,)."""
+        sides = encoder.tokenize([(0, columns[0])])
+        view = encoder.views[0]
+        weights = view.pooling.weights
+        assert isinstance(weights, Convolution), f"pooling {view.pooling.spec!r} has no local features"
+
+        def read(batch: Batch, hidden: HiddenStates) -> Tensor:
+            local = weights.local(view.pooling.states.read(hidden), batch).float()
+            return functional.pad(local, (0, 0, 0, view.max_length - local.size(1)))
+
+        lengths = torch.tensor([len(row) for row in sides[0].rows], device=view.device)
+        return encoder.hidden(sides, read=read), lengths
+
+    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return minus the estimate of the whole batch."""
+        return jensen_shannon(*views)
+
+
+def jensen_shannon(local: Tensor, lengths: Tensor) -> Tensor:
+    """Return -MI of sentences and their tokens by the Jensen-Shannon estimator: E- / (T (n - 1)) - E+ / T.
+
+    With s the product of a sentence's vector, the mean of its local features, and a token's features, E+ is the sum
+    of log 2 - softplus(-s) over a sentence's own tokens, E- that of softplus(-s) + s - log 2 over those of all others;
+    T is the number of tokens (IS-BERT, eq. 2 and 3; the published code).
+
+    Args:
+        local: (n, t, c), 0 after each input; n at least 2.
+        lengths: (n,) tokens of each input.
+    """
+    n, t, _ = local.shape
+    vectors = local.sum(1) / lengths.unsqueeze(1)
+    real = torch.arange(t, device=local.device) < lengths.unsqueeze(1)
+    owner = torch.arange(n, device=local.device).unsqueeze(1).expand(n, t)[real]
+    scores = local[real] @ vectors.T  # (T, n)
+    own = functional.one_hot(owner, n).bool()
+    positive = (math.log(2) - functional.softplus(-scores[own])).sum()
+    others = scores[~own]
+    negative = (functional.softplus(-others) + others - math.log(2)).sum()
+    total = len(scores)
+    return negative / (total * max(n - 1, 1)) - positive / total

@@ -1,0 +1,65 @@
+"""``word-prediction``: a definition's vector through the frozen masked-LM head to the word it defines (DefSent)."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.training_examples import DEFINITIONS, TrainingExamples
+from promptcli.errors import UsageError
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.trainable_encoder import TrainableEncoder
+
+
+class WordPrediction(Objective):
+    """Cross-entropy over the vocabulary; head and embedding layer stay as they were pre-trained."""
+
+    layouts = (DEFINITIONS,)
+
+    def __init__(
+        self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
+        super().__init__(method, settings, encoder, generator)
+        self._backbone = encoder.backbone
+        encoder.backbone.freeze_embeddings()
+
+    @classmethod
+    def choose(cls, examples: TrainingExamples, settings: TrainingSettings, backbone: Backbone) -> TrainingExamples:
+        """Return the definitions of words that are one token of the backbone; the other words are kept by name.
+
+        Raises:
+            UsageError: There are none.
+        """
+        definitions, words = examples.columns
+        known = [token is not None for token in _tokens(words, backbone)]
+        if not any(known):
+            raise UsageError(
+                f"none of the {len(words):,} words, {words[0]!r} first, is one token of backbone {backbone.name!r};"
+                " give a table of word and definition whose words it knows"
+            )
+        kept = tuple(list(itertools.compress(column, known)) for column in (definitions, words))
+        others = tuple(dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one))
+        return dataclasses.replace(examples, columns=kept, untokenised=others)
+
+    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+        """Return the definitions' vectors, (n, d) float32."""
+        return (encoder.hidden(encoder.tokenize([(0, columns[0])])),)
+
+    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return the mean cross-entropy of decoder(T(h)) against the words' ids."""
+        head = self._backbone.head
+        ids = torch.tensor(_tokens(columns[1], self._backbone), device=views[0].device)
+        return functional.cross_entropy(head.to_logits(head.to_hidden(views[0])), ids)
+
+
+def _tokens(words: Sequence[str], backbone: Backbone) -> list[int | None]:
+    """Return each word's id, or None where it is no single token; with the blank that sets off a word in a text."""
+    tokenizer = backbone.tokenizer
+    ids = tokenizer.encode([f" {word.strip()}" for word in words])
+    return [found[0] if len(found) == 1 and found[0] != tokenizer.unk else None for found in ids]

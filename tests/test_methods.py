@@ -1,0 +1,361 @@
+"""The methods of the tables besides the papers' own: objectives against plain loops over lists, bad input, --from."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.states import Batch, Needs
+from promptcli.encoder.denoising import padded_blank
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.recipe import Recipe
+from promptcli.registry.registry import Registry
+from promptcli.training.augmentations import AUGMENTATIONS
+from promptcli.training.learner import Learner
+from promptcli.training.methods import find_method, training_settings
+from promptcli.training.objectives.mutual_information import jensen_shannon
+from promptcli.training.objectives.negative_view import negative_view_loss
+from promptcli.training.objectives.nt_xent import nt_xent
+from promptcli.training.objectives.pair_classifier import CLASSES
+from promptcli.training.processes import Processes
+from promptcli.training.step import TrainingStep
+from tests.reference import losses
+from tests.tiny import SENTENCES
+
+LABELS = ["entailment", "contradiction", "neutral", "neutral"]
+PAIRS = [SENTENCES[:4], SENTENCES[4:8], LABELS]
+
+
+def learner_of(name, folder, supervised=False, **changes):
+    method = find_method(name, supervised=supervised)
+    settings = method.small.replace(**{"max_length": 60, "seed": 1, "dropout": 0.0, **changes})
+    return Learner(method, settings, load_backbone(str(folder), offline=True))
+
+
+def gradients(learner, columns):
+    loss = TrainingStep(learner, Processes(Accelerator(cpu=True)), print).gradients(0, columns)
+    return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
+
+
+def plain_vectors(learner, texts, pooling, prompt="[X]"):
+    recipe = Recipe(learner.backbone.name, prompt=prompt, pooling=pooling, period=False)
+    return Encoder(recipe, learner.backbone, {}).encode(texts)
+
+
+def random_rows(count, width, seed):
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_cotberts_loss_is_the_papers(temperature):
+    parts = [random_rows(4, 6, seed) for seed in range(3)]
+    expected = losses.extended_infonce(*(part.tolist() for part in parts), temperature)
+    assert float(negative_view_loss(*parts, temperature=temperature)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family, tiny_folder):
+    learner = learner_of("cotbert", tiny_folder(family), max_length=20).eval()
+    backbone = learner.backbone
+    templates = learner.method.variant(family).views
+    views = learner([SENTENCES[:3]]).vectors
+    assert len(templates) == len(views) == 3
+    assert len({template.count("[MASK]") for template in templates}) == 1
+    for template, got in zip(templates, views, strict=True):
+        made = Template(template, backbone.tokenizer)
+        hidden = torch.from_numpy(plain_vectors(learner, SENTENCES[:3], "last/mask:2", template))
+        biases = []
+        for sentence in SENTENCES[:3]:
+            length = len(backbone.tokenizer.encode(made.pieces([sentence], False))[0]) - len(made._after_ids)
+            ids = [*made.left, *[backbone.tokenizer.pad] * length, *made.right]
+            place = made.mask_slots(len(ids))[1]
+            batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))
+            layers = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers
+            biases.append(layers[backbone.n_layers][0, place])
+        assert (learner.network.head(hidden - torch.stack(biases)) - got).abs().max() < 1e-4
+    learner.settings.replace(template=templates)  # three may be given
+    together = padded_blank(Template(templates[0], backbone.tokenizer), [2, 5], backbone)
+    assert (together.lengths - together.lengths[0]).tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_nt_xent_is_the_papers(same):
+    first, second = random_rows(5, 6, 0), random_rows(5, 6, 1)
+    equal = torch.zeros(5, 5, dtype=torch.bool)
+    if same:
+        equal[0, 3] = equal[3, 0] = True
+    expected = losses.nt_xent(first.tolist(), second.tolist(), 0.1, equal.tolist())
+    assert float(nt_xent(first, second, temperature=0.1, same=equal)) == pytest.approx(expected, rel=1e-5)
+
+
+def embedded(backbone, name, rate, output, lengths):
+    """Return the positions and the embedding layer's output after an augmentation."""
+    ids = torch.zeros(output.shape[:2], dtype=torch.int64)
+    batch = AUGMENTATIONS[name](Batch(ids, torch.tensor(lengths)), rate)
+    return batch.positions, output if batch.augment is None else batch.augment(output)
+
+
+def test_augmentations_take_their_share_of_every_sentence(tiny_backbone):
+    backbone, lengths = tiny_backbone("bert"), [9, 4]
+    output = torch.rand(2, 9, 8) + 1
+    positions, same = embedded(backbone, "shuffle", 0.3, output, lengths)
+    assert torch.equal(same, output)
+    assert [sorted(row[:length]) for row, length in zip(positions.tolist(), lengths, strict=True)] == [
+        list(range(length)) for length in lengths
+    ]
+    assert positions[0].tolist() != list(range(9))
+    cut = {name: embedded(backbone, name, 0.3, output, lengths)[1] for name in AUGMENTATIONS}
+    assert torch.equal(cut["none"], output)
+    for row, length in enumerate(lengths):
+        real = {name: made[row, :length] for name, made in cut.items()}
+        assert int((real["token-cutoff"] == 0).all(1).sum()) == math.floor(0.3 * length)
+        assert int((real["token-cutoff"] == 0).sum()) == math.floor(0.3 * length) * 8
+        assert int((real["feature-cutoff"] == 0).all(0).sum()) == math.floor(0.3 * 8)
+        assert int((real["feature-cutoff"] == 0).sum()) == math.floor(0.3 * 8) * length
+        assert int((real["dropout"] == 0).sum()) == math.floor(0.3 * 8 * length)
+        kept = real["dropout"] != 0
+        assert torch.equal(real["dropout"][kept], output[row, :length][kept])  # not scaled
+    assert tuple(AUGMENTATIONS) == training_settings.AUGMENTATIONS
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "distilbert", "modernbert", "mpnet", "deberta-v2"])
+def test_augmentations_reach_every_familys_embedding_layer(family, tiny_folder):
+    learner = learner_of("consert", tiny_folder(family), augment_first="none", augment_second="token-cutoff").eval()
+    first, second = learner([SENTENCES[:4]]).vectors
+    assert np.abs(first.detach().numpy() - plain_vectors(learner, SENTENCES[:4], "last/avg")).max() < 1e-5
+    assert (first - second).abs().max() > 1e-3
+    zero = learner_of("consert", tiny_folder(family), augment_second="token-cutoff", cutoff_rate=0.0).eval()
+    assert np.abs(zero([SENTENCES[:4]]).vectors[1].detach().numpy() - first.detach().numpy()).max() < 1e-5
+    assert zero.encoder().recipe.pooling == "last-two/avg"
+    states = zero.encoder().encode(SENTENCES[:4])
+    last = zero.backbone.n_layers
+    layers = [plain_vectors(zero, SENTENCES[:4], f"layer-{layer}/avg") for layer in (last - 1, last)]
+    assert np.abs(states - (layers[0] + layers[1]) / 2).max() < 1e-5
+
+
+def test_conserts_joint_loss_is_the_papers(tiny_folder):
+    learner = learner_of("consert", tiny_folder("bert"), True, augment_second="none")
+    premises, hypotheses = (plain_vectors(learner, texts, "last/avg").tolist() for texts in PAIRS[:2])
+    classifier = learner.objective.classifier
+    rows = [
+        [*u, *v, *(abs(a - b) for a, b in zip(u, v, strict=True)), *(max(a, b) ** 2 for a, b in zip(u, v, strict=True))]
+        for u, v in zip(premises, hypotheses, strict=True)
+    ]
+    expected = losses.softmax_loss(
+        rows, classifier.weight.tolist(), classifier.bias.tolist(), [CLASSES[label] for label in LABELS]
+    )
+    expected += 0.15 * sum(losses.nt_xent(part, part, 0.1) for part in (premises, hypotheses))
+    loss, grads = gradients(learner, PAIRS)
+    assert loss == pytest.approx(expected, rel=1e-4)
+    assert grads["objective.classifier.weight"].abs().max() > 0
+    assert not [name for name in learner.tensors() if not name.startswith("backbone.")]
+
+
+def test_the_adversary_moves_embeddings_where_the_loss_grows(tiny_folder):
+    learner = learner_of("consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.01).eval()
+    logits, plain, _, moved, _ = learner(PAIRS).vectors
+    other = learner_of("consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.0).eval()
+    assert (other(PAIRS).vectors[3] - plain).abs().max() < 1e-6
+    assert 1e-5 < (moved - plain).abs().max() < 1
+    classify, objective = learner.objective.classify, super(type(learner.objective), learner.objective)
+    after = classify(torch.cat([learner(PAIRS).vectors[3], learner(PAIRS).vectors[4]]))
+    assert objective.loss([after], PAIRS) > objective.loss([logits], PAIRS)
+    whole = gradients(learner.train(), PAIRS)
+    cached = gradients(
+        learner_of(
+            "consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.01,
+            gradient_caching=True, chunk_tokens=64,
+        ),
+        PAIRS,
+    )  # fmt: skip
+    assert cached[0] == pytest.approx(whole[0], rel=1e-5)
+    assert all((cached[1][name] - grad).abs().max() < 1e-5 for name, grad in whole[1].items())
+
+
+def test_the_jensen_shannon_estimate_is_the_papers():
+    lengths = [3, 1, 4]
+    local = random_rows(3 * 5, 6, 2).view(3, 5, 6)
+    for row, length in enumerate(lengths):
+        local[row, length:] = 0
+    expected = losses.jensen_shannon([part[:length] for part, length in zip(local.tolist(), lengths, strict=True)])
+    assert float(jensen_shannon(local, torch.tensor(lengths))) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "linear"])
+def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_folder):
+    learner = learner_of("isbert", tiny_folder("bert"), activation=activation)
+    local, lengths = learner([SENTENCES[:3]]).vectors
+    numbers = {name.removeprefix("cnn."): one.detach() for name, one in learner.network.learned().items()}
+    view, last = learner.network.views[0], learner.backbone.n_layers
+    for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):
+        assert int(lengths[row]) == len(ids)
+        states = learner.backbone.run(
+            Batch(torch.tensor([ids]), torch.tensor([len(ids)])), Needs(layers=frozenset({last}))
+        )
+        expected = losses.convolutions(states.layers[last][0].tolist(), numbers, activation, channels=2)
+        got = local[row, : len(ids)].view(len(ids), 3, -1)[:, :, :2].flatten(1)
+        assert np.abs(got.detach().numpy() - np.array(expected)).max() < 1e-4
+        assert local[row, len(ids) :].abs().max() == 0
+    encoder = learner.encoder()
+    vectors = encoder.encode(SENTENCES)
+    assert vectors.shape == (len(SENTENCES), 768)
+    assert np.abs(vectors[:3] - (local.sum(1) / lengths.unsqueeze(1)).detach().numpy()).max() < 1e-4
+    alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
+    assert np.abs(alone - vectors).max() < 1e-4
+    grads = gradients(learner, [SENTENCES[:4]])[1]
+    assert all(grads[f"cnn.{size}.weight"].abs().max() > 0 for size in (1, 3, 5))
+
+
+def test_defsents_loss_is_the_papers_and_head_and_embeddings_stay(tiny_folder):
+    columns = [SENTENCES[:3], ["woman", "dog", "door"]]
+    learner = learner_of("defsent", tiny_folder("bert"))
+    head, tokens = learner.backbone.head, learner.backbone.tokenizer
+    vectors = plain_vectors(learner, columns[0], "last/avg")
+    logits = head.to_logits(head.to_hidden(torch.from_numpy(vectors))).tolist()
+    ids = [tokens.id(word) for word in columns[1]]
+    expected = sum(math.log(sum(map(math.exp, row))) - row[token] for row, token in zip(logits, ids, strict=True)) / 3
+    loss, grads = gradients(learner, columns)
+    assert loss == pytest.approx(expected, rel=1e-4)
+    assert not [name for name in learner.trainable() if "embeddings" in name or name.startswith("objective.")]
+    assert any(name.startswith("backbone.encoder") for name in grads)
+    for pool in ("cls", "max"):
+        assert learner_of("defsent", tiny_folder("bert"), pool=pool).encoder().recipe.pooling == f"last/{pool}"
+
+
+def test_sberts_regression_is_the_squared_error_of_cosines(tiny_folder):
+    scores = ["5.0", "0.0", "2.5", "4.0"]
+    learner = learner_of("sbert-regression", tiny_folder("bert"), True)
+    first, second = (plain_vectors(learner, texts, "last/avg").tolist() for texts in PAIRS[:2])
+    expected = sum(
+        (losses.cosine(u, v) - float(score) / 5) ** 2 for u, v, score in zip(first, second, scores, strict=True)
+    )
+    assert gradients(learner, [*PAIRS[:2], scores])[0] == pytest.approx(expected / 4, rel=1e-4)
+
+
+def labelled(folder):
+    (folder / "nli.tsv").write_text(
+        "".join(f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}\n" for at in range(8))
+    )
+    return folder / "nli.tsv"
+
+
+def graded(folder):
+    rows = [f"{one}\t{other}\t{at % 6}" for at, (one, other) in enumerate(zip(SENTENCES, SENTENCES[::-1], strict=True))]
+    (folder / "graded.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    return folder / "graded.tsv"
+
+
+def defined(folder, rows=("woman\tAn adult.", "dog\tIt barks.", "door\tIt opens.", "guitars\tThey are plucked.")):
+    (folder / "words.tsv").write_text("\n".join(rows) + "\n")
+    return folder / "words.tsv"
+
+
+def text(folder):
+    (folder / "text.txt").write_text("\n".join(SENTENCES))
+    return folder / "text.txt"
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "pooling"),
+    [
+        ("cotbert", text, "last/mask:2"),
+        ("consert", text, "last-two/avg"),
+        ("consert", labelled, "last-two/avg"),
+        ("isbert", text, "last/cnn:relu"),
+        ("defsent", defined, "last/avg"),
+        ("sbert-regression", graded, "last/avg"),
+    ],
+)
+def test_each_trains_from_a_file_into_an_entry(method, data, pooling, run, tiny_folder, tmp_path):
+    options = ["--backbone", tiny_folder("bert"), "--data", data(tmp_path), "--batch-size", 3, "--eval-steps", 1]
+    options += ["--epochs", 1, "--learning-rate", 0.01, "--name", "mine", "--on", graded(tmp_path), "--offline"]
+    ran = run("train", method, *options, "--json")
+    assert ran.code == 0, ran.err
+    entry = Registry(tmp_path / "home").load("mine")
+    assert entry.recipe.pooling == pooling
+    assert entry.scores[0]["value"] == pytest.approx(json.loads(ran.out)["scores"][0]["trained"], abs=0.01)
+    assert bool([name for name in entry.tensors if name.startswith("cnn.")]) is (method == "isbert")
+    if method == "defsent":
+        assert "1 words that are no single token left out: guitars" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("method", "content", "message"),
+    [
+        ("sbert", "premise\thypothesis\tlabel\na\tb\tmaybe\n", "labels are entailment"),
+        ("consert", "premise\thypothesis\tlabel\na\tb\t0\nc\td\t0\n", "all 2 labels are 'entailment'"),
+        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\tmuch\n", "row 1 has the score 'much'"),
+        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t3\nc\td\t3\n", "all 2 scores are '3.0'"),
+        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n", "a score of 7 is above --top-score 5"),
+        ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
+        ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),
+        ("defsent", "word\tdefinition\n\t\n", "has no word with a definition to train on"),
+        ("isbert", "\n\n", "no sentence to train on"),
+    ],
+)
+def test_data_that_cannot_be_learned_from_are_one_line(method, content, message, run, tiny_folder, tmp_path):
+    (tmp_path / "data.tsv").write_text(content)
+    options = ["--backbone", tiny_folder("bert"), "--batch-size", 2, "--offline", "-q"]
+    ran = run("train", method, "--data", tmp_path / "data.tsv", *options)
+    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1), ran.err
+    assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["consert", "--augment-second", "adversarial"], "unknown augment-second 'adversarial'; valid: none, shuffle"),
+        (["isbert", "--activation", "tanh"], "unknown activation 'tanh'; valid: relu, linear"),
+        (["cotbert", *4 * ["--template", "[X] [MASK] [MASK]"]], "--template is given 4 times; there are 3 views"),
+        (["cotbert", "--template", "[X] [MASK]"], "reads the mask, but template"),
+    ],
+)
+def test_settings_that_are_refused(arguments, message, run):
+    ran = run("train", *arguments, "--offline", "-q")
+    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1), ran.err
+    assert message in ran.err
+
+
+def test_a_run_goes_on_from_a_model(run, tiny_folder, tmp_path, data_stsb):
+    small = ["--batch-size", 4, "--eval-steps", 1, "--epochs", 1, "--learning-rate", 0.01, "--offline"]
+    small += ["--on", graded(tmp_path)]
+    first = ["--backbone", tiny_folder("bert"), "--data", labelled(tmp_path)]
+    assert run("train", "sbert", *first, *small).code == 0
+    ran = run(
+        "train", "sbert-regression", "--from", "sbert", "--data", "STS-B:train", "--data-dir", data_stsb, *small,
+        "--name", "both", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    registry = Registry(tmp_path / "home")
+    sbert, both = registry.load("sbert"), registry.load("both")
+    trained = both.provenance["trained"]
+    assert (trained["started_from"], trained["examples"], len(trained["from"])) == ("sbert", 8, 64)
+    untrained, start = trained["untrained"][0]["value"], both.provenance["trained"]["curve"][0]["value"]
+    assert untrained == pytest.approx(start, abs=0.01)
+    assert untrained == pytest.approx(sbert.scores[0]["value"], abs=0.01)
+    for word, message in (
+        (["dcpcse"], "--from goes on with a trained backbone, which dcpcse leaves as it is"),
+        (["simcse", "--backbone", "mini"], "not 'mini'; leave out --backbone"),
+    ):
+        ran = run("train", *word, "--from", "sbert", "--offline", "-q")
+        assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1)
+        assert message in ran.err
+    assert run("train", "dcpcse", "--data", text(tmp_path), *small, "--prefix-length", 2, *first[:2]).code == 0
+    ran = run("train", "simcse", "--from", "dcpcse", "--offline", "-q")
+    assert "model 'dcpcse' has no trained backbone to go on from; give --backbone" in ran.err
+    assert run("train", "simcse", "--from", "nobody", "-q").code == 3
+
+
+@pytest.fixture
+def data_stsb(tmp_path):
+    """A SentEval folder with a few training pairs of STS-B, as the benchmark's own file has them."""
+    folder = tmp_path / "downstream" / "STS" / "STSBenchmark"
+    folder.mkdir(parents=True)
+    rows = [f"a\tb\tc\t{at}\t{at % 6}\t{SENTENCES[at]}\t{SENTENCES[-1 - at]}" for at in range(8)]
+    (folder / "sts-train.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path / "downstream"
