@@ -12,7 +12,7 @@ from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
-from promptcli.encoder.pooling import WEIGHTS
+from promptcli.encoder.pooling import WEIGHTS, start_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.encoder.recipe import MASKED_RECIPES, Recipe
 from promptcli.encoder.transforms import TRANSFORMS
@@ -283,6 +283,7 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
     specs = [Recipe(prompt=_TEMPLATE, pooling=f"first-last/{name}") for name in WEIGHTS if name != "ditto"]
     specs += [Recipe(prompt=_TEMPLATE, pooling="last/mask", transforms=(name,)) for name in TRANSFORMS]
     tensors = {**tensors, **start_projection("tanh", BuildContext("tanh", bert, {}), torch.Generator())}
+    tensors |= start_weights("last/cnn", bert, torch.Generator())
     for recipe in specs:
         recipe = recipe.replace(transforms=tuple(s.replace("topk-tokens", "topk-tokens:5") for s in recipe.transforms))
         try:

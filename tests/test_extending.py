@@ -46,15 +46,15 @@ tokenizer.save_pretrained("ernie")
 
 sentences = ["The cat sat on the mat.", "A man is playing the guitar.", "Two children run.", "It rains."]
 Path("text.txt").write_text("\\n".join(sentences * 4))
-encoder = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/max"), dtype="float32")
+encoder = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/median"), dtype="float32")
 alone = np.stack([encoder.encode([sentence])[0] for sentence in sentences])
 assert np.allclose(alone, encoder.encode(sentences), atol=1e-5)
-averages = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/avg"), dtype="float32").encode(sentences)
-assert (alone > averages).all()  # the largest value is above the mean
+largest = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/max"), dtype="float32").encode(sentences)
+assert (alone < largest).all()
 diagonal = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/ditto:1-1"), dtype="float32")
 assert np.isfinite(diagonal.encode(sentences)).all()
 
-run("embed", "text.txt", "-o", "text.csv", "--backbone", "ernie", "--pooling", "last/max", "--dtype", "float32")
+run("embed", "text.txt", "-o", "text.csv", "--backbone", "ernie", "--pooling", "last/median", "--dtype", "float32")
 written = np.loadtxt("text.csv", delimiter=",", dtype=np.float32)
 assert np.array_equal(written, encoder.encode(sentences * 4))
 run("index", "build", "text.csv", "-o", "index")
@@ -66,7 +66,8 @@ scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 
 small = ("--batch-size", "4", "--epochs", "1", "--eval-steps", "2")
-run("train", "--method", "simcse-avg", "--data", "text.txt", "--backbone", "ernie", *small, "--name", "tuned")
+Path("words.tsv").write_text("woman\\tAn adult.\\ndog\\tIt barks.\\ndoor\\tIt opens.\\ngreen\\tA colour.\\n")
+run("train", "--method", "defsent", "--data", "words.tsv", "--backbone", "ernie", *small, "--name", "tuned")
 assert pc.load("tuned").recipe.pooling == "last/avg"
 print("all there")
 """
@@ -86,10 +87,11 @@ def test_the_diffs_apply_and_their_members_work(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     for diff in DIFFS:
-        applied = subprocess.run(
-            ["git", "apply", "--whitespace=nowarn"], input=diff, text=True, cwd=tmp_path, capture_output=True
-        )
-        assert applied.returncode == 0, applied.stderr
+        # what the package has already is taken out first
+        for options in ([["-R"]] if "methods/defsent.py" in diff else []) + [[]]:
+            command = ["git", "apply", "--whitespace=nowarn", *options]
+            applied = subprocess.run(command, input=diff, text=True, cwd=tmp_path, capture_output=True)
+            assert applied.returncode == 0, applied.stderr
     monkeypatch.chdir(tmp_path)
     running = Program(main=functools.partial(_try, tmp_path))
     out, err = running.communicate()

@@ -18,12 +18,12 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.tasks import load_tasks, load_transfer, task_names
 from promptcli.data.training_examples import read_examples
-from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import RECIPES
+from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.classifier import FULL
-from promptcli.evaluation.evaluator import average, embed_tasks, evaluate, score_vectors
+from promptcli.evaluation.evaluator import average, distinct_sentences, embed_tasks, evaluate, score_vectors
 from promptcli.evaluation.scores import Label
 from promptcli.fitting.fits import fit
 from promptcli.reproducing import task_columns, trained
@@ -93,7 +93,7 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:40]) + "\n")
 
-    def make(name="tiny", data_dir=senteval, fresh=False, corpus=few, seeds=(), triplets=None):
+    def make(name="tiny", data_dir=senteval, fresh=False, corpus=few, seeds=(), triplets=None, **other):
         return MeasurementContext(
             name,
             (lambda: load_backbone(str(tiny_folder("bert")), offline=True))
@@ -105,6 +105,7 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
             cache=Cache(tmp_path / "figures", fresh=fresh),
             seeds=seeds,
             triplets=None if triplets is None else str(triplets),
+            **other,
         )
 
     return make
@@ -135,7 +136,7 @@ def test_every_row_and_column_can_be_looked_up():
 
 def test_published_figures_are_the_papers():
     tables = published_tables()
-    assert sum(len(found.rows) for found in tables.values()) == 212
+    assert sum(len(found.rows) for found in tables.values()) == 220
     for name in (*(f"promptbert/{n}" for n in (*range(1, 13), 15)), *(f"ditto/{n}" for n in range(1, 7)), "dcpcse/1"):
         assert name in tables
     manual = next(row for row in tables["promptbert/5"].rows if row.method == "prompt manual")
@@ -450,6 +451,55 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(co
     assert whitened["figures"]["Avg"]["value"] != other["figures"]["Avg"]["value"] and corpus["triplets"] is None
     assert supervised["figures"]["Avg"]["value"] != unsupervised["figures"]["Avg"]["value"]
     assert any("on triplets.csv, 130 examples" in line for line in caption(document))
+
+
+def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, examples, tmp_path):
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()[:64]
+    labels = ["entailment", "neutral", "contradiction"]
+    rows = [f"{labels[at % 3]}\t{one}\t{lines[-at]}" for at, one in enumerate(lines)]
+    (tmp_path / "nli.tsv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "words.tsv").write_text("".join(f"{('dog', 'door')[at % 2]}\t{lines[at]}\n" for at in range(64)))
+    given = {"labelled": str(tmp_path / "nli.tsv"), "definitions": str(tmp_path / "words.tsv")}
+    wanted = ("SBERT", "SBERT-whitening")
+    whole = table("promptbert/6")
+    few = dataclasses.replace(whole, rows=tuple(row for row in whole.rows if row.method in wanted))
+    document = measure_table(few, context(corpus=examples, seeds=(42,), **given))
+    plain, whitened = (row_of(document, method)["figures"]["Avg"]["value"] for method in wanted)
+    assert plain != whitened
+    assert document["labelled"]["examples"] == 64 and document["triplets"] is document["corpus"] is None
+    assert any("on labelled pairs" in line for line in caption(document))
+    without = measure_table(few, context(corpus=examples, seeds=(42,)))
+    assert "need --labelled FILE: columns premise" in row_of(without, "SBERT")["not_measured"]["Avg"]
+    defined = measure_table(table("defsent/sts"), context(corpus=examples, seeds=(42,), **given))
+    values = {found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}
+    assert len(values) == 3 and defined["definitions"]["name"] == "words.tsv"  # mean, [CLS] and max differ
+
+
+def test_other_programs_vectors_are_rows(run, senteval, tiny_folder, tiny_backbone, tmp_path):
+    listed = run("reproduce", "promptbert/6", "--data-dir", senteval, "--list-sentences", "--offline")
+    assert listed.code == 0, listed.err
+    sentences = listed.out.splitlines()
+    assert sentences == distinct_sentences(load_tasks(senteval, task_names(THERE), "senteval").tasks)
+    encoder = Encoder(Recipe("tiny", pooling="last/avg"), tiny_backbone("bert"), {})
+    (tmp_path / "theirs").mkdir()
+    np.save(tmp_path / "theirs" / "InferSent-GloVe.sts.npy", encoder.encode(sentences))
+    options = ["--data-dir", senteval, "--vectors", tmp_path / "theirs", "--backbone", tiny_folder("bert"), "--offline"]
+    ran = run("reproduce", "promptbert/6", *options, "-o", tmp_path / "out", "--json")
+    assert ran.code == 0, ran.err
+    (document,) = json.loads(ran.out)["results"]
+    figures = row_of(document, "InferSent-GloVe")["figures"]
+    tasks = load_tasks(senteval, task_names(THERE), "senteval").tasks
+    assert figures["Avg"]["value"] == pytest.approx(average(evaluate([encoder], tasks)), abs=0.01)
+    np.save(tmp_path / "theirs" / "InferSent-GloVe.sts.npy", encoder.encode(sentences[1:]))
+    ran = run("reproduce", "promptbert/6", *options, "-o", tmp_path / "out")
+    assert "embed these, in this order: `promptcli reproduce promptbert/6 --list-sentences`" in ran.err
+    without = run("reproduce", "list", "--data-dir", senteval, "--backbone", tiny_folder("bert")).out
+    assert "InferSent-GloVe.sts.npy" in "".join(without.split())
+
+
+def test_no_row_of_the_tables_is_without_a_way_to_measure_it():
+    kinds = {row.kind for found in published_tables().values() for row in found.rows}
+    assert {kind for kind in kinds if SYSTEMS[kind].make is None} == {"list"}
 
 
 def test_figures_are_drawn(context, tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.data.tasks import STSTask
+from promptcli.data.tasks import STSTask, TransferTask
 from promptcli.data.vectors import read_vectors
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import Embedded, distinct_sentences
@@ -13,7 +13,7 @@ from promptcli.evaluation.scores import Label
 from promptcli.storage import files
 
 
-def read_embedded(path: Path, tasks: Sequence[STSTask], listing: str) -> Embedded:
+def read_embedded(path: Path, tasks: Sequence[STSTask | TransferTask], listing: str) -> Embedded:
     """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``.
 
     Args:
@@ -28,7 +28,7 @@ def read_embedded(path: Path, tasks: Sequence[STSTask], listing: str) -> Embedde
     """
     found, sentences = read_vectors(path), distinct_sentences(tasks)
     if len(found.matrix) != len(sentences):
-        names = ", ".join(task.label for task in tasks)
+        names = ", ".join(task.label if isinstance(task, STSTask) else task.name for task in tasks)
         raise UsageError(
             f"{path}: {len(found.matrix):,} rows for the {len(sentences):,} distinct sentences of {names};"
             f" embed these, in this order: `{listing}`"

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from promptcli.encoder.encoder import Encoder
@@ -22,6 +23,7 @@ class MeasuredSystem:
     recipe: Recipe | None = None  #: every name resolved; None where nothing is encoded
     make: Callable[[], Encoder] | None = None  #: makes the encoder
     slow: bool = False  #: that takes long, so it is done when its turn comes
+    vectors: Path | None = None  #: file of another program's vectors, where that is all there is
     transfer: Recipe | None = None  #: the recipe of transfer tasks, where it is another one
     runs: "Sequence[MeasuredSystem]" = ()  #: one for each seed, where figures are taken over several; else itself
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import fitting_sentences, training_examples
+from promptcli.data.tables import SENTENCES
 from promptcli.data.tasks import STSTask, load_tasks, task_names
-from promptcli.data.training_examples import TrainingExamples
+from promptcli.data.training_examples import DEFINITIONS, LABELLED_PAIRS, PAIRS, TRIPLETS, TrainingExamples
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.reproducing.published import short_name
@@ -20,6 +21,14 @@ from promptcli.storage.cache import Cache
 
 #: The papers' pairs and text.
 PROTOCOL = "senteval"
+
+#: What rows are trained on, by the option that gives it: the layouts that it may have, in words, and their columns.
+EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str, str]] = {
+    "corpus": ((SENTENCES,), "sentences", ""),
+    "triplets": ((TRIPLETS, PAIRS), "pairs or triplets", "sent0, sent1 and perhaps hard_neg"),
+    "labelled": ((LABELLED_PAIRS,), "labelled pairs", "premise, hypothesis, label"),
+    "definitions": ((DEFINITIONS,), "definitions", "word, definition"),
+}
 
 Working = Callable[[str, int], AbstractContextManager[Progress]]
 
@@ -46,11 +55,14 @@ class MeasurementContext:
     working: Working = lambda label, total: nullcontext(silent)  #: makes a progress bar: label, number of steps
     seeds: Sequence[int] = ()  #: a run of every trained row for each; none: such rows are not asked for
     triplets: str | None = None  #: file or name of what supervised rows are trained on
+    labelled: str | None = None  #: the same for rows that learn from labelled pairs
+    definitions: str | None = None  #: the same for rows that learn from definitions
+    vectors: Path | None = None  #: folder of other programs' vectors
     #: Draws a figure of the papers into a file and returns the file's name; None where nothing can.
     draw: "Callable[[str, MeasurementContext], str] | None" = None
     announce: Callable[[str], None] = lambda message: None
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
-    _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
+    _examples: dict[tuple[str, str], TrainingExamples] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -85,28 +97,29 @@ class MeasurementContext:
         digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
         return {"name": Path(self.corpus).name, "sentences": len(self.sentences), "sha256": digest}
 
-    def examples(self, *, supervised: bool) -> TrainingExamples:
-        """Return what rows are trained on: the triplets, or the corpus.
+    def examples(self, kind: str) -> TrainingExamples:
+        """Return what rows are trained on, of a kind in ``EXAMPLES``.
 
         Raises:
             UsageError: There are none of that kind.
         """
-        source = self.triplets if supervised else self.corpus
+        source, (layouts, what, columns) = getattr(self, kind), EXAMPLES[kind]
         if source is None:
-            raise UsageError("supervised rows need --triplets FILE: columns sent0, sent1 and perhaps hard_neg")
-        if source not in self._examples:
-            self._examples[source] = training_examples(source, offline=self.offline, announce=self.announce)
-        found = self._examples[source]
-        if found.supervised is not supervised:
-            wanted = "--triplets of pairs or triplets" if supervised else "a --corpus of sentences"
-            raise UsageError(f"needs {wanted}; {Path(source).name} is not")
+            raise UsageError(f"supervised rows need --{kind} FILE: columns {columns}")
+        if (kind, source) not in self._examples:
+            every = dict.fromkeys([*layouts, *(layout for known, *_ in EXAMPLES.values() for layout in known)])
+            self._examples[kind, source] = training_examples(
+                source, layouts=tuple(every), offline=self.offline, announce=self.announce
+            )
+        found = self._examples[kind, source]
+        if (found.layout or SENTENCES) not in layouts:
+            raise UsageError(f"needs --{kind} of {what}; {Path(source).name} is not")
         return found
 
-    @property
-    def triplet_facts(self) -> dict[str, Any]:
-        """What the triplets are, JSON-ready, without the folder they came from."""
-        examples = self.examples(supervised=True)
-        return {"name": Path(self.triplets or "").name, "examples": len(examples), "sha256": examples.sha256}
+    def example_facts(self, kind: str) -> dict[str, Any]:
+        """Return what those examples are, JSON-ready, without the folder they came from."""
+        examples = self.examples(kind)
+        return {"name": Path(getattr(self, kind)).name, "examples": len(examples), "sha256": examples.sha256}
 
     @property
     def missing(self) -> dict[str, str]:

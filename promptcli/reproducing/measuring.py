@@ -17,6 +17,7 @@ from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named, d
 from promptcli.reproducing.planning import PlannedRow, needs_backbone, plan_table
 from promptcli.reproducing.published import PublishedRow, PublishedTable, find_tables, same_backbone
 from promptcli.reproducing.results import SCHEMA, Repetition, compare_results, write_result
+from promptcli.reproducing.trained import examples_kind
 
 #: Parts of a system's identity that say what text its numbers come from.
 _TEXTS = {"corpus", "triplets", "examples"}
@@ -72,9 +73,9 @@ def repeat_result(
 
     Args:
         before: Of ``read_result``.
-        open_on: Opens the context of a backbone, given ``corpus``, ``triplets`` and ``seeds``, too.
+        open_on: Opens the context of a backbone, given what it is trained on (``EXAMPLES``) and ``seeds``, too.
         default: Backbone of a table that needs none.
-        given: ``backbone``, ``corpus``, ``triplets``: where they are, if not under their names in the document.
+        given: ``backbone`` and what it is trained on: where they are, if not under their names in the document.
 
     Returns:
         The new document, and what comparing it showed.
@@ -87,6 +88,8 @@ def repeat_result(
         source("backbone") or default,
         corpus=source("corpus") or "demo",
         triplets=source("triplets"),
+        labelled=source("labelled"),
+        definitions=source("definitions"),
         seeds=before["seeds"].get("training", ()),
     )
     after = measure_table(find_tables([before["table"]])[0], context)
@@ -121,7 +124,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
                 row.figures |= over_runs([next(found) for _ in system.runs])
     means = {column: column_named(column).mean_of for column in table.columns if column_named(column).mean_of}
     there = {column: [name for name in of if name in data] for column, of in means.items()}
-    trained = {row.row.setting for row in rows if row.kind.trains and row.figures}
+    trained = [row for row in rows if row.kind.trains and row.figures]
     return {
         "schema_version": SCHEMA,
         "promptcli": promptcli.__version__,
@@ -171,13 +174,15 @@ def _measure(name: str, systems: Sequence[MeasuredSystem], context: MeasurementC
     return [known[digest] for digest in hashes]
 
 
-def _texts(rows: Sequence[PlannedRow], trained: set[str], context: MeasurementContext) -> dict[str, Any]:
-    """Return the facts of the corpus and of the triplets, where something was fitted, trained or counted on them."""
+def _texts(rows: Sequence[PlannedRow], trained: Sequence[PlannedRow], context: MeasurementContext) -> dict[str, Any]:
+    """Return the facts of the corpus and of all examples, where something was fitted, trained or counted on them."""
+    kinds = {examples_kind(planned.row, context) for planned in trained}
     fitted = {text for row in rows if row.system is not None for text in _TEXTS & row.system.identity.keys()}
     counted = any("corpus" in figure["on"] for row in rows for figure in row.figures.values())
     return {
-        "corpus": context.corpus_facts if "corpus" in fitted or trained - {"sup"} or counted else None,
-        "triplets": context.triplet_facts if "triplets" in fitted or "sup" in trained else None,
+        "corpus": context.corpus_facts if "corpus" in fitted | kinds or counted else None,
+        "triplets": context.example_facts("triplets") if "triplets" in fitted | kinds else None,
+        **{kind: context.example_facts(kind) for kind in ("labelled", "definitions") if kind in kinds},
     }
 
 

@@ -4,12 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from promptcli.errors import NotFoundError, PromptcliError
+from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.reproducing.figures import EXTREMES, Figures
 from promptcli.reproducing.measured_system import MeasuredSystem
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF, MEASURES, data_of
 from promptcli.reproducing.published import GIVEN_AS, NO_MODEL, PublishedRow, PublishedTable, find_tables, same_backbone
 from promptcli.reproducing.systems import SYSTEMS, RowKind
+
+#: Measures whose data are tasks.
+_OF_TASKS = ("sts", "development", "transfer")
 
 
 @dataclass
@@ -73,12 +77,25 @@ def wanted_tables(
     return [(table, name) for table in tables for name in own_backbones(table, train=train) or [default]]
 
 
+def table_sentences(tables: Sequence[PublishedTable], context: MeasurementContext) -> list[str]:
+    """Return the distinct sentences of the tasks that are columns of tables, as far as the tasks are there.
+
+    Raises:
+        NotFoundError: No task is there, or no column is one.
+    """
+    measures = dict.fromkeys(MEASURE_OF[column] for table in tables for column in table.columns)
+    tasks = [task for measure in measures if measure in _OF_TASKS for task in data_of(measure, context).content or ()]
+    if not tasks:
+        raise NotFoundError(f"no task of {', '.join(table.name for table in tables)} is there; give --data-dir FOLDER")
+    return distinct_sentences(tasks)
+
+
 def _lacks_row(row: PublishedRow, table: PublishedTable, context: MeasurementContext) -> str | None:
     kind = SYSTEMS[row.kind]
     if kind.make is None or (kind.trains and not context.seeds):
         return kind.absent.format(row.argument)
     if kind.backbone == "none":
-        return None
+        return kind.lacks(row, context)
     own = same_backbone(row.backbone, context.backbone_name)
     on_published = any(same_backbone(name, context.backbone_name) for name in table.backbones)
     if not own and (on_published or kind.backbone == "own"):

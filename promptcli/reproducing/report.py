@@ -146,9 +146,16 @@ def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} has {count} examples in {split}, not {printed}"
 
 
+_EXAMPLES = {
+    "triplets": "trained (sup), or fitted (flow and whitening), on",
+    "labelled": "trained on labelled pairs, flow and whitening then fitted on their sentences:",
+    "definitions": "trained on definitions:",
+}
+
+
 def _fitted_on(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield what rows were fitted, trained and counted on, and with which seeds."""
-    corpus, triplets = document["corpus"], document.get("triplets")
+    corpus = document["corpus"]
     if corpus is not None:
         rows = [row for row in document["rows"] if row["setting"] != "sup" and row["figures"]]
         trained = "trained, " if any(row["run"].startswith("trained:") for row in rows) else ""
@@ -161,9 +168,10 @@ def _fitted_on(document: Mapping[str, Any]) -> Iterator[str]:
             f"one run each, seed {listed}" if len(seeds) == 1 else f"{len(seeds)} runs each, seeds {listed}, mean ± std"
         )
         yield f"trained rows: {runs}; the notes say what the papers' are"
-    if triplets is not None:
-        about = f"{triplets['name']}, {triplets['examples']:,} examples, {triplets['sha256'][:8]}"
-        yield f"trained (sup), or fitted (flow and whitening), on {about}"
+    for kind, what in _EXAMPLES.items():
+        if (examples := document.get(kind)) is not None:
+            about = f"{examples['name']}, {examples['examples']:,} examples, {examples['sha256'][:8]}"
+            yield f"{what} {about}"
 
 
 def _head(column: str, document: Mapping[str, Any]) -> str:

@@ -53,6 +53,8 @@ class ResultDocument:
     corpus: dict[str, Any] | None
     data: dict[str, dict[str, Any]]
     triplets: dict[str, Any] | None = None
+    labelled: dict[str, Any] | None = None
+    definitions: dict[str, Any] | None = None
     schema_version: int = SCHEMA
 
 
@@ -144,5 +146,6 @@ def _other_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterat
             yield f"data of {name}"
     if (before["corpus"] or {}).get("sha256") != (after["corpus"] or {}).get("sha256"):
         yield "sentences fitted on"
-    if (before.get("triplets") or {}).get("sha256") != (after.get("triplets") or {}).get("sha256"):
-        yield "triplets"
+    for kind in ("triplets", "labelled", "definitions"):
+        if (before.get(kind) or {}).get("sha256") != (after.get(kind) or {}).get("sha256"):
+            yield kind

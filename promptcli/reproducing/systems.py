@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
-from promptcli.errors import UsageError
+from promptcli.errors import NotFoundError, UsageError
 from promptcli.fitting.fits import fit
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of, weights_of
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.published import PublishedRow, same_backbone
 from promptcli.reproducing.trained import lacks_training, trained_system
+from promptcli.storage.files import sha256
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
 Lacks = Callable[[PublishedRow, MeasurementContext], str | None]
@@ -53,8 +55,8 @@ def _fitted_nli(row: PublishedRow, context: MeasurementContext) -> MeasuredSyste
     """Return what was published fitted on both sides of NLI pairs: on the triplets' where they are given."""
     if context.triplets is None:
         return _fitted(row, context)
-    first, second, *_ = context.examples(supervised=True).columns
-    return _fitted_on([*first, *second], {"triplets": context.triplet_facts["sha256"]}, row, context)
+    first, second, *_ = context.examples("triplets").columns
+    return _fitted_on([*first, *second], {"triplets": context.example_facts("triplets")["sha256"]}, row, context)
 
 
 def _fitted_on(
@@ -76,6 +78,31 @@ def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
             )
         head = ranked[int(rank) - 1]["head"]
     return _plain(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
+
+
+def _external(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    path = vector_file(row, context)
+    return MeasuredSystem(row, {"vectors": sha256(path)}, vectors=path, slow=True)
+
+
+def vector_file(row: PublishedRow, context: MeasurementContext) -> Path:
+    """Return the file of another program's vectors for the sentences of a row's table.
+
+    Raises:
+        NotFoundError: There is none, or no folder was given.
+    """
+    found = sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
+    if not found:
+        raise NotFoundError(f"another program's vectors, by --list-sentences and --vectors FOLDER: {row.argument}.npy")
+    return found[0]
+
+
+def _lacks_vectors(row: PublishedRow, context: MeasurementContext) -> str | None:
+    try:
+        vector_file(row, context)
+    except NotFoundError as error:
+        return str(error)
+    return None
 
 
 def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -160,6 +187,6 @@ SYSTEMS: dict[str, RowKind] = {
     "trained": RowKind(
         trained_system, "hours, GPU", "training: ask for it by --train", lacks=lacks_training, trains=True
     ),
+    "vectors": RowKind(_external, "that program's", lacks=_lacks_vectors, backbone="none"),
     "list": RowKind(time="-", absent="a list of words, no figures: held in {}", backbone="none"),
-    "absent": RowKind(time="-", absent="not built here: {}", backbone="none"),
 }

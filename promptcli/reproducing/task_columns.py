@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.evaluator import evaluate
+from promptcli.evaluation.external_vectors import read_embedded
 from promptcli.evaluation.protocols import DECAYS, HELD_OUT
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.reproducing.figures import Figures, rounded
 from promptcli.reproducing.measured_system import Systems
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
+from promptcli.reproducing.published import PublishedRow, published_tables
 
 #: SentEval's, of folds, first weights and order of examples.
 _SEED = 1111
@@ -44,9 +47,16 @@ def measure_sts_average(systems: Systems, data: MeasureData, context: Measuremen
 def _score(systems: Systems, data: MeasureData, context: MeasurementContext) -> list[list[SpearmanScore]]:
     """Return each system's scores, tasks in the same order in all."""
     tasks: list[STSTask] = data.content
+    if systems[0].vectors is not None:  # alone, being slow
+        return [evaluator.score_vectors([_read(systems[0].vectors, tasks, systems[0].row)], tasks)]
     with context.working("eval", len(evaluator.distinct_sentences(tasks))) as advance:
         scores = evaluate([system.encoder for system in systems], tasks, progress=advance)
     return [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
+
+
+def _read(path: Path, tasks: Sequence[STSTask] | Sequence[TransferTask], row: PublishedRow) -> evaluator.Embedded:
+    table = next(table.name for table in published_tables().values() if row in table.rows)
+    return read_embedded(path, tasks, f"promptcli reproduce {table} --list-sentences")
 
 
 def _figures(scores: Sequence[SpearmanScore]) -> Figures:
@@ -87,9 +97,12 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
     """
     tasks: list[TransferTask] = data.content
     for system in systems:
-        encoders, labels = [system.transfer_encoder], [Label(context.backbone_name, system.row.label)]
         with context.working("transfer", len(evaluator.distinct_sentences(tasks))) as advance:
-            embedded = evaluator.embed_tasks(encoders, tasks, labels=labels, progress=advance)
+            if system.vectors is not None:
+                embedded = [_read(system.vectors, tasks, system.row)]
+            else:
+                labels = [Label(context.backbone_name, system.row.label)]
+                embedded = evaluator.embed_tasks([system.transfer_encoder], tasks, labels=labels, progress=advance)
             scores = evaluator.score_vectors(embedded, tasks, training=FULL, seed=_SEED)
         found = {score.task: rounded(score.value, None, [score.task]) for score in scores}
         yield {**found, "transfer": rounded(evaluator.average(scores), None, list(found))}

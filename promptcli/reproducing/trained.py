@@ -10,9 +10,11 @@ from promptcli.backbones.devices import choose_dtype
 from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import PromptcliError
+from promptcli.fitting.fits import fit
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of
-from promptcli.reproducing.measurement_context import MeasurementContext
+from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext
 from promptcli.reproducing.published import PublishedRow, short_name
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
@@ -28,6 +30,8 @@ class TrainedForm:
 
     method: str
     changes: dict[str, Any] = field(default_factory=dict)
+    #: Recipe that is then fitted on the sentences of the examples, on the tuned backbone.
+    then: str | None = None
 
 
 #: DCPCSE's rows are told apart by the masked-LM term whatever a backbone's own settings say (its table 2).
@@ -36,6 +40,15 @@ FORMS = {
     "promptbert": TrainedForm("promptbert"),
     "promptbert-one-template": TrainedForm("promptbert", {"two_templates": False, "denoising": False}),
     "promptbert-no-denoising": TrainedForm("promptbert", {"denoising": False}),
+    "cotbert": TrainedForm("cotbert"),
+    "isbert": TrainedForm("isbert"),
+    "consert": TrainedForm("consert"),
+    "sbert": TrainedForm("sbert"),
+    "sbert-flow": TrainedForm("sbert", then="flow"),
+    "sbert-whitening": TrainedForm("sbert", then="whitening"),
+    "defsent": TrainedForm("defsent"),
+    "defsent-cls": TrainedForm("defsent", {"pool": "cls"}),
+    "defsent-max": TrainedForm("defsent", {"pool": "max"}),
     "optiprompt": TrainedForm("optiprompt"),
     "scpcse": TrainedForm("scpcse"),
     "dcpcse": TrainedForm("dcpcse", {"mlm_weight": 0.0}),
@@ -52,7 +65,8 @@ def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None
     from promptcli.training.training_loop import steps_of
 
     try:
-        steps_of(_method(row, context)[1], len(context.examples(supervised=row.setting == "sup")))
+        method, settings = _method(row, context)
+        steps_of(settings, len(context.examples(_kind(method, row))))
         context.development()
         _ = context.corpus_facts
     except PromptcliError as error:
@@ -72,7 +86,7 @@ def trained_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSy
 def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
     method, settings = _method(row, context)
     settings = settings.replace(seed=seed)
-    examples, development = context.examples(supervised=row.setting == "sup"), context.development()
+    examples, development = context.examples(_kind(method, row)), context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     halves = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
@@ -98,7 +112,31 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
             loaded.tune(tuned)
         return Encoder(recipe, loaded, kept)
 
-    return MeasuredSystem(row, identity, recipe, make, slow=True, transfer=transfer)
+    then = FORMS[row.argument].then
+    if then is None:
+        return MeasuredSystem(row, identity, recipe, make, slow=True, transfer=transfer)
+    last = RECIPES[then].replace(backbone=backbone.name).explicit()
+    sentences = [text for column in examples.columns[:2] for text in column]
+    return MeasuredSystem(
+        row,
+        {**identity, "then": {**last.to_dict(), "backbone": None}},
+        last,
+        lambda: fit(last, sentences, backbone=make().backbone).encoder,
+        slow=True,
+    )
+
+
+def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
+    """Return what a trained row learns from, a kind in ``EXAMPLES``."""
+    return _kind(_method(row, context)[0], row)
+
+
+def _kind(method: Method, row: PublishedRow) -> str:
+    from promptcli.training.objectives import find_objective
+
+    read = find_objective(method).layouts
+    kinds = [kind for kind, (layouts, *_) in EXAMPLES.items() if set(layouts) & set(read)]
+    return kinds[-1] if row.setting == "sup" else kinds[0]
 
 
 def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, TrainingSettings]:

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from promptcli.cli.commands.reproduce_options import Corpus, DataDir, OnBackbone, Triplets, open_context
-from promptcli.cli.console import note, out, result_json
+from promptcli.cli.commands.reproduce_options import (
+    Corpus,
+    DataDir,
+    Definitions,
+    Labelled,
+    OnBackbone,
+    Triplets,
+    Vectors,
+    open_context,
+)
+from promptcli.cli.console import note, out, result, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Json, Runtime
 from promptcli.errors import NotFoundError, UsageError
@@ -41,6 +50,12 @@ def reproduce(
         typer.Option("--train", help="Train the rows that take it, on --corpus: hours on large backbones."),
     ] = False,
     triplets: Triplets = None,
+    labelled: Labelled = None,
+    definitions: Definitions = None,
+    vectors: Vectors = None,
+    list_sentences: Annotated[
+        bool, typer.Option("--list-sentences", help="Print the distinct sentences of the tables' tasks, and stop.")
+    ] = False,
     seeds: Annotated[
         int, typer.Option(min=1, help="With --train: so many runs, seeds 0, 1, ...: mean and spread. One: seed 42.")
     ] = 1,
@@ -56,17 +71,14 @@ def reproduce(
     configure_libraries(runtime)
     from promptcli.cli.commands.reproduce_table import table_lines
     from promptcli.reproducing.measuring import Reproduction, reproduce_tables
-    from promptcli.reproducing.planning import wanted_tables
+    from promptcli.reproducing.planning import table_sentences, wanted_tables
+    from promptcli.reproducing.published import find_tables
     from promptcli.reproducing.results import write_page
 
     if what == ["page"]:
         note(f"{page} made of {write_page(output, page)} results", quiet=runtime.quiet)
         return
-    data_dir = data_folder(data_dir)
-    if seeds > 1 and not train:
-        raise UsageError(f"--seeds {seeds} is for rows that are trained; give --train, too")
-    if data_dir is not None and not data_dir.is_dir():
-        raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
+    data_dir = _checked(data_folder(data_dir), seeds, train=train)
     open_on = functools.partial(
         open_context,
         runtime=runtime,
@@ -74,9 +86,16 @@ def reproduce(
         corpus=corpus or "demo",
         seeds=() if not train else _SEEDS if seeds == 1 else range(seeds),
         triplets=triplets,
+        labelled=labelled,
+        definitions=definitions,
+        vectors=vectors,
     )
     if what == ["list"]:
         _list(open_on(backbone or default_backbone(paper=paper), look=True), json=json)
+        return
+    if list_sentences:
+        for sentence in table_sentences(find_tables(what), open_on(default_backbone(paper=False))):
+            result(sentence)
         return
     wanted = wanted_tables(what, backbone, default_backbone(paper=False), paper=paper, train=train)
     done: list[Reproduction] = []
@@ -93,6 +112,15 @@ def reproduce(
     if json:
         documents = [found.document for found in done if found.document is not None]
         result_json({"results": documents, "failed": {label: str(error) for label, error in failed.items()}})
+
+
+def _checked(data_dir: Path | None, seeds: int, *, train: bool) -> Path | None:
+    """Return the data folder, if it is one."""
+    if seeds > 1 and not train:
+        raise UsageError(f"--seeds {seeds} is for rows that are trained; give --train, too")
+    if data_dir is not None and not data_dir.is_dir():
+        raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
+    return data_dir
 
 
 def _list(context: "MeasurementContext", *, json: bool) -> None:

@@ -39,6 +39,17 @@ Triplets = Annotated[
         help="Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and whitening fitted.",
     ),
 ]
+Labelled = Annotated[
+    str | None,
+    typer.Option("--labelled", help="Labelled pairs (premise, hypothesis, label), a file: for SBERT, ConSERT (sup)."),
+]
+Definitions = Annotated[
+    str | None, typer.Option("--definitions", help="Words and definitions, a file: what DefSent learns from.")
+]
+Vectors = Annotated[
+    Path | None,
+    typer.Option("--vectors", help="Folder of other programs' vectors of what --list-sentences prints."),
+]
 
 
 def open_context(
@@ -49,6 +60,9 @@ def open_context(
     corpus: str,
     seeds: Sequence[int] = (),
     triplets: str | None = None,
+    labelled: str | None = None,
+    definitions: str | None = None,
+    vectors: Path | None = None,
     look: bool = False,
     fresh: bool = False,
     output: Path = Path("results"),
@@ -70,6 +84,9 @@ def open_context(
         working=lambda label, total: progress(label, total, quiet=runtime.quiet),
         seeds=tuple(seeds),
         triplets=triplets,
+        labelled=labelled,
+        definitions=definitions,
+        vectors=vectors,
         announce=announcer(runtime),
         draw=painter(output),
     )

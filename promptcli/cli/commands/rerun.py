@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.commands.reproduce_options import Corpus, DataDir, Triplets, open_context
+from promptcli.cli.commands.reproduce_options import (
+    Corpus,
+    DataDir,
+    Definitions,
+    Labelled,
+    Triplets,
+    Vectors,
+    open_context,
+)
 from promptcli.cli.console import result, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Json, Runtime
@@ -22,6 +30,9 @@ def rerun(
     data_dir: DataDir = None,
     corpus: Corpus = None,
     triplets: Triplets = None,
+    labelled: Labelled = None,
+    definitions: Definitions = None,
+    vectors: Vectors = None,
     json: Json = False,
     *,
     runtime: Runtime,
@@ -32,10 +43,11 @@ def rerun(
     from promptcli.reproducing.results import read_result
 
     before = read_result(file)
-    open_on = functools.partial(open_context, runtime=runtime, data_dir=data_folder(data_dir), fresh=True)
-    after, found = repeat_result(
-        before, open_on, default_backbone(paper=False), backbone=backbone, corpus=corpus, triplets=triplets
+    open_on = functools.partial(
+        open_context, runtime=runtime, data_dir=data_folder(data_dir), vectors=vectors, fresh=True
     )
+    given = {"corpus": corpus, "triplets": triplets, "labelled": labelled, "definitions": definitions}
+    after, found = repeat_result(before, open_on, default_backbone(paper=False), backbone=backbone, **given)
     if json:
         result_json({"file": file.name, **dataclasses.asdict(found), "result": after})
     else:

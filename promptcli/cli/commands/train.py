@@ -146,7 +146,7 @@ def settings_in_force() -> str:
             for settings in (method.small, method.settings("bert-base-uncased", 0))
         )
         labels = ", ".join(name.replace("_", "-") for name in names)
-        form = " supervised" if method.keeps_head else ""
+        form = " supervised" if method is METHODS[method.name][1] and METHODS[method.name][0] else ""
         lines.append(f"{method.name}{form} ({labels}): mini {small}; bert-base-uncased {base}")
     return "\n\n".join(lines)
 
