@@ -380,7 +380,7 @@ def test_requests_that_wait_share_one_round_and_get_their_own_rows(served, encod
         assert np.abs(found - encoder.encode(body["input"])).max() < 1e-6
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     asked=st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=9)), max_size=8),
     room=st.integers(1, 400),

@@ -22,7 +22,7 @@ from promptcli.errors import PromptcliError
 Result = TypeVar("Result")
 
 #: Characters of a round; a text counts ``_A_TEXT`` more, and as ``_LONGEST`` at most: models cut what is longer.
-ROUND = 1 << 16
+ROUND = 1 << 17
 _A_TEXT, _LONGEST = 16, 4096
 #: Other work (analyses, searches) that may wait.
 _MOST_CALLS = 64
@@ -70,6 +70,7 @@ class Batcher:
         self._gather, self._most_waiting, self._prepare = gather, most_waiting, prepare
         self._jobs: list[_Job] = []
         self._calls: deque[tuple[Future[Any], Callable[[Progress], Any]]] = deque()
+        self._held = 0  #: texts in no round yet, those that nobody waits for any more included
         self._changed = threading.Condition()
         self._closed = self._abandoned = False
         self.rounds = self.texts = self.tokens = 0  #: done so far
@@ -96,10 +97,11 @@ class Batcher:
         job = _Job(encoder, texts)
         with self._changed:
             self._open()
-            waiting = self.waiting
-            if waiting and waiting + len(texts) > self._most_waiting:
-                raise BusyError(waiting, waiting * self.seconds / max(self.texts, 1))
+            if self._held + len(texts) > self._most_waiting and (waiting := self.waiting):
+                if waiting + len(texts) > self._most_waiting:
+                    raise BusyError(waiting, waiting * self.seconds / max(self.texts, 1))
             self._jobs.append(job)
+            self._held += len(texts)
             self._changed.notify()
         return job.future
 
@@ -190,6 +192,7 @@ class Batcher:
                 if job.begun < len(job.texts):
                     turns.append(job)
             self._jobs = [job for job in self._jobs if job.begun < len(job.texts)]
+            self._held = sum(len(job.texts) - job.begun for job in self._jobs)
         return chosen
 
     def _share_out(self, owners: list[_Job], encoded: Encoded) -> None:
