@@ -101,12 +101,12 @@ def test_remove_and_alias(run, registry):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("show", "whit"), 3, "mini, white"),
+        (("show", "whit"), 3, "mini, mini-static, white"),
         (("remove", "whit"), 3, "promptcli models list"),
         (("remove", "mini"), 2, "shipped"),
         (("alias", "white", "mini"), 2, "model's name"),
         (("alias", "a/b", "mini"), 2, "no name"),
-        (("alias", "a", "whit"), 3, "mini, white"),
+        (("alias", "a", "whit"), 3, "mini, mini-static, white"),
     ],
 )
 def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, said):

@@ -5,7 +5,10 @@ cuts the pieces says it. Knows nothing of templates.
 """
 
 import hashlib
+import itertools
 import json
+import re
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +17,12 @@ from tokenizers import Tokenizer
 from promptcli.errors import UsageError
 
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
+#: Characters of the words whose ids are kept; then they are forgotten and the next ones kept.
+_KEPT_CHARACTERS = 1 << 20
+_PUNCTUATION = re.escape(string.punctuation)
+_WORDS = re.compile(f"[^ {_PUNCTUATION}]+|[{_PUNCTUATION}]")
+_MARK = "|"  # a token of its own wherever it stands
+_WORDS_A_TEXT = 32
 
 
 class PieceTokenizer:
@@ -56,6 +65,11 @@ class PieceTokenizer:
         self.segment_blank = bool(schemes & {"always", "byte-level"})
         #: Every punctuation mark is a token of its own, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
+        #: A word between blanks has the same ids wherever it stands.
+        self.splits_at_blanks = _splits_at_blanks(definition)
+        self._added = {token["content"][:1] for token in definition["added_tokens"]}  # their first characters
+        self._words: dict[str, list[int]] = {}
+        self._held = 0  # characters of the words kept
         #: Byte-level BPE, where a word's leading blank is part of its token (``Ġ``).
         self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
         self._tokenizer: Tokenizer = Tokenizer.from_str(
@@ -64,11 +78,44 @@ class PieceTokenizer:
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
+        read = self._by_words if self.splits_at_blanks else self._whole
         ids: list[list[int]] = []
         for start in range(0, len(pieces), _SLICE):
-            part = list(pieces[start : start + _SLICE])
-            ids += [encoding.ids for encoding in self._tokenizer.encode_batch_fast(part, add_special_tokens=False)]
+            ids += read(list(pieces[start : start + _SLICE]))
         return ids
+
+    def _whole(self, pieces: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)]
+
+    def _by_words(self, pieces: list[str]) -> list[list[int]]:
+        """Tokenise each word once: text repeats its words, and looking one up is many times faster.
+
+        Words end at blanks and at ASCII punctuation, each mark a word: BERT's tokenizer cuts there, whatever it does
+        within. A piece that may spell an added token, such as ``[MASK]``, is taken whole.
+        """
+        if self._held > _KEPT_CHARACTERS:
+            self._words, self._held = {}, 0
+        words = self._words  # another thread may begin a new one
+        split = [[piece] if any(map(piece.__contains__, self._added)) else _WORDS.findall(piece) for piece in pieces]
+        new = list(set(itertools.chain.from_iterable(split)).difference(words))
+        words.update(zip(new, self._ids_of_words(new), strict=True))
+        self._held += sum(map(len, new))
+        return [list(itertools.chain.from_iterable(map(words.__getitem__, row))) for row in split]
+
+    def _ids_of_words(self, words: list[str]) -> list[list[int]]:
+        """Return the ids of each word, many in one text with a mark between them: a text costs more than its words."""
+        mark = self.id(_MARK)
+        if mark is None:
+            return self._whole(words)
+        apart = [word for word in words if _MARK in word]
+        found = dict(zip(apart, self._whole(apart), strict=True))
+        others = [word for word in words if _MARK not in word]
+        groups = [others[start : start + _WORDS_A_TEXT] for start in range(0, len(others), _WORDS_A_TEXT)]
+        for group, ids in zip(groups, self._whole([f" {_MARK} ".join(group) for group in groups]), strict=True):
+            ends = [place for place, token in enumerate(ids) if token == mark]
+            for word, start, end in zip(group, [0, *(end + 1 for end in ends)], [*ends, len(ids)], strict=True):
+                found[word] = ids[start:end]
+        return [found[word] for word in words]
 
     def text(self, token: int) -> str:
         """Return the vocabulary item of an id, e.g. ``##ing`` or ``Ġthe``."""
@@ -117,6 +164,16 @@ def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
         return set()
     definition["normalizer"] = {**normalizer, "normalizers": kept}
     return {"always"}
+
+
+def _splits_at_blanks(definition: Any) -> bool:
+    """Whether this is BERT's own tokenizer: whatever it does to a text, it does between blanks."""
+    parts = {name: (definition.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")}
+    return (
+        parts["normalizer"] in (None, "BertNormalizer")
+        and (parts["pre_tokenizer"], parts["model"]) == ("BertPreTokenizer", "WordPiece")
+        and not any(" " in token["content"] or token["normalized"] for token in definition["added_tokens"])
+    )
 
 
 def _adding_no_blank(pre_tokenizer: Any) -> set[str]:

@@ -38,7 +38,7 @@ class WordTokenizer(PieceTokenizer):
         self.pad = _NOTHING
         self.unk = self.mask = self.mask_text = None
         self.causal = self.mask_takes_blank = self.start_blank = self.segment_blank = self.byte_level = False
-        self.splits_punctuation = True
+        self.splits_punctuation = self.splits_at_blanks = True
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
         self._row_of = row_of
 

@@ -3,6 +3,7 @@
 Knows nothing of models or recipes.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -69,3 +70,20 @@ def make_batch(
     if mask_slots and (most := max(map(len, mask_slots))):
         masks = torch.tensor([row + row[-1:] * (most - len(row)) for row in mask_slots], device=device)
     return Batch(torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device), masks)
+
+
+def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.Tensor:
+    """Return the mean of some rows of a matrix for each of n bags of row numbers, (n, d) float32; of none, zeros.
+
+    Args:
+        bags: n lists of row numbers.
+        matrix: (v, d) of any precision; sums are made in float32.
+    """
+    lengths = np.fromiter((len(bag) for bag in bags), np.int64, len(bags))
+    flat = np.fromiter(itertools.chain.from_iterable(bags), np.int64, int(lengths.sum()))
+    used = np.flatnonzero(np.bincount(flat, minlength=len(matrix)))  # few of the rows, so that these are made float32
+    place = np.empty(len(matrix), dtype=np.int64)
+    place[used] = np.arange(len(used))
+    ends = lengths.cumsum()
+    numbers, starts, kept = (torch.from_numpy(of).to(matrix.device) for of in (place[flat], ends - lengths, used))
+    return torch.nn.functional.embedding_bag(numbers, matrix[kept].float(), starts, mode="mean")

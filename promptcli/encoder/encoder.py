@@ -14,7 +14,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import Batch, HiddenStates, Needs, SharedTokens
-from promptcli.encoder.batching import make_batch, plan_batches
+from promptcli.encoder.batching import average_rows, make_batch, plan_batches
 from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.embedder import Embedder, Encoded, check_texts
 from promptcli.encoder.embedder import Progress as Progress
@@ -32,6 +32,8 @@ from promptcli.errors import UsageError
 
 #: Before the names of a tuned backbone's tensors.
 TUNED = "backbone."
+#: Inputs averaged at once where no layer has to run.
+_AT_ONCE = 4096
 
 
 class Encoder(Embedder):
@@ -190,11 +192,29 @@ class Encoder(Embedder):
 
     def pool_and_transform(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the vectors (n, d) float32 of one batch: pooling, transforms, and denoising where it belongs."""
-        vectors = self.pooling.pool(batch, hidden)
+        return self._transform(self.pooling.pool(batch, hidden), batch.lengths)
+
+    def averaged_rows(self) -> Tensor | None:
+        """Return the matrix (v, d) whose rows are all that this encoder averages; None where it takes more."""
+        learned = bool(self.prompt.tensors())
+        if self.pooling.weights.averaged is None or learned:
+            return None
+        if self.pooling.needs == Needs(static=True):
+            return self.backbone.token_rows
+        return self.backbone.head.rows if self.pooling.needs == Needs(decoder=True) else None
+
+    def average(self, rows: Sequence[Sequence[int]], lengths: np.ndarray, matrix: Tensor) -> np.ndarray:
+        """Return the vectors (n, d) float32 of n inputs from ``averaged_rows``, without batches or padding."""
+        inner = self.pooling.weights.averaged or slice(None)
+        vectors = average_rows([row[inner] for row in rows], matrix)
+        return self._transform(vectors, torch.from_numpy(lengths)).cpu().numpy()
+
+    def _transform(self, vectors: Tensor, lengths: Tensor) -> Tensor:
+        """Return what becomes of pooled vectors (n, d) of inputs of n lengths."""
         for name, step in self._stages:
             vectors = step(vectors)
             if name == self.denoising.place:
-                vectors = vectors - self._bias((batch.lengths - self.template.length).clamp(min=0).tolist())
+                vectors = vectors - self._bias((lengths - self.template.length).clamp(min=0).tolist())
         return vectors
 
     def _bias(self, lengths: list[int]) -> Tensor:
@@ -316,30 +336,53 @@ def _encode_group(
     encoders: Sequence["Encoder"], sentences: list[str], progress: Progress, most: int | None
 ) -> list[Encoded]:
     """Encode with encoders of one ``input_key``."""
-    first = encoders[0]
-    inputs = first.inputs(sentences)
-    needs = functools.reduce(lambda left, right: left | right, (encoder.pooling.needs for encoder in encoders))
+    if not sentences:
+        return [
+            Encoded(np.empty((0, encoder.width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
+            for encoder in encoders
+        ]
+    inputs = encoders[0].inputs(sentences)
     lengths = np.fromiter((len(row) for row in inputs.rows), np.int64, len(inputs.rows))
-    vectors: list[np.ndarray | None] = [None] * len(encoders)
-    template = first.template
+    vectors: dict[int, np.ndarray] = {}
+    deep = {}
     with torch.inference_mode():
-        shared = first.shared_tokens(needs, lengths)
-        for chosen in plan_batches(lengths if shared is None else lengths - shared.length, most=most):
-            rows = [inputs.rows[row] for row in chosen]
-            slots = [template.mask_slots(len(row)) for row in rows]
-            batch = make_batch(rows, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
-            hidden = first.run(replace(batch, shared=shared), needs)
-            for number, encoder in enumerate(encoders):
-                values = encoder.pool_and_transform(batch, hidden).float().cpu().numpy()
-                if vectors[number] is None:
-                    vectors[number] = np.empty((len(sentences), values.shape[1]), dtype=np.float32)
-                vectors[number][chosen] = values  # type: ignore[index]
-            progress(len(np.unique(chosen)))
+        for number, encoder in enumerate(encoders):
+            matrix = encoder.averaged_rows()
+            if matrix is None:
+                deep[number] = encoder
+            else:
+                parts = (slice(start, start + _AT_ONCE) for start in range(0, len(sentences), _AT_ONCE))
+                made = [encoder.average(inputs.rows[part], lengths[part], matrix) for part in parts]
+                vectors[number] = np.concatenate(made)
+        if deep:
+            vectors |= _run_batches(deep, inputs.rows, lengths, progress, most)
+        else:
+            progress(len(sentences))
     truncated = np.array(inputs.truncated, dtype=bool)
-    return [
-        Encoded(np.empty((0, encoder.width), np.float32) if made is None else made, truncated, lengths)
-        for encoder, made in zip(encoders, vectors, strict=True)
-    ]
+    return [Encoded(vectors[number], truncated, lengths) for number in range(len(encoders))]
+
+
+def _run_batches(
+    encoders: Mapping[int, "Encoder"], rows: list[list[int]], lengths: np.ndarray, progress: Progress, most: int | None
+) -> dict[int, np.ndarray]:
+    """Return the vectors of encoders of one ``input_key``, by their numbers: batches through the backbone."""
+    first = next(iter(encoders.values()))
+    needs = functools.reduce(lambda one, other: one | other, (encoder.pooling.needs for encoder in encoders.values()))
+    vectors: dict[int, np.ndarray] = {}
+    template = first.template
+    shared = first.shared_tokens(needs, lengths)
+    for chosen in plan_batches(lengths if shared is None else lengths - shared.length, most=most):
+        part = [rows[row] for row in chosen]
+        slots = [template.mask_slots(len(row)) for row in part]
+        batch = make_batch(part, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
+        hidden = first.run(replace(batch, shared=shared), needs)
+        for number, encoder in encoders.items():
+            values = encoder.pool_and_transform(batch, hidden).float().cpu().numpy()
+            if number not in vectors:
+                vectors[number] = np.empty((len(rows), values.shape[1]), dtype=np.float32)
+            vectors[number][chosen] = values
+        progress(len(np.unique(chosen)))
+    return vectors
 
 
 class _Share:

@@ -11,6 +11,7 @@ class Average(Weights):
     """w_t = 1/T."""
 
     spec = "avg"
+    averaged = slice(None)
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument(f"weights {self.spec!r} take")

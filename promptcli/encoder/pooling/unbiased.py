@@ -4,6 +4,7 @@ The published figures filter, lower-case and re-tokenise the sentence first, so 
 own rewriting step.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ _BYTE_LEVEL = _Convention(
 class Unbiased(Weights):
     """Mean of the tokens that are left, specials excluded; ``unbiased:sub`` stops after the subword switch."""
 
+    averaged = slice(1, -1)
+
     def __init__(self, context: BuildContext) -> None:
         last = context.argument or SWITCHES[-1]
         if last not in SWITCHES:
@@ -72,6 +75,7 @@ class Unbiased(Weights):
         self._convention = _BYTE_LEVEL if context.backbone.tokenizer.byte_level else _WORDPIECE
         self._specials = len(context.backbone.tokenizer.start), len(context.backbone.tokenizer.end)
         self.spec = self.rewriting = f"unbiased:{last}"
+        self._left: list[list[int]] | None = None
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the mean over all tokens but the specials at both ends, (n, d)."""
@@ -85,12 +89,30 @@ class Unbiased(Weights):
     def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
         """Return the ids of what is left of each sentence; never empty."""
         tokens = backbone.tokenizer
+        if tokens.splits_at_blanks:
+            left = self._left_of_each(tokens)
+            rows = (list(itertools.chain.from_iterable(map(left.__getitem__, ids))) for ids in tokens.encode(pieces))
+            return [ids or [tokens.pad] for ids in rows]
         lead = self._convention.lead
         kept = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
         if "case" not in self._on:
             return [ids or [tokens.pad] for ids in kept]
         texts = [self._convention.join([tokens.text(token).lower() for token in ids]) for ids in kept]
         return [ids or [tokens.pad] for ids in tokens.encode(texts)]
+
+    def _left_of_each(self, tokens: PieceTokenizer) -> list[list[int]]:
+        """Return what becomes of each token of the vocabulary, by id: as joined by blanks, all are on their own."""
+        if self._left is None:
+            rows: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
+            for token in self._filter(list(tokens.items()), tokens):
+                rows[token] = [token]
+            if "case" in self._on:
+                kept = [row[0] for row in rows if row]
+                lowered = tokens.encode([tokens.text(token).lower() for token in kept])
+                for token, ids in zip(kept, lowered, strict=True):
+                    rows[token] = ids
+            self._left = rows
+        return self._left
 
     def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:
         drops: dict[str, Callable[[str], bool]] = {

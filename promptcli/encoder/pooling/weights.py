@@ -18,6 +18,8 @@ class Weights(ABC):
     needs = Needs()  #: what the weights themselves read (diagonals, or one slot)
     #: Name of the rewriting step, equal where the rewritten sentences are; None where nothing is rewritten.
     rewriting: str | None = None
+    #: The tokens of an input that are plainly averaged; None where the weights are anything else.
+    averaged: slice | None = None
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:

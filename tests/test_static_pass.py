@@ -1,0 +1,97 @@
+"""What needs no layer takes a shorter way, words are tokenised once: with the ids and vectors of the long way."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptcli.backbones import tokenizer as tokenizer_module
+from promptcli.backbones.loading import load_backbone
+from promptcli.encoder.batching import average_rows
+from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
+from promptcli.encoder.recipe import Recipe
+from tests.tiny import SENTENCES
+
+ODD = ["", "I", "..., !", "the the", "[MASK] the [SEP]", "a|b | c", "x" * 130, "naïve Ａ\t猫が好き。 über", "##s the"]
+TEXT = st.text(alphabet=st.one_of(st.characters(codec="utf-8"), st.sampled_from("abthe |.,'[MASK]#-σΣé猫。\t\u0301")))
+
+
+@pytest.fixture(scope="module")
+def tokens_of(tiny_backbone):
+    """The tiny vocabulary has no mark to join words by, the shipped one has."""
+    mini = load_backbone("mini", offline=True).tokenizer
+    return {"tiny": tiny_backbone("bert").tokenizer, "mini": mini}
+
+
+@pytest.mark.parametrize("name", ["tiny", "mini"])
+@settings(max_examples=200, deadline=None)
+@given(pieces=st.lists(TEXT, max_size=4))
+def test_the_ids_of_words_are_those_of_the_text(name, pieces, tokens_of):
+    tokens = tokens_of[name]
+    assert (tokens.id("|") is None) == (name == "tiny")
+    assert tokens.splits_at_blanks and tokens.encode(pieces) == tokens._whole(pieces)
+
+
+def test_words_are_forgotten_before_they_fill_the_memory(tiny_backbone, monkeypatch):
+    monkeypatch.setattr(tokenizer_module, "_KEPT_CHARACTERS", 20)
+    tokens = tiny_backbone("bert").tokenizer
+    for sentence in [*SENTENCES, *ODD, *SENTENCES]:
+        assert tokens.encode([sentence]) == tokens._whole([sentence])
+        assert sum(map(len, tokens._words)) < 20 + 150
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
+def test_where_blanks_belong_to_tokens_texts_stay_whole(family, tiny_backbone):
+    assert not tiny_backbone(family).tokenizer.splits_at_blanks
+
+
+@pytest.mark.parametrize("weights", ["unbiased:freq", "unbiased:sub", "unbiased:case", "unbiased"])
+def test_what_is_left_of_each_token_is_left_of_each_sentence(weights, tiny_backbone, monkeypatch):
+    encoder = build_encoder(Recipe(pooling=f"static/{weights}"), backbone=tiny_backbone("bert"))
+    short = encoder.inputs([*SENTENCES, *ODD]).rows
+    monkeypatch.setattr(encoder.backbone.tokenizer, "splits_at_blanks", False)
+    assert encoder.inputs([*SENTENCES, *ODD]).rows == short
+
+
+RECIPES = {
+    "static": Recipe(pooling="static/avg"),
+    "decoder": Recipe(pooling="mlm-head/avg"),
+    "unbiased": Recipe(pooling="static/unbiased"),
+    "template": Recipe(prompt='It says : "[X]" , [MASK] .', pooling="static/avg"),
+    "denoised": Recipe(prompt='It says : "[X]" , [MASK] .', pooling="static/avg", denoise="hidden"),
+    "transformed": Recipe(pooling="static/avg", transforms=("embed-filter:2-3",)),
+}
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
+    encoder = build_encoder(RECIPES[name], backbone=tiny_backbone(family))
+    assert encoder.averaged_rows() is not None
+    short = encoder.encode([*SENTENCES, *ODD])
+    done = []
+    assert np.array_equal(encoder.encode(ODD, progress=done.append), short[len(SENTENCES) :]) and sum(done) == len(ODD)
+    assert encoder.encode([]).shape == (0, encoder.width)
+    monkeypatch.setattr(Encoder, "averaged_rows", lambda self: None)
+    assert np.abs(encoder.encode([*SENTENCES, *ODD]) - short).max() < 1e-6
+
+
+def test_others_of_the_same_input_still_take_the_layers(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    both = [build_encoder(Recipe(pooling=pooling), backbone=backbone) for pooling in ("static/avg", "last/avg")]
+    done = []
+    made = encode_together(both, SENTENCES, progress=done.append)
+    assert sum(done) == len(SENTENCES)
+    for encoder, encoded in zip(both, made, strict=True):
+        assert np.abs(encoder.encode(SENTENCES) - encoded.vectors).max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_mean_of_rows(dtype):
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(50, 3, generator=generator).to(dtype)
+    bags = [[7, 7, 49], [], [0], list(range(50))]
+    expected = [sum((matrix[i].float() for i in bag), torch.zeros(3)) / max(len(bag), 1) for bag in bags]
+    assert torch.allclose(average_rows(bags, matrix), torch.stack(expected), atol=1e-6)
+    assert torch.equal(average_rows([[], []], matrix), torch.zeros(2, 3))
