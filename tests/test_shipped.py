@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import torch
 from safetensors import safe_open
 
 from promptcli.backbones.pretrained import SHIPPED
+from promptcli.registry.registry import SHIPPED as ENTRIES
+from promptcli.registry.registry import Registry, load_encoder
 
 MINI = SHIPPED["mini"]
 
@@ -33,3 +36,22 @@ def test_long_inputs_are_trained_positions(tiny_backbone):
     neighbours = torch.nn.functional.cosine_similarity(rows[:-1], rows[1:])
     assert neighbours[:62].mean() > 0.4
     assert neighbours[64:].mean() > 0.05  # seen in the last phase only; fresh ones have 0 +- 0.003
+
+
+def test_the_fast_tier_is_small_and_says_how_it_was_made(home):
+    folder = MINI.parent / "mini-static"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 2**20
+    registry = Registry(home)
+    entry, card = registry.load("mini-static"), registry.card("mini-static")
+    assert entry.recipe == card.recipe == ENTRIES["mini-static"].explicit() and card.origin == "shipped"
+    assert entry.provenance["weights_sha256"] == load_encoder(registry.load("mini")).provenance["weights_sha256"]
+    chosen = entry.provenance["selected_on"]
+    assert (chosen["task"], [chosen["chosen"]]) == ("STS-B:dev", list(entry.recipe.transforms))
+    assert max(chosen["candidates"], key=lambda row: row["value"])["transform"] == chosen["chosen"]
+    assert "`promptcli fit --recipe static-avg " in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_fast_tier_knows_words_and_not_their_order(home):
+    encoder = load_encoder(Registry(home).load("mini-static"), dtype="float32")
+    swapped = encoder.encode(["the dog bit the man", "the man bit the dog", "prices fell in may"])
+    assert np.abs(swapped[0] - swapped[1]).max() < 1e-5 < np.abs(swapped[0] - swapped[2]).max()

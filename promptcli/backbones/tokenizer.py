@@ -21,7 +21,7 @@ _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times th
 _KEPT_CHARACTERS = 1 << 20
 _PUNCTUATION = re.escape(string.punctuation)
 _WORDS = re.compile(f"[^ {_PUNCTUATION}]+|[{_PUNCTUATION}]")
-_MARK = "|"  # a token of its own wherever it stands
+_MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 _WORDS_A_TEXT = 32
 
 
@@ -104,15 +104,16 @@ class PieceTokenizer:
 
     def _ids_of_words(self, words: list[str]) -> list[list[int]]:
         """Return the ids of each word, many in one text with a mark between them: a text costs more than its words."""
-        mark = self.id(_MARK)
+        mark = next(filter(self.knows, _MARKS), None)
         if mark is None:
             return self._whole(words)
-        apart = [word for word in words if _MARK in word]
+        apart = [word for word in words if mark in word]
         found = dict(zip(apart, self._whole(apart), strict=True))
-        others = [word for word in words if _MARK not in word]
+        others = [word for word in words if mark not in word]
+        end_of_word = self.id(mark)
         groups = [others[start : start + _WORDS_A_TEXT] for start in range(0, len(others), _WORDS_A_TEXT)]
-        for group, ids in zip(groups, self._whole([f" {_MARK} ".join(group) for group in groups]), strict=True):
-            ends = [place for place, token in enumerate(ids) if token == mark]
+        for group, ids in zip(groups, self._whole([f" {mark} ".join(group) for group in groups]), strict=True):
+            ends = [place for place, token in enumerate(ids) if token == end_of_word]
             for word, start, end in zip(group, [0, *(end + 1 for end in ends)], [*ends, len(ids)], strict=True):
                 found[word] = ids[start:end]
         return [found[word] for word in words]

@@ -18,7 +18,7 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, rows_of
 
 _TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  #: axes taken out at the top, where they are a quarter at most
-_EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625")
+_EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
 
 def _ends(name: str, d: int) -> list[str]:
