@@ -124,7 +124,7 @@ def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_pat
 
 def test_nothing_known_lists_what_there_is():
     with pytest.raises(
-        pc.PromptcliError, match=r"nothing is called .minni.; did you mean mini\?.*there are: mini, static"
+        pc.PromptcliError, match=r"nothing is called .minni.; did you mean mini\?.*there are: mini, mini-static, static"
     ):
         pc.load("minni", offline=True)
     with pytest.raises(pc.PromptcliError, match="nowhere"):

@@ -168,7 +168,7 @@ def test_damaged_card_is_named_and_the_entry_can_be_removed(registry, tmp_path, 
 def test_unknown_name_lists_the_names(registry):
     registry.save(fitted())
     for call in (registry.load, registry.card, registry.remove, lambda name: registry.add_scores(name, [])):
-        with pytest.raises(NotFoundError, match=r"mini, white.*promptcli models list"):
+        with pytest.raises(NotFoundError, match=r"mini, mini-static, white.*promptcli models list"):
             call("whit")
 
 
