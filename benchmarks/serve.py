@@ -195,8 +195,8 @@ def main():
             both = [*first, *again]
             print(
                 f"round {number + 1}, one text a request: alone median {at(0.5, both):.1f} ms, p99"
-                f" {at(0.99, both):.1f}; at most {top:,.0f} requests/s; at half of that median {at(0.5, half):.1f}, p90 {at(0.9, half):.1f},"
-                f" p99 {at(0.99, half):.1f} ms"
+                f" {at(0.99, both):.1f}; at most {top:,.0f} requests/s;"
+                f" at half of that median {at(0.5, half):.1f}, p90 {at(0.9, half):.1f}, p99 {at(0.99, half):.1f} ms"
             )
             print(
                 f"  p99 at half load is {at(0.99, half) / at(0.5, both):.2f} times the median alone,"
