@@ -142,17 +142,19 @@ def test_transformers_loads_the_folder_by_itself(run, text, tmp_path):
     assert tokenizer.convert_ids_to_tokens(ids)[-1] == '"'
     loss = right = count = 0
     for line in text.read_text(encoding="utf-8").splitlines():
-        ids = torch.tensor([[*tokenizer(line)["input_ids"][:63], SEP]])
+        ids = torch.tensor([tokenizer(line)["input_ids"][:64]])
         with torch.no_grad():
             logits = model(input_ids=ids).logits[0, :-1]
         loss += float(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum"))
         right += int((logits.argmax(dim=1) == ids[0, 1:]).sum())
         count += ids.shape[1] - 1
     assert figures["predicted"] == count
-    assert figures["perplexity"] == pytest.approx(math.exp(loss / count), rel=0.01)  # the run's own is in bfloat16
-    assert figures["accuracy"] == pytest.approx(100 * right / count, abs=0.5)
+    assert figures["perplexity"] == pytest.approx(math.exp(loss / count), rel=1e-3)
+    assert figures["accuracy"] == pytest.approx(100 * right / count, abs=0.01)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "causal-LM" in card and "rotary positions" in card
+    measured = json.loads(run("perplexity", text, "--backbone", folder, "--json").out)
+    assert measured["perplexity"] == pytest.approx(figures["perplexity"], abs=0.01)
     again = run(*arguments, "--tokens", "12000")
     assert again.code == 2
     assert "--resume" in again.err

@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from transformers import BertModel
+from transformers import AutoModelForCausalLM, BertModel
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.errors import UsageError
-from promptcli.evaluation.perplexity import masked_accuracy
+from promptcli.evaluation.perplexity import masked_accuracy, prediction_accuracy
 from tests.reference.plain import Plain
 from tests.tiny import SENTENCES, save_tiny
 
@@ -39,6 +39,28 @@ def test_equals_one_sentence_at_a_time(family, tiny_folder, tiny_backbone):
     assert found.masked == masked > 20
     assert found.accuracy == pytest.approx(100 * right / masked)
     assert found.perplexity == pytest.approx(math.exp(loss / masked), rel=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
+def test_a_causal_model_predicts_every_token_from_those_before_it(family, tiny_folder, tiny_backbone):
+    found = prediction_accuracy(tiny_backbone(family), SENTENCES)
+    model = AutoModelForCausalLM.from_pretrained(tiny_folder(family), attn_implementation="eager").eval()
+    tokens = tiny_backbone(family).tokenizer
+    loss, right, predicted, lines = 0.0, 0, 0, 0
+    for ids in tokens.encode(SENTENCES):
+        row = [*tokens.start, *ids]
+        lines += len(row) > 1
+        with torch.no_grad():
+            logits = model(torch.tensor([row])).logits[0].double()
+        for place in range(max(1, len(tokens.start)), len(row)):
+            loss -= float(torch.log_softmax(logits[place - 1], 0)[row[place]])
+            right += int(logits[place - 1].argmax()) == row[place]
+            predicted += 1
+    assert (found.predicted, found.sentences) == (predicted, lines)
+    assert found.accuracy == pytest.approx(100 * right / predicted)
+    assert found.perplexity == pytest.approx(math.exp(loss / predicted), rel=1e-4)
+    with pytest.raises(UsageError, match="no token to predict"):
+        prediction_accuracy(tiny_backbone(family), [""])
 
 
 def test_wikitext_marks_are_undone(tiny_backbone):

@@ -1,4 +1,7 @@
-"""How well a backbone predicts masked tokens of held-out text: accuracy of the first guess, and perplexity."""
+"""How well a backbone predicts tokens of held-out text: accuracy of the first guess, and perplexity.
+
+A masked model predicts masked tokens, a causal one each token from those before it.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,12 +35,61 @@ class MaskedAccuracy:
 
 
 @dataclass(frozen=True)
-class _MaskedLine:
-    """The ids of a line with masks in them, the masks' positions, and what stood there."""
+class NextTokenAccuracy:
+    """Figures over all tokens that others stand before."""
+
+    accuracy: float  # percent of them whose most probable token is the right one
+    perplexity: float  # exp of the mean negative log-likelihood of the right ones
+    predicted: int  # how many
+    sentences: int  # lines with at least one
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The ids of a line, the positions whose states predict something, and the right ids."""
 
     ids: list[int]
     positions: NDArray[np.int64]
     gold: NDArray[np.int64]
+
+
+def prediction_accuracy(
+    backbone: "Backbone",
+    sentences: Sequence[str],
+    *,
+    share: float = 0.15,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> MaskedAccuracy | NextTokenAccuracy:
+    """Measure what the backbone was trained to predict: see ``masked_accuracy`` and ``next_token_accuracy``."""
+    if backbone.causal:
+        return next_token_accuracy(backbone, sentences, progress=progress)
+    return masked_accuracy(backbone, sentences, share=share, seed=seed, progress=progress)
+
+
+def next_token_accuracy(
+    backbone: "Backbone", sentences: Sequence[str], *, progress: Callable[[int], None] = lambda done: None
+) -> NextTokenAccuracy:
+    """Measure next-token prediction over whole lines, each by itself; a first token without BOS is not predicted.
+
+    Perplexities of backbones with other vocabularies are not comparable.
+
+    Args:
+        backbone: Causal, with its head.
+        sentences: Held-out lines, read as ``masked_accuracy`` does.
+        progress: Called with the number of lines newly done.
+
+    Raises:
+        UsageError: No head, or nothing to predict.
+    """
+    tokens, lines = backbone.tokenizer, []
+    unknown = "" if tokens.unk is None else tokens.text(tokens.unk)
+    for ids in tokens.encode([_plain(sentence, unknown) for sentence in sentences]):
+        row = [*tokens.start, *ids][: backbone.max_tokens]
+        first = max(1, len(tokens.start))
+        if len(row) > first:
+            lines.append(_Line(row, np.arange(first - 1, len(row) - 1), np.array(row[first:])))
+    return NextTokenAccuracy(*_predict(backbone, lines, progress), len(lines))
 
 
 def masked_accuracy(
@@ -64,9 +116,14 @@ def masked_accuracy(
         UsageError: No head, no mask token, or nothing to predict.
     """
     lines = _masked_lines(backbone, sentences, share, np.random.default_rng(seed))
+    return MaskedAccuracy(*_predict(backbone, lines, progress), len(lines))
+
+
+def _predict(backbone: "Backbone", lines: Sequence[_Line], progress: Callable[[int], None]) -> tuple[float, float, int]:
+    """Return accuracy (percent), perplexity and the number of predictions."""
     if not lines:
         raise UsageError("there is no token to predict: the text is empty, or all its words are unknown")
-    right = masked = 0
+    right = predicted = 0
     loss = 0.0
     needs = Needs(layers=frozenset({backbone.n_layers}))
     with torch.inference_mode():
@@ -82,33 +139,32 @@ def masked_accuracy(
             logits = backbone.head.to_logits(backbone.head.to_hidden(picked))
             loss += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
             right += int((logits.argmax(dim=1) == wanted).sum())
-            masked += len(wanted)
+            predicted += len(wanted)
             progress(len(chosen))
-    return MaskedAccuracy(100 * right / masked, math.exp(loss / masked), masked, len(lines))
+    return 100 * right / predicted, math.exp(loss / predicted), predicted
 
 
 def _masked_lines(
     backbone: "Backbone", sentences: Sequence[str], share: float, rng: np.random.Generator
-) -> list[_MaskedLine]:
+) -> list[_Line]:
     """Return the sentences with tokens masked at random; those where none was chosen are left out."""
     tokens = backbone.tokenizer
     if tokens.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so nothing can be masked")
     unknown = tokens.pad if tokens.unk is None else tokens.unk
     lines = []
-    for ids in tokens.encode([undo_wikitext(sentence, tokens.text(unknown)) for sentence in sentences]):
+    for ids in tokens.encode([_plain(sentence, tokens.text(unknown)) for sentence in sentences]):
         row = np.array([*tokens.start, *ids[: backbone.max_tokens - 2], *tokens.end])
         words = 1 + np.flatnonzero(row[1:-1] != unknown)
         chosen = words[rng.random(len(words)) < share]
         if len(chosen):
             gold = row[chosen]
             row[chosen] = tokens.mask
-            lines.append(_MaskedLine(row.tolist(), chosen, gold))
+            lines.append(_Line(row.tolist(), chosen, gold))
     return lines
 
 
-def undo_wikitext(sentence: str, unknown: str) -> str:
-    """Return plain text for what WikiText writes for joined marks and rare words."""
+def _plain(sentence: str, unknown: str) -> str:
     for written, plain in _WRITTEN.items():
         sentence = sentence.replace(written, plain)
     return sentence.replace(_RARE, unknown)

@@ -2,11 +2,16 @@
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from promptcli.backbones.devices import matrix_rate
+from promptcli.backbones.loading import load_backbone
 from promptcli.errors import UsageError
+from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.pretraining.card import card, plot_loss
 from promptcli.pretraining.corpus import CorpusFile
 from promptcli.pretraining.loop import Report, Trainer
@@ -65,8 +70,9 @@ def finish(
     }
     figures |= _speed(trainer, output / "log.jsonl")
     if held_out is not None:
-        lines = list(CorpusFile(held_out).lines())
-        found = trainer.objective.score(trainer.model, output, plan.positions, lines, progress)
+        # by its whole path, since a bare `mini` is the shipped one
+        backbone = load_backbone(str(output.resolve()), device=trainer.device, dtype=torch.float32)
+        found = asdict(prediction_accuracy(backbone, list(CorpusFile(held_out).lines()), progress=progress))
         rounded = {name: round(found.pop(name), 2) for name in ("accuracy", "perplexity")}
         figures["held_out"] = {"file": held_out.name, **rounded, **found}
     write_text(output / _CARD, card(trainer.objective, plan, figures, files, command.replace(" --resume", "")))

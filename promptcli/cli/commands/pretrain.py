@@ -179,26 +179,33 @@ def _trained(
 def perplexity(
     file: Annotated[Path, typer.Argument(help="Held-out text, one sentence a line.")],
     backbone: BackboneName = None,
-    share: Annotated[float, typer.Option(min=0.01, max=0.99, help="Share of the tokens masked.")] = 0.15,
+    share: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Share of the tokens masked (masked models).")
+    ] = 0.15,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of tokens.")] = 0,
     json_output: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
     *,
     runtime: Runtime,
 ) -> None:
-    """How well a backbone predicts masked tokens of held-out text: top-1 accuracy and perplexity."""
+    """How well a backbone predicts held-out text: top-1 accuracy and perplexity.
+
+    Of masked tokens; a causal model: of every token from those before it.
+    """
     configure_libraries(runtime)
-    from promptcli.evaluation.perplexity import masked_accuracy
+    from promptcli.evaluation.perplexity import prediction_accuracy
     from promptcli.pretraining.corpus import CorpusFile
 
     sentences = list(CorpusFile(file).lines())
     backbone = backbone or default_backbone(paper=False)
     loaded = open_backbone(backbone, runtime)
     with progress("perplexity", len(sentences), quiet=runtime.quiet) as advance:
-        found = masked_accuracy(loaded, sentences, share=share, seed=seed, progress=advance)
+        found = prediction_accuracy(loaded, sentences, share=share, seed=seed, progress=advance)
     about = {"backbone": backbone, "file": str(file), "share": share, "seed": seed}
+    figures = dataclasses.asdict(found)
     if json_output:
-        result_json({**about, **dataclasses.asdict(found)})
+        result_json({**about, **figures})
     else:
         result(f"accuracy\t{found.accuracy:.2f}")
         result(f"perplexity\t{found.perplexity:.2f}")
-        note(f"{found.masked:,} masked tokens in {found.sentences:,} sentences", quiet=runtime.quiet)
+        counts = ", ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int))
+        note(counts, quiet=runtime.quiet)
