@@ -32,6 +32,7 @@ LINES = {
     "fit": f"fit --on mine.txt --name new -r first-last-tfidf --force {TINY}",
     "export": "export last-avg -o export-MADE --to sentence-transformers --backbone bert",
     "ditto-search": f"ditto-search --on mine.tsv --corpus mine.txt --force {TINY}",
+    "search-layers": f"search-layers --on mine.tsv --force {TINY}",
     "search-templates": f"search-templates --mode free --limit 3 --on mine.tsv --force {TINY}",
     "train": f"train simcse --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
     "optiprompt": f"optiprompt --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
