@@ -66,12 +66,38 @@ class EffectiveSetting:
 
 def config_file(environ: Mapping[str, str]) -> Path:
     """Return the file of the user's defaults: in ``PROMPTCLI_HOME``, else in the platform's folder of settings."""
+    return program_folder(environ, "user_config_dir") / "config.toml"
+
+
+def program_folder(environ: Mapping[str, str], kind: str) -> Path:
+    """Return ``PROMPTCLI_HOME``, else promptcli's folder of a kind of the platform's, e.g. ``user_data_dir``.
+
+    Raises:
+        UsageError: It lies in the home of a user who is not known.
+    """
     home = environ.get("PROMPTCLI_HOME")
     if home:
-        return Path(home).expanduser() / "config.toml"
+        return expand_user(home)
     import platformdirs
 
-    return Path(platformdirs.user_config_dir("promptcli", appauthor=False)) / "config.toml"
+    try:
+        return Path(getattr(platformdirs, kind)("promptcli", appauthor=False))
+    except (RuntimeError, KeyError):
+        raise UsageError("this user has no home folder; say where files may go: PROMPTCLI_HOME=/a/folder") from None
+
+
+def expand_user(path: str) -> Path:
+    """Return a path, ``~`` and ``~user`` written out.
+
+    Raises:
+        UsageError: There is no such user, or the user has no home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except (RuntimeError, KeyError):
+        raise UsageError(
+            f"{path!r}: no home folder is known for {path.split('/')[0]}; write the path in full"
+        ) from None
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:

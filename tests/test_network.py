@@ -22,13 +22,16 @@ def every_command(group=None, path=()):
 
 COMMANDS = dict(every_command())
 
+#: What listens to other programs has tests of its own, in which it may open no other socket.
+LISTENING = {"serve"}
+
 #: Each command on files of this machine. A new command needs a line here.
 LINES = {
     "examples": "examples --force",
     "embed": f"embed mine.txt -o new.npy --force {TINY}",
     "similarity": f"similarity one two {TINY}",
     "eval": f"eval --task mine.tsv -r last-avg {TINY}",
-    "transfer": f"transfer --data-dir senteval --task MR -r last-avg {TINY}",
+    "transfer": f"transfer --data-dir senteval --task MR --fast -r last-avg {TINY}",
     "fit": f"fit --on mine.txt --name new -r first-last-tfidf --force {TINY}",
     "export": "export last-avg -o export-MADE --to sentence-transformers --backbone bert",
     "ditto-search": f"ditto-search --on mine.tsv --corpus mine.txt --force {TINY}",
@@ -95,10 +98,10 @@ def online(place, monkeypatch):
 
 
 def test_every_command_is_tried():
-    assert list(LINES) == list(COMMANDS)
+    assert LINES.keys() == COMMANDS.keys() - LISTENING
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", LINES)
 def test_no_socket_is_opened_for_files_of_this_machine(name, place, online, few_demo_pairs, run, no_network):
     ways = ["", "--offline"] if any("--offline" in option.opts for option in COMMANDS[name].params) else [""]
     if name == "models remove":

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging as transformers_logging
 
+from promptcli.storage.tensors import disk_errors
+
 _LOGIT_ROWS = 1024  # rows of logits held at a time
 _LEAST = 1e-30  # a probability whose logarithm is finite
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout")
@@ -147,4 +149,5 @@ class LanguageModel(abc.ABC):
                 setattr(self._model.config, name, dropout)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._model.eval()
-        (self._model.half() if half else self._model).save_pretrained(folder)
+        with disk_errors(folder / "model.safetensors"):
+            (self._model.half() if half else self._model).save_pretrained(folder)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoTokenizer
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.checking import opening
 from promptcli.storage.documents import to_json
+from promptcli.storage.tensors import save_tensors
 
 _SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -42,7 +42,7 @@ def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor]
         values.pop(field, None)
     about = {"architectures": [type(model).__name__], "dtype": "float32", "vocab_size": len(tensors[name])}
     (folder / "config.json").write_text(to_json({**values, **about, **config}), encoding="utf-8")
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_tensors(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
 def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:

@@ -122,12 +122,16 @@ def command() -> TyperGroup:
 class _Stopped(BaseException):
     """A signal asked the program to end. No Exception, so that nothing on the way takes it for a failure."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.code = 128 + number
+
+_INTERRUPTED = "interrupted; nothing half written is left"
+
+
+#: The signals that asked for it: a library in whose middle the exception is raised may make another one of it.
+_stopped_by: list[int] = []
 
 
 def _stop(number: int, frame: Any) -> NoReturn:
+    _stopped_by.append(number)
     raise _Stopped(number)
 
 
@@ -145,6 +149,7 @@ def _stopping_by_exception() -> Iterator[None]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    _stopped_by.clear()
     write_what_cannot_be_shown()
     try:
         with _stopping_by_exception():
@@ -155,8 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ended if isinstance(ended, int) else 0)
     except PromptcliError as error:
         _fail(str(error), error.exit_code)
-    except _Stopped as stopped:
-        _fail("interrupted; nothing half written is left", stopped.code)
+    except _Stopped:
+        _fail(_INTERRUPTED, 1)
     except BrokenPipeError:
         _drop(sys.stdout)
         sys.exit(1)
@@ -165,6 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"{_what_failed(error)}; nothing half written is left", 1)
     except Exception as error:
         if not hasattr(error, "format_message"):
+            if _stopped_by:
+                _fail(_INTERRUPTED, 1)
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message(), err=True)
@@ -187,6 +194,8 @@ def _drop(stream: TextIO) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
+    if _stopped_by:
+        message, code = _INTERRUPTED, 128 + _stopped_by[0]
     try:
         note(f"promptcli: {message}")
     except OSError:  # a full or closed stderr: the code says it

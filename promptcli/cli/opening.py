@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from promptcli.cli.console import note
 from promptcli.cli.options import ModelChoice, Runtime
 from promptcli.errors import UsageError
-from promptcli.settings import BARE, PAPER, read_settings
+from promptcli.settings import BARE, PAPER, expand_user, read_settings
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
@@ -132,7 +132,7 @@ def open_development_set(on: str | None, data_dir: Path | None, runtime: Runtime
 def data_folder(given: Path | None) -> Path | None:
     """Return the SentEval folder: the one given, else the settings', else none."""
     stored = read_settings(os.environ)["data_dir"].value
-    return given or (Path(stored).expanduser() if stored else None)
+    return given or (expand_user(stored) if stored else None)
 
 
 def sentences_of(source: str, data_dir: Path | None, runtime: Runtime, *, text_field: str | None = None) -> list[str]:

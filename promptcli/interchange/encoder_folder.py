@@ -4,12 +4,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.storage.documents import read_document
+from promptcli.storage.tensors import save_tensors
 
 RECIPE, TENSORS, BACKBONE = "recipe.json", "tensors.safetensors", "backbone"
 _FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
@@ -29,7 +30,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
             shutil.copyfile(path, folder / BACKBONE / path.name)
     (folder / RECIPE).write_text(encoder.recipe.replace(backbone=BACKBONE).to_json() + "\n", encoding="utf-8")
     if tensors := encoder.tensors():
-        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
+        save_tensors(tensors, folder / TENSORS)
 
 
 def load_encoder(folder: Path, **options: Any) -> Encoder:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from promptcli.backbones.checking import opening
@@ -29,6 +28,7 @@ from promptcli.interchange.static_table import static_table
 from promptcli.interchange.target import Source, Written
 from promptcli.interchange.tokenization import add_tokens, with_template
 from promptcli.storage.documents import to_json
+from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
 #: The token that is read, in the place of the template's mask, so that a sentence may hold the mask token itself.
@@ -118,7 +118,7 @@ def _static(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]
     modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}StaticEmbedding"}]
     (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(table.definition, ensure_ascii=False), encoding="utf-8")
-    save_file({"embedding.weight": table.rows}, folder / "model.safetensors")
+    save_tensors({"embedding.weight": table.rows}, folder / "model.safetensors")
     cut = encoder.inputs(PROBES).truncated
     return table.notes, [probe for probe, is_cut in zip(PROBES, cut, strict=True) if not is_cut]
 
@@ -150,7 +150,7 @@ def _configured(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[s
         (folder / path).mkdir()
         (folder / path / "config.json").write_text(to_json(module.config, indent=None), encoding="utf-8")
         if module.tensors:
-            save_file(module.tensors, folder / path / "model.safetensors")
+            save_tensors(module.tensors, folder / path / "model.safetensors")
     (folder / "modules.json").write_text(to_json(listed), encoding="utf-8")
     return compared
 

@@ -113,7 +113,7 @@ def tokenise(
             for part in _parts(file):
                 ids = vocabulary.encode(part)
                 lengths = np.fromiter((len(row) for row in ids), np.int64, len(ids))
-                np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths.sum())).tofile(out)
+                out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths.sum())).data)
                 ends.append(total + np.cumsum(lengths))
                 total, lines = int(ends[-1][-1]), lines + len(ids)
                 progress(len(ids))

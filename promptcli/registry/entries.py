@@ -73,10 +73,10 @@ def write_entry(folder: Path, entry: Entry) -> None:
                 with writer.part(name) as path:
                     path.write_text(recipe.to_json() + "\n", encoding="utf-8")
         if entry.tensors:
-            from safetensors.torch import save_file
+            from promptcli.storage.tensors import save_tensors
 
             with writer.part(TENSORS) as path:
-                save_file({name: tensor.cpu().contiguous() for name, tensor in entry.tensors.items()}, path)
+                save_tensors(entry.tensors, path)
         card = CardDocument(
             utc_now(), promptcli.__version__, entry.provenance, entry.scores, dict(writer.sums), entry.name
         )

@@ -16,6 +16,7 @@ from promptcli.backbones.loading import portable_name
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
+from promptcli.settings import program_folder
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import is_temporary, remove_folder, write_text
 from promptcli.storage.locks import hold
@@ -43,12 +44,7 @@ _MOVED = re.compile(rf"\.({_NAME.pattern})\.old")
 
 def home(environ: Mapping[str, str]) -> Path:
     """Return the registry's folder: ``PROMPTCLI_HOME``, else promptcli's folder in the platform's data folder."""
-    given = environ.get("PROMPTCLI_HOME")
-    if given:
-        return Path(given).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("promptcli", appauthor=False))
+    return program_folder(environ, "user_data_dir")
 
 
 class Registry:

@@ -36,11 +36,27 @@ def file_stem(document: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
+class ResultFigure:
+    """What is read of a figure."""
+
+    value: Any
+    ci95: tuple[float, float] | None
+    on: list[Any]
+
+
+@dataclass(frozen=True)
 class ResultRow:
     """What is read of one row of a result."""
 
     method: str
-    figures: dict[str, dict[str, Any]]
+    figures: dict[str, ResultFigure]
+
+
+@dataclass(frozen=True)
+class ResultBackbone:
+    """What is read of a result's backbone."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,8 @@ class ResultDocument:
 
     table: str
     rows: list[ResultRow]
-    backbone: dict[str, Any] | None
+    backbone: ResultBackbone | None
+    seeds: dict[str, Any]
     corpus: dict[str, Any] | None
     data: dict[str, dict[str, Any]]
     triplets: dict[str, Any] | None = None
@@ -72,6 +89,10 @@ def read_result(path: Path) -> dict[str, Any]:
     parse_document(to_json(document), ResultDocument, name=str(path), mend=mend)
     if document["table"] not in published_tables():
         raise CheckFailedError(f"{path} is of table {shown(document['table'])}, which promptcli does not know; {mend}")
+    try:
+        table_page(document)
+    except Exception as error:  # whatever a field holds that is read for the page alone
+        raise CheckFailedError(f"{path} cannot be shown: {type(error).__name__}: {shown(str(error))}; {mend}") from None
     return document
 
 
@@ -121,7 +142,15 @@ class Repetition:
 
 
 def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repetition:
-    """Compare two result documents of the same table, figure by figure."""
+    """Compare two result documents of the same table, figure by figure.
+
+    Raises:
+        CheckFailedError: They have not equally many rows.
+    """
+    if len(before["rows"]) != len(after["rows"]):
+        raise CheckFailedError(
+            f"the file has {len(before['rows'])} rows, the table {len(after['rows'])}; make it again"
+        )
     count, largest, changed = 0, 0.0, []
     for number, (old, new) in enumerate(zip(before["rows"], after["rows"], strict=True), 1):
         for column in dict.fromkeys([*old["figures"], *new["figures"]]):

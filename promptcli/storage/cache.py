@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 import promptcli
 from promptcli.storage.files import atomic_path, write_text
+from promptcli.storage.tensors import save_tensors
 
 
 class Cache:
@@ -61,7 +62,7 @@ class Cache:
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Keep tensors; they are in the file when this returns."""
         with atomic_path(self._new(key, ".safetensors")) as temporary:
-            save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+            save_tensors(tensors, temporary)
 
     def table(self, key: Mapping[str, Any]) -> "CosineTable":
         """Return the table of cosines of a key: all that decides a cosine but the template and the pair."""

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError
 from promptcli.storage.documents import parse_document, read_document, shown, to_json
 from promptcli.storage.files import atomic_path, remove_folder, remove_leftovers, write_text
+from promptcli.storage.tensors import save_tensors
 
 Report = TypeVar("Report")
 
@@ -106,7 +106,7 @@ def save_state(
         tensors |= {f"{moment}.{name}": kept[moment] for moment in (*_ADAMW, *_MUON) if moment in kept}
     about = {"step": str(position.step), "seen": str(position.seen), "seconds": repr(position.seconds)}
     with atomic_path(path) as temporary:
-        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, metadata=about)
+        save_tensors(tensors, temporary, about)
 
 
 def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> Position:

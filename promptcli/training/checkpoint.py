@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn, optim
 
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.storage.files import atomic_path
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
+from promptcli.storage.tensors import save_tensors
 from promptcli.training.learner import Learner
 from promptcli.training.processes import Processes
 
@@ -82,8 +83,7 @@ class Checkpointer:
         best = all(value > score.value for score in self.dev_scores)
         if best and self._processes.is_main:
             with atomic_path(self._best) as temporary:
-                tensors = self._learner.tensors()
-                save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+                save_tensors(self._learner.tensors(), temporary)
         elapsed = position.seconds - self._since
         made = DevScore(
             step=position.step,

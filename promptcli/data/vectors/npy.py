@@ -19,7 +19,7 @@ def read_array(path: Path) -> NDArray[Any]:
     """
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except Exception as error:  # by what its header says: ValueError, EOFError, OverflowError, MemoryError, ...
         raise CheckFailedError(f"{path}: not a whole .npy file of numbers: {error}") from None
     return array
 

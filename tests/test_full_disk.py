@@ -1,0 +1,168 @@
+"""A disk that is full or fails: one line, exit 1, what was there before untouched, no temporary file left."""
+
+import errno
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from tests.tiny import SENTENCES
+
+TINY = "--backbone bert --offline -q"
+PLAN = "--layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 700 --batch-tokens 128 --positions 64 -q"
+
+#: Everything that writes: on a disk with some thing of that name already, and in which folders it may leave more.
+COMMANDS = {
+    "embed npy": f"embed text.txt -o v.npy --force {TINY}",
+    "embed parquet": f"embed text.txt -o v.parquet --force {TINY}",
+    "embed jsonl": f"embed text.txt -o v.jsonl --force {TINY}",
+    "embed safetensors": f"embed text.txt -o v.safetensors --force {TINY}",
+    "index build": f"index build text.txt -o index --force {TINY}",
+    "index add": "index add index text.txt --offline -q",
+    "fit": f"fit --on text.txt --name white -r whitening --transform whitening:2 --force {TINY}",
+    "train": f"train simcse --data text.txt --on pairs.tsv --batch-size 32 --epochs 1 --force {TINY}",
+    "ditto-search": f"ditto-search --on pairs.tsv --corpus text.txt --force {TINY}",
+    "search-templates": f"search-templates --mode free --limit 3 --on pairs.tsv --force {TINY}",
+    "alias": "models alias a{number} mini",
+    "config": "config set data_dir {long}",
+}
+NEW = {"pretrain": f"pretrain text.txt -o made {PLAN}"}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, tiny_folder):
+    """A folder in which each command has been run once."""
+    from promptcli.cli.app import main
+
+    folder = tmp_path_factory.mktemp("written")
+    shutil.copytree(tiny_folder("bert"), folder / "bert")
+    texts = [f"{text} {number}" for number in range(8) for text in SENTENCES]
+    pairs = [f"{one}\t{two}\t{n % 5}\n" for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))]
+    (folder / "text.txt").write_text("".join(f"{text}\n" for text in texts))
+    (folder / "pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(pairs))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PROMPTCLI_HOME", str(folder / "home"))
+        for line in COMMANDS.values():
+            with pytest.raises(SystemExit) as ended:
+                main(shlex.split(line.format(number=0, long="senteval")))
+            assert not ended.value.code, line
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files but for locks, logs and what a run keeps to go on with."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith(".lock") and "runs" not in path.parts and path.name != "filler"
+    }
+
+
+def fails_well(ran, folder: Path, before: dict[str, bytes], *said: str) -> None:
+    assert ran.code == 1 and not ran.out, ran
+    assert ran.err.startswith("promptcli: ") and ran.err.count("\n") == 1 and "Traceback" not in ran.err
+    assert any(text in ran.err for text in said), ran.err
+    after = contents(folder)
+    assert not [name for name in after if name.endswith(".tmp")]
+    grown = ("home/cache", "made")  # scores that are known already, and an unfinished run
+    assert {name: content for name, content in after.items() if not name.startswith(grown)} == {
+        name: content for name, content in before.items() if not name.startswith(grown)
+    }
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("name", COMMANDS | NEW)
+def test_a_device_that_fails(name, number, written, tmp_path, run, monkeypatch):
+    folder = shutil.copytree(written, tmp_path / "disk")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PROMPTCLI_HOME", str(folder / "home"))
+    before = contents(folder)
+
+    def fail(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    line = (COMMANDS | NEW)[name].format(number=1, long="x" * 300)
+    fails_well(run(*shlex.split(line)), folder, before, "disk full: ", os.strerror(number))
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory):
+    """A file system of its own in memory, where this user may mount one."""
+    folder = tmp_path_factory.mktemp("disk")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("left", [0, 4, 40, 400], ids="{} KiB left".format)
+@pytest.mark.parametrize("name", COMMANDS | NEW)
+def test_a_full_disk(name, left, written, disk, run, monkeypatch):
+    folder = shutil.copytree(written, disk / "here")
+    try:
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("PROMPTCLI_HOME", str(folder / "home"))
+        before, free = contents(folder), os.statvfs(folder)
+        (folder / "filler").write_bytes(bytes(free.f_bavail * free.f_frsize - left * 1024))
+        ran = run(*shlex.split((COMMANDS | NEW)[name].format(number=1, long="x" * 300)))
+        if ran.code == 0:  # there was room enough
+            assert left and not list(folder.rglob("*.tmp"))
+        else:
+            fails_well(ran, folder, before, "disk full: ", "No space left on device")
+    finally:
+        monkeypatch.chdir("/")
+        shutil.rmtree(folder)
+
+
+def test_what_safetensors_raises_is_a_full_disk(written, tmp_path, run, monkeypatch):
+    folder = shutil.copytree(written, tmp_path / "disk")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PROMPTCLI_HOME", str(folder / "home"))
+    before = contents(folder)
+
+    def full(*_, **__):
+        raise SafetensorError('Error while serializing: I/O error: Os { code: 28, kind: StorageFull, message: "" }')
+
+    monkeypatch.setattr("promptcli.storage.tensors.save_file", full)
+    fails_well(run(*shlex.split(COMMANDS["fit"])), folder, before, "disk full: ")
+
+
+@pytest.mark.parametrize("named", ["~nobody-of-this-name/models", "relative", "/dev/null/models", "/proc/models"])
+def test_a_home_that_cannot_be(named, run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROMPTCLI_HOME", named)
+    ran = run("models", "alias", "a", "mini")
+    assert ran.code in ((0,) if named == "relative" else (1, 2)) and "Traceback" not in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_no_home_at_all(run, monkeypatch):
+    """HOME is not set and the user has no entry in the table of users."""
+    import pwd
+
+    def nobody(number):
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    for name in ("PROMPTCLI_HOME", "HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for line in (["models", "alias", "a", "mini"], ["config", "set", "backbone", "mini"]):
+        ran = run(*line)
+        assert (ran.code, ran.out) == (2, "") and ran.err.count("\n") == 1
+        assert "PROMPTCLI_HOME" in ran.err
+    assert run("recipes").code == 0
+
+
+def test_an_unknown_user_in_the_settings_is_one_line(run, home):
+    home.mkdir()
+    (home / "config.toml").write_text(f"data_dir = {json.dumps('~nobody-of-this-name/senteval')}\n")
+    ran = run("eval", "--task", "STS12", "-r", "static-avg")
+    assert ran.code in (2, 3) and ran.err.count("\n") == 1 and "~nobody-of-this-name" in ran.err
