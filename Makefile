@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install lint test demo docs
+.PHONY: install lint test fuzz demo docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,11 @@ lint: install
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+# Hostile inputs, drawn anew each time: make fuzz FUZZ=1000 for fewer.
+FUZZ ?= 10000
+fuzz: install
+	PROMPTCLI_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/fuzz
 
 demo: install
 	@sh examples/demo.sh $(BIN)/promptcli

@@ -199,3 +199,43 @@ def test_the_sound_files_are_read(name, sound, capfd):
     content = next(iter(sorted(sound.glob(kind.pattern)))).read_bytes()
     for command in kind.commands:
         assert holds(kind, content, command, sound, capfd) == 0
+
+
+#: What once broke the promise: kind, its content (or what is made of the sound one), command.
+FOUND = {
+    "corpus.json without a field": ("run's corpus", b'{"tokens": 1768, "dtype": "uint16"}'),
+    "corpus.json with a dtype that is none": ("run's corpus", b'{"tokens": 1768, "dtype": [], "unrelated_from": 96}'),
+    "corpus.json with lines that are null": (
+        "run's corpus",
+        b'{"tokens": 9, "dtype": "uint16", "unrelated_from": null}',
+    ),
+    "corpus.json of 5,000 digits": ("run's corpus", b"1" * 5000),
+    "corpus.json twice": ("run's corpus", lambda sound: sound * 2),
+    "no tokens": ("run's tokens", b""),
+    "half a token": ("run's tokens", b","),
+    "lines of shape ()": ("run's lines", lambda sound: sound.replace(b"(96,)", b"(), ")),
+    "lines without a header": ("run's lines", b"\x93NUMPY\x01\x00\x03\x00{}\n"),
+    "a start of negative shape": (
+        "run's start",
+        lambda sound: sound.replace(b"(120, 16)", b"(-1, 999)"),
+    ),
+    "a vocabulary in UTF-16": ("run's vocabulary", b"\xff\xfe"),
+    "no vocabulary": ("run's vocabulary", b""),
+    "a grammar nested too deep": ("grammar", b"grammar = {patterns = " + b"[" * 5000 + b"]" * 5000 + b"}"),
+    "a grammar of 10^12 templates": (
+        "grammar",
+        b'[grammar]\npatterns = ["<a> <b> <c> <d> [X] [MASK]"]\n[grammar.slots]\n'
+        + b"".join(b"%c = [%s]\n" % (name, b", ".join(b'"%d"' % number for number in range(1000))) for name in b"abcd"),
+    ),
+    "a result without what its page shows": ("result", lambda sound: sound.replace(b'"missing"', b'"issing"')),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_once_broke_the_promise(name, sound, capfd):
+    kind, content = FOUND[name]
+    path = next(iter(sorted(sound.glob(KINDS[kind].pattern))))
+    damaged = content(path.read_bytes()) if callable(content) else content
+    assert damaged != path.read_bytes()
+    for command in KINDS[kind].commands:
+        assert holds(KINDS[kind], damaged, command, sound, capfd) in (2, 4)
