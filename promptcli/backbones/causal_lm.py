@@ -23,7 +23,6 @@ class CausalLM(LanguageModel):
             pad_token_id=PAD,
             bos_token_id=CLS,
             eos_token_id=SEP,
-            attn_implementation="sdpa",
             use_cache=False,
             **shape,
         )

@@ -62,8 +62,10 @@ def load_pretrained(
         backbone = load_pretrained(base, device=device, dtype=dtype, offline=offline, announce=announce)
         merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
         both = backbone.provenance.weights_sha256 + sha256(folder / CONFIG) + sha256(folder / WEIGHTS)
-        digest = hashlib.sha256(both.encode()).hexdigest()
-        backbone.provenance = replace(backbone.provenance, backbone=name, revision=revision, weights_sha256=digest)
+        weights_sha256 = hashlib.sha256(both.encode()).hexdigest()
+        backbone.provenance = replace(
+            backbone.provenance, backbone=name, revision=revision, weights_sha256=weights_sha256
+        )
         return backbone
     with opening(what):
         config = read_config(what, folder)

@@ -95,7 +95,7 @@ class Template:
         """
         stripped = (sentence.strip() for sentence in sentences)
         if period:
-            stripped = map(with_period, stripped)
+            stripped = (with_period(text) for text in stripped)
         return [self._before + rule(text) + self._after for text in stripped]
 
     def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
