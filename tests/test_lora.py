@@ -21,7 +21,7 @@ from promptcli.training.objectives.contrastive import contrastive_loss
 from tests.processes import Program
 from tests.tiny import SENTENCES
 
-LORA = {"lora_rank": 3, "lora_alpha": 6.0, "lora_dropout": 0.0, "dropout": 0.0}
+LORA = {"lora_rank": 3, "lora_alpha": 6, "lora_dropout": 0.0, "dropout": 0.0}
 TRIPLETS = [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]]
 
 
@@ -63,7 +63,7 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
         gradient = gradients[f"{module}.weight"]
         gradient = gradient.T if family == "gpt2" else gradient  # (out, in); GPT-2's are stored the other way
         other = found[f"backbone.{module}.lora_{'B' if part[0] == 'A' else 'A'}.default.weight"].detach()
-        expected = 6.0 / 3 * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
+        expected = 6 / 3 * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
         assert (parameter.grad - expected).abs().max() < 1e-5 * expected.abs().max() + 1e-7, name
 
 

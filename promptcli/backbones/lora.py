@@ -30,7 +30,7 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 }
 
 
-def add_lora(model: Any, family: str, *, rank: int, alpha: float, dropout: float, seed: int) -> None:
+def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, seed: int) -> None:
     """Put an adapter to be trained on every linear map of a model; at the start it changes nothing.
 
     Args:

@@ -141,7 +141,7 @@ class LoRASettings(TrainingSettings):
     """Of methods that learn a low-rank adapter of a frozen backbone."""
 
     lora_rank: int = setting(64, "rank r of the adapter.", min=1)
-    lora_alpha: float = setting(16.0, "weight alpha / r of the adapter.", min=0)
+    lora_alpha: int = setting(16, "weight alpha / r of the adapter.", min=1)
     lora_dropout: float = setting(0.05, "of the adapter's input.", min=0, max=0.9)
 
 
