@@ -8,9 +8,11 @@ import re
 import numpy as np
 import pytest
 
-from promptcli.data.demo import SENTENCES, TEXT
+from promptcli.backbones.pretrained import SHIPPED
+from promptcli.data.demo import DEFINITIONS, SENTENCES, TEXT
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.data.tasks import load_tasks
+from promptcli.data.training_examples import read_examples
 
 #: Few words differ and the meaning does, or the other way round: a share of the pairs, as most are plain ones.
 HARD = {"antonym", "lexical", "negation", "number", "order"}
@@ -89,3 +91,12 @@ def test_plain_averaging_is_well_above_chance_and_below_perfect(run):
         low, high = result["ci95"]
         assert 50 < result["value"] < 75
         assert (high - low) / 2 < 4
+
+
+def test_definitions_are_of_words_that_mini_knows():
+    examples = read_examples(DEFINITIONS, [("definition", "word")])
+    definitions, known = examples.columns
+    assert len(set(known)) == len(known) >= 200 and len(set(definitions)) == len(known)
+    assert not [word for word, text in zip(known, definitions, strict=True) if word in text.split()]
+    vocabulary = (SHIPPED["mini"] / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    assert len(set(known) & set(vocabulary)) >= 0.9 * len(known)

@@ -127,10 +127,8 @@ def read_run(
     examples = training_examples(plan.data, layouts=layouts, data_dir=plan.data_dir, offline=offline, announce=announce)
     source = plan.data if isinstance(plan.data, str | Path) else type(plan.data).__name__
     if plan.supervised and not examples.supervised:
-        raise UsageError(
-            f"--supervised needs pairs or triplets, columns sent0, sent1 and perhaps hard_neg; {source} has sentences"
-            " only"
-        )
+        wanted = " or ".join(", ".join(layout) for layout in find_objective(method).layouts if layout)
+        raise UsageError(f"--supervised needs pairs or triplets, columns {wanted}; {source} has sentences only")
     method = find_method(plan.method, supervised=examples.supervised)
     development, *tests = (
         development_task(task, plan.data_dir, offline=offline, announce=announce)

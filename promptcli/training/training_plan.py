@@ -61,7 +61,7 @@ class TrainingPlan:
             "data": str(self.data),
             "chosen_by": self.on,
             "views": list(variant.prompts(settings)),
-            "pooling": settings.pooling(method.pooling),
+            "pooling": method.pooling_of(family, settings),
             "objective": method.objective,
             "learns": [*method.learns, *(["head"] if variant.head else [])],
             "head": variant.head and f"{variant.head}, {'kept' if method.keeps_head else 'while training only'}",
