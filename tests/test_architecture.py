@@ -41,6 +41,9 @@ DOORS = {
     "peft": ("backbones",),
     "faiss": ("index",),
     "sentence_transformers": ("interchange",),
+    "onnxruntime": ("interchange",),
+    "openvino": ("interchange",),
+    "model2vec": ("interchange",),
     "typer": ("cli",),
     "rich": ("cli",),
     "datasets": ("data",),
@@ -156,7 +159,12 @@ def test_no_pickle_and_no_remote_code():
     for relative, path in modules():
         text = path.read_text()
         assert "import pickle" not in text and "allow_pickle=True" not in text, relative
-        assert "torch.load(" not in text, relative
+        loads = [
+            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and ".load" in ast.unparse(node)
+        ]
+        for call in (call for call in loads if ast.unparse(call.func) == "torch.load"):
+            # one door: a process of its own that reads tensors and nothing else, and only when asked to
+            assert str(relative) == "interchange/convert.py" and "weights_only=True" in ast.unparse(call), relative
         for node in ast.walk(ast.parse(text)):
             named = [(item.arg, item.value) for item in node.keywords] if isinstance(node, ast.Call) else []
             if isinstance(node, ast.Dict):

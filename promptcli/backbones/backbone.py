@@ -50,6 +50,7 @@ class Backbone:
     """A pre-trained encoder and its tokenizer."""
 
     words_only = False  #: no layers: nothing but words to average
+    merged = False  #: an adapter was added to its weights, which its folder knows nothing of
 
     def __init__(
         self,

@@ -62,6 +62,7 @@ def load_pretrained(
         backbone = load_pretrained(base, device=device, dtype=dtype, offline=offline, announce=announce)
         merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
         both = backbone.provenance.weights_sha256 + sha256(folder / CONFIG) + sha256(folder / WEIGHTS)
+        backbone.merged = True
         weights_sha256 = hashlib.sha256(both.encode()).hexdigest()
         backbone.provenance = replace(
             backbone.provenance, backbone=name, revision=revision, weights_sha256=weights_sha256
@@ -100,21 +101,39 @@ def load_pretrained(
     return backbone
 
 
-def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[Path, str | None]:
-    """Return the folder of a backbone and its hub revision (None where it is no hub model)."""
+def locate(
+    name: str,
+    offline: bool,
+    announce: Callable[[str], None],
+    *,
+    files: Sequence[str] = _FILES,
+    one_of: Sequence[str] = ("config.json", CONFIG),
+) -> tuple[Path, str | None]:
+    """Return the folder of a backbone and its hub revision (None where it is no hub model).
+
+    Args:
+        name: Shipped, a folder, or ``owner/name`` with ``@revision`` after it, which may have slashes of its own.
+        offline: Never use the network.
+        announce: Called with one line before the network is used.
+        files: Patterns of what is fetched.
+        one_of: The folder holds at least one of these.
+
+    Raises:
+        NotFoundError: No such folder or hub id, or it cannot be reached.
+    """
     if name in SHIPPED:
         return SHIPPED[name], None
     if Path(name).is_dir():
-        if not _is_model(Path(name)):
-            raise NotFoundError(f"folder {name!r} has no config.json: not a model folder")
+        if not any((Path(name) / file).is_file() for file in one_of):
+            raise NotFoundError(f"folder {name!r} has no {one_of[0]}: not a model folder")
         return Path(name), None
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+    repository, _, wanted = name.partition("@")
+    if name.startswith((".", "/", "~")) or repository.count("/") > 1:
         raise NotFoundError(
             f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
         )
-    repository, _, wanted = name.partition("@")
     try:
-        return _snapshot(repository, wanted or None, local=True)
+        return _snapshot(repository, wanted or None, files, one_of, local=True)
     except (LocalEntryNotFoundError, FileNotFoundError):
         if offline:
             raise NotFoundError(
@@ -127,23 +146,20 @@ def locate(name: str, offline: bool, announce: Callable[[str], None]) -> tuple[P
         ) from None
     announce(f"downloading backbone {repository} from the Hugging Face hub")
     try:
-        return _snapshot(repository, wanted or None, local=False)
+        return _snapshot(repository, wanted or None, files, one_of, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise NotFoundError(
             f"backbone {name!r} could not be fetched from the hub: {reason(error)}; shipped: {', '.join(SHIPPED)}"
         ) from None
 
 
-def _snapshot(repository: str, revision: str | None, *, local: bool) -> tuple[Path, str]:
-    folder = Path(snapshot_download(repository, revision=revision, allow_patterns=_FILES, local_files_only=local))
-    if not _is_model(folder):
-        raise FileNotFoundError(f"{repository} has no config.json")
+def _snapshot(
+    repository: str, revision: str | None, files: Sequence[str], one_of: Sequence[str], *, local: bool
+) -> tuple[Path, str]:
+    folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*files], local_files_only=local))
+    if not any((folder / file).is_file() for file in one_of):
+        raise FileNotFoundError(f"{repository} has no {one_of[0]}")
     return folder, folder.name
-
-
-def _is_model(folder: Path) -> bool:
-    """Return whether a folder holds a model, or an adapter of one."""
-    return any((folder / file).is_file() for file in ("config.json", CONFIG))
 
 
 def weight_files(what: str, folder: Path) -> list[Path]:
@@ -155,7 +171,7 @@ def weight_files(what: str, folder: Path) -> list[Path]:
     if pickles:
         raise UsageError(
             f"{what} has its weights in {pickles[0]} only; a pickle can run code, so promptcli reads"
-            " safetensors only: convert it first (e.g. save_pretrained of a current transformers)"
+            " safetensors only: convert it first, `promptcli models import FOLDER --name NAME --convert`"
         )
     raise UsageError(f"{what} has no *.safetensors weights")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoTokenizer
 
@@ -82,6 +83,12 @@ def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[l
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         ids: list[list[int]] = tokenizer(list(sentences), truncation=True, max_length=longest)["input_ids"]
     return ids
+
+
+def file_inputs(path: Path, sentences: Sequence[str]) -> list[list[int]]:
+    """Return the ids that a ``tokenizer.json`` makes of n sentences, as its own file cuts them."""
+    tokenizer = Tokenizer.from_file(str(path))
+    return [encoding.ids for encoding in tokenizer.encode_batch(list(sentences))]
 
 
 def head_tensors(backbone: Backbone) -> dict[str, Tensor]:

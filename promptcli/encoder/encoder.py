@@ -78,7 +78,7 @@ class Encoder(Embedder):
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
         #: What becomes of a pooled vector, step by step; denoising is taken after the step of its name.
-        self._stages = [("hidden", _as_it_is), *(stage for made in self.transforms for stage in made.stages)]
+        self.stages = [("hidden", _as_it_is), *(stage for made in self.transforms for stage in made.stages)]
         self._biases: dict[int, Tensor] = {}
         self._check()
 
@@ -92,7 +92,7 @@ class Encoder(Embedder):
             has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
             raise UsageError(f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} {has}")
         place = self.denoising.place
-        if place not in ("none", *(name for name, _ in self._stages)):
+        if place not in ("none", *(name for name, _ in self.stages)):
             raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. --transform topk-tokens:200")
         if place != "none":
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
@@ -185,7 +185,7 @@ class Encoder(Embedder):
         mean = np.mean([one.vectors for one in encoded], axis=0, dtype=np.float32)
         vectors = torch.from_numpy(mean).to(self.device)
         with torch.inference_mode():
-            for _, step in self._stages:
+            for _, step in self.stages:
                 vectors = step(vectors)
         truncated = np.any([one.truncated for one in encoded], axis=0)
         return Encoded(vectors.float().cpu().numpy(), truncated, np.sum([one.tokens for one in encoded], axis=0))
@@ -211,19 +211,19 @@ class Encoder(Embedder):
 
     def _transform(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return what becomes of pooled vectors (n, d) of inputs of n lengths."""
-        for name, step in self._stages:
+        for name, step in self.stages:
             vectors = step(vectors)
             if name == self.denoising.place:
-                vectors = vectors - self._bias((lengths - self.template.length).clamp(min=0).tolist())
+                vectors = vectors - self.bias_at((lengths - self.template.length).clamp(min=0).tolist())
         return vectors
 
-    def _bias(self, lengths: list[int]) -> Tensor:
+    def bias_at(self, lengths: list[int]) -> Tensor:
         """Return h_hat (n, d) for sentences of those lengths, taken where denoising is."""
         missing = sorted(set(lengths) - self._biases.keys())
         if missing:
             batch = bias_batch(self.template, missing, self.backbone, raw_positions=self.denoising.raw_positions)
             biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
-            for name, step in self._stages:
+            for name, step in self.stages:
                 biases = step(biases)
                 if name == self.denoising.place:
                     break

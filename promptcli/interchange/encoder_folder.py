@@ -6,6 +6,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
+from promptcli.backbones.saving import save_weights
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
@@ -28,6 +29,10 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     for pattern in _FILES:
         for path in encoder.backbone.folder.glob(pattern):
             shutil.copyfile(path, folder / BACKBONE / path.name)
+    if encoder.backbone.merged:
+        for path in (folder / BACKBONE).glob("*.safetensors*"):
+            path.unlink()
+        save_weights(encoder.backbone, folder / BACKBONE)
     (folder / RECIPE).write_text(encoder.recipe.replace(backbone=BACKBONE).to_json() + "\n", encoding="utf-8")
     if tensors := encoder.tensors():
         save_tensors(tensors, folder / TENSORS)

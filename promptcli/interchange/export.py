@@ -7,6 +7,10 @@ from typing import Any
 import promptcli
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.errors import UsageError, unknown
+from promptcli.interchange.merged import export_merged
+from promptcli.interchange.model2vec import export_model2vec
+from promptcli.interchange.onnx import export_onnx, export_openvino
+from promptcli.interchange.peft import export_peft
 from promptcli.interchange.sentence_transformers import export_sentence_transformers
 from promptcli.interchange.target import MARKER, Choices, Source, Target
 from promptcli.registry.entries import Entry
@@ -15,6 +19,11 @@ from promptcli.storage.files import atomic_folder
 
 TARGETS: dict[str, Target] = {
     "sentence-transformers": export_sentence_transformers,
+    "onnx": export_onnx,
+    "openvino": export_openvino,
+    "model2vec": export_model2vec,
+    "peft": export_peft,
+    "merged": export_merged,
 }
 
 
@@ -33,16 +42,6 @@ class Exported:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         return {**vars(self), "folder": str(self.folder), "notes": list(self.notes)}
-
-
-def check_target(name: str) -> None:
-    """Refuse a target that is not in the table.
-
-    Raises:
-        UsageError: with those that are.
-    """
-    if name not in TARGETS:
-        raise unknown("target", name, TARGETS)
 
 
 def export(
@@ -70,7 +69,8 @@ def export(
         CheckFailedError: The other program's vectors are not the encoder's, or the backbone is another one than the
             entry was made with; nothing is written.
     """
-    check_target(target)
+    if target not in TARGETS:
+        raise unknown("target", target, TARGETS)
     with atomic_folder(folder, marker=MARKER, force=force) as temporary:
         encoder = open_whole(entry, offline=offline)
         written = TARGETS[target](Source(entry, encoder, choices), temporary)

@@ -16,7 +16,7 @@ class Choices:
     """What a user may choose about an export."""
 
     base: str | None = None  #: of an adapter: the hub id, with ``@revision``, to be written down as its base
-    int8: bool = False  #: write the weights as 8-bit integers, too
+    int8: bool = False  #: of a graph: write one with weights of 8 bits, too, and measure it
 
 
 @dataclass(frozen=True)

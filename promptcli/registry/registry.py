@@ -111,6 +111,10 @@ class Registry:
         """Return the folder of an unfinished training run for an entry of that name."""
         return self._home / "runs" / name
 
+    def imported_folder(self, name: str) -> Path:
+        """Return the folder of the backbone that came with an imported entry of that name."""
+        return self._home / "imported" / name
+
     def save(self, entry: Entry, *, force: bool = False) -> None:
         """Save an entry, whole or not at all.
 
@@ -141,6 +145,7 @@ class Registry:
             self._write_aliases({alias: of for alias, of in aliases.items() if name not in (alias, of)})
             if name not in aliases:
                 remove_folder(self._models / name)
+                shutil.rmtree(self.imported_folder(name), ignore_errors=True)
 
     def alias(self, alias: str, name: str) -> None:
         """Let ``alias`` stand for an entry; an alias that is there already is set anew.

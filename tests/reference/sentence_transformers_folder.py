@@ -82,7 +82,7 @@ def _norm(folder, state, text):
 
 
 def _static(folder, state, text):
-    rows = load_file(folder / "model.safetensors")["embedding.weight"]
+    (rows,) = load_file(folder / "model.safetensors").values()
     ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text, add_special_tokens=False).ids
     state["vector"] = rows[ids].mean(0) if ids else torch.zeros(rows.shape[1])
 

@@ -10,10 +10,13 @@ from promptcli.cli.console import note, result, result_json
 from promptcli.cli.opening import chosen_entry, configure_libraries, open_registry
 from promptcli.cli.options import Force, Json, ModelChoice, Runtime
 from promptcli.encoder.recipe import RECIPES
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from promptcli.registry.registry import Entry
+
+#: The names of the table of targets, which is read after torch is needed.
+TARGETS = ("sentence-transformers", "onnx", "openvino", "model2vec", "peft", "merged")
 
 Model = Annotated[
     str | None,
@@ -27,8 +30,13 @@ Model = Annotated[
 
 def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to be made.", metavar="FOLDER")],
-    to: Annotated[str, typer.Option("--to", help="sentence-transformers.", metavar="TARGET")],
+    to: Annotated[str, typer.Option("--to", help=f"{', '.join(TARGETS)}.", metavar="TARGET")],
     named: Model = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", help="peft: OWNER/NAME of the hub to write down as the base, @REVISION after it."),
+    ] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="onnx: also 8-bit weights, with the loss they cost.")] = False,
     force: Force = False,
     json: Json = False,
     *,
@@ -38,13 +46,17 @@ def export(
     """Write an encoder as another program loads it, in float32, and compare that program's vectors with its own.
 
     A folder is written only if it holds the encoder exactly (every cosine at least 0.99999); else the reason is said.
+    onnx, openvino: the whole encoder as one graph; peft: a deep prefix; model2vec: a static recipe as a table of words;
+    merged: a tuned backbone as a plain checkpoint.
     """
     configure_libraries(runtime)
-    from promptcli.interchange.export import check_target
+    if to not in TARGETS:
+        raise unknown("target", to, TARGETS)
     from promptcli.interchange.export import export as export_entry
+    from promptcli.interchange.target import Choices
 
-    check_target(to)
-    made = export_entry(named_entry(named, choice), to, output, offline=runtime.offline, force=force)
+    entry = named_entry(named, choice)
+    made = export_entry(entry, to, output, choices=Choices(base, int8), offline=runtime.offline, force=force)
     if json:
         result_json(made.to_dict())
         return

@@ -1,12 +1,12 @@
-"""The commands ``models list``, ``show``, ``remove``, ``alias``, and ``recipes``: what there is to encode with."""
+"""The commands ``models list``, ``show``, ``import``, ``remove``, ``alias``, and ``recipes``: what encodes."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.opening import open_registry
-from promptcli.cli.options import Json
+from promptcli.cli.opening import announcer, configure_libraries, open_registry
+from promptcli.cli.options import Force, Json, RecipeChanges, Runtime, expand
 from promptcli.encoder.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
@@ -95,8 +95,55 @@ def recipes(as_json: Json = False) -> None:
     console.result_table(heads, rows)
 
 
-app = typer.Typer(help="List, show, remove and alias models.", no_args_is_help=True)
+def import_model(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder, or a hub id (@REVISION after it): SimCSE's, PromptBERT's or PromCSE's checkpoint, a"
+            " sentence-transformers folder, a peft prefix-tuning adapter.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make.")],
+    convert: Annotated[
+        bool,
+        typer.Option(
+            "--convert",
+            help="Pickled weights may be converted to safetensors, by a process that reads tensors and nothing else.",
+        ),
+    ] = False,
+    force: Force = False,
+    as_json: Json = False,
+    *,
+    changes: RecipeChanges,
+    runtime: Runtime,
+) -> None:
+    """Save as a model what others trained; the recipe is recognised from the files, shown, and changed by options."""
+    configure_libraries(runtime)
+    from promptcli.interchange.importing import import_model as take_in
+
+    made = take_in(
+        open_registry(),
+        source,
+        name,
+        changes=changes.changes(),
+        convert=convert,
+        offline=runtime.offline,
+        force=force,
+        announce=announcer(runtime),
+    )
+    if as_json:
+        console.result_json(made.to_dict())
+        return
+    for remark in made.notes:
+        console.note(remark, quiet=runtime.quiet)
+    console.note(f"{made.kind}: {method_line(made.entry.recipe)}", quiet=runtime.quiet)
+    console.result(name)
+
+
+app = typer.Typer(help="List, show, import, remove and alias models.", no_args_is_help=True)
 app.command("list")(list_models)
+app.command("import")(expand(import_model))
 for _command in (show, remove, alias):
     app.command(_command.__name__)(_command)
 

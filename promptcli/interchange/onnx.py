@@ -1,0 +1,192 @@
+"""``--to onnx`` and ``--to openvino``: the whole encoder as one graph, input_ids, attention_mask -> sentence_embedding.
+
+``tokenizer.json`` has the template and the period rule in it, so that its ids are the graph's input as they are.
+"""
+
+import contextlib
+import importlib.util
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from promptcli.backbones.checking import opening
+from promptcli.backbones.saving import file_inputs, save_tokenizer, tokenizer_definition
+from promptcli.data.tasks import load_tasks, task_names
+from promptcli.encoder.encoder import Encoder
+from promptcli.errors import UsageError
+from promptcli.evaluation import statistics
+from promptcli.evaluation.evaluator import rows_of
+from promptcli.interchange.exactness import PROBES, TOO_LONG, TYPED, InexactError, check_parity
+from promptcli.interchange.graph import EncoderGraph, TableGraph
+from promptcli.interchange.static_table import static_table
+from promptcli.interchange.target import Source, Written
+from promptcli.interchange.tokenization import with_template
+
+MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
+_OPSET = 20
+_INPUTS, _OUTPUT = ("input_ids", "attention_mask"), "sentence_embedding"
+_ROWS = 32  # sentences of a batch
+
+#: Token ids and mask, both (n, t) int64 -> (n, d).
+Runner = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def export_onnx(source: Source, folder: Path) -> Written:
+    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model and its loss.
+
+    Raises:
+        UsageError: onnx, onnxscript or onnxruntime are not installed, or a part of the recipe is no graph.
+        CheckFailedError: onnxruntime's vectors are not the encoder's.
+    """
+    _require("onnx", "onnxscript", "onnxruntime", extra="onnx")
+    encoder = source.encoder
+    notes = _write_graph(encoder, folder)
+    found = _compare(encoder, folder, _onnxruntime(folder / MODEL), "onnxruntime")
+    if source.choices.int8:
+        notes.append(_quantise(encoder, folder))
+    return Written(f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", found, tuple(notes))
+
+
+def export_openvino(source: Source, folder: Path) -> Written:
+    """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer.
+
+    Raises:
+        UsageError: A library is not installed, int8 is asked for, or a part of the recipe is no graph.
+        CheckFailedError: OpenVINO's vectors are not the encoder's.
+    """
+    _require("onnx", "onnxscript", "openvino", extra="openvino")
+    if source.choices.int8:
+        raise UsageError("--int8 is for --to onnx; OpenVINO quantises by its own tool (nncf)")
+    import openvino
+
+    notes = _write_graph(source.encoder, folder)
+    with opening("the exported graph"):
+        openvino.save_model(openvino.convert_model(folder / MODEL), folder / OPENVINO, compress_to_fp16=False)
+        precise = {"INFERENCE_PRECISION_HINT": "f32"}
+        compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", precise)
+    (folder / MODEL).unlink()
+
+    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        vectors: np.ndarray = compiled({"input_ids": ids, "attention_mask": mask})[0]
+        return vectors
+
+    found = _compare(source.encoder, folder, run, "openvino")
+    return Written(f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")', "openvino", found, tuple(notes))
+
+
+def _require(*names: str, extra: str) -> None:
+    lacking = [name for name in names if importlib.util.find_spec(name) is None]
+    if lacking:
+        raise UsageError(f"this export needs {', '.join(lacking)}, not installed here: pip install promptcli[{extra}]")
+
+
+def _write_graph(encoder: Encoder, folder: Path) -> list[str]:
+    """Write graph and tokenizer; return what differs from the encoder."""
+    recipe = encoder.recipe
+    try:
+        table = static_table(encoder)
+    except InexactError:
+        graph: torch.nn.Module = EncoderGraph(encoder)
+        definition = with_template(
+            tokenizer_definition(encoder.backbone), encoder.template, period=bool(recipe.period), rule=recipe.text_rule
+        )
+        notes = [TYPED] if recipe.period else []
+    else:
+        graph, definition, notes = TableGraph(table), table.definition, list(table.notes)
+    ids = torch.tensor([[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2)
+    axes = {name: {0: "batch", 1: "length"} for name in _INPUTS}
+    with _quiet(), torch.no_grad():
+        torch.onnx.export(
+            graph.eval(),
+            (ids, torch.ones_like(ids)),
+            str(folder / MODEL),
+            dynamo=True,
+            opset_version=_OPSET,
+            input_names=list(_INPUTS),
+            output_names=[_OUTPUT],
+            dynamic_shapes=axes,
+            external_data=False,
+            verbose=False,
+        )
+    limit = {"direction": "Right", "max_length": encoder.max_length, "strategy": "LongestFirst", "stride": 0}
+    definition["truncation"] = definition["truncation"] or limit
+    save_tokenizer(encoder.backbone, folder, definition, definition["truncation"]["max_length"])
+    return notes
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch's exporter from writing to stdout and from warning of itself."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _onnxruntime(path: Path) -> Runner:
+    import onnxruntime
+
+    session: Any = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        vectors: np.ndarray = session.run([_OUTPUT], {"input_ids": ids, "attention_mask": mask})[0]
+        return vectors
+
+    return run
+
+
+def encode_with(run: Runner, folder: Path, sentences: list[str], pad: int) -> np.ndarray:
+    """Return the vectors (n, d) that a graph makes of n sentences by the tokenizer in its folder."""
+    parts = []
+    for start in range(0, len(sentences), _ROWS):
+        rows = file_inputs(folder / "tokenizer.json", sentences[start : start + _ROWS])
+        width = max(1, *map(len, rows))
+        ids = np.array([row + [pad] * (width - len(row)) for row in rows], dtype=np.int64)
+        mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows], dtype=np.int64)
+        parts.append(run(ids, mask))
+    return np.concatenate(parts)
+
+
+def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
+    """Return the lowest cosine over the probes, in one batch of all lengths and one by one for the first."""
+    told = [probe for probe, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut]
+    if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
+        told.append(TOO_LONG)
+    theirs = encode_with(run, folder, [*told, told[0]], encoder.backbone.tokenizer.pad)
+    alone = encode_with(run, folder, told[:1], encoder.backbone.tokenizer.pad)
+    theirs[-1] = alone[0]
+    ours = encoder.encode([*told, told[0]])
+    there = theirs.any(axis=1)  # that a vector is zero is said in the notes
+    return check_parity(ours[there], theirs[there], tool)
+
+
+def _quantise(encoder: Encoder, folder: Path) -> str:
+    """Write the weights as 8-bit integers; return what that costs on the demo pairs, and the size."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with _quiet():
+        quantize_dynamic(folder / MODEL, folder / SMALL, weight_type=QuantType.QInt8)
+    task = load_tasks(None, task_names(["demo"]), "senteval").tasks[0]
+    pairs, rows = task.pairs(), rows_of([task])
+    ours = encoder.encode(list(rows))
+    theirs = encode_with(_onnxruntime(folder / SMALL), folder, list(rows), encoder.backbone.tokenizer.pad)
+    scores = []
+    for vectors in (ours, theirs):
+        first, second = (vectors[[rows[sentence] for sentence in side]] for side in (pairs.first, pairs.second))
+        scores.append(100 * statistics.spearman(statistics.cosine(first, second), pairs.gold))
+    size = (folder / SMALL).stat().st_size / 1e6
+    return (
+        f"{SMALL}: {size:,.1f} MB; Spearman on the demo pairs {scores[1]:.2f}, float32 {scores[0]:.2f}"
+        f" ({scores[1] - scores[0]:+.2f})"
+    )

@@ -1,0 +1,77 @@
+"""Exports to peft, model2vec and plain checkpoints: the other side's own files, read as the other side reads them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+from promptcli.encoder.encoder import TUNED, build_encoder
+from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.errors import UsageError
+from promptcli.interchange.exactness import InexactError, lowest_cosine
+from promptcli.interchange.merged import export_merged
+from promptcli.interchange.model2vec import export_model2vec
+from promptcli.interchange.peft import export_peft
+from promptcli.interchange.target import Choices, Source
+from promptcli.registry.registry import Entry
+from tests.making import random_encoder
+from tests.reference import sentence_transformers_folder
+from tests.tiny import SENTENCES
+
+PREFIX = Recipe(prompt="deep-prefix:3", pooling="last/cls")
+
+
+def test_a_deep_prefix_is_peft_s_prefix_tuning(tiny_backbone, tiny_folder, tmp_path):
+    encoder = random_encoder(PREFIX, tiny_backbone("bert"))
+    export_peft(Source(Entry("x", PREFIX), encoder, Choices(base="owner/tiny@abc")), tmp_path)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny", "abc")
+    body = AutoModel.from_pretrained(tiny_folder("bert"), add_pooling_layer=False).eval()
+    model = PeftModel.from_pretrained(body, tmp_path).eval()
+    for sentence in SENTENCES[:4]:
+        ids = torch.tensor(encoder.inputs([sentence]).rows)
+        with torch.inference_mode():
+            state = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0, 0]
+        np.testing.assert_allclose(state.numpy(), encoder.encode(sentence), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "choices", "said"),
+    [
+        (PREFIX, Choices(), "--base OWNER/NAME"),
+        (RECIPES["cls"], Choices(base="a/b"), "no learned keys and values"),
+        (Recipe(prompt="soft-template:it is [X] [MASK]", pooling="last/mask"), Choices(base="a/b"), "before \\[CLS\\]"),
+    ],
+)
+def test_what_peft_cannot_hold_is_refused_with_the_reason(recipe, choices, said, tiny_backbone, tmp_path):
+    with pytest.raises(UsageError, match=said):
+        export_peft(Source(Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), choices), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_static_recipe_is_a_table_of_words(tiny_backbone, tmp_path):
+    encoder = random_encoder(Recipe(pooling="static/avg", transforms=("whitening:8",)), tiny_backbone("bert"))
+    export_model2vec(Source(Entry("x", encoder.recipe), encoder), tmp_path)
+    rows = load_file(tmp_path / "model.safetensors")["embeddings"]
+    vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert len(rows) == len(vocabulary["model"]["vocab"]) + 1  # the token of what stands around a sentence
+    there = sentence_transformers_folder.vectors(tmp_path, SENTENCES)
+    assert lowest_cosine(encoder.encode(SENTENCES), there) > 0.999999
+    with pytest.raises(InexactError, match="is no average of static rows"):
+        export_model2vec(Source(Entry("x", PREFIX), random_encoder(PREFIX, tiny_backbone("bert"))), tmp_path)
+
+
+def test_a_tuned_backbone_becomes_a_plain_checkpoint(tiny_backbone, tiny_folder, tmp_path):
+    recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
+    with pytest.raises(UsageError, match="nothing to merge"):
+        export_merged(Source(Entry("x", recipe), build_encoder(recipe, backbone=tiny_backbone("bert"))), tmp_path)
+    weights = tiny_backbone("bert").model.state_dict()
+    tuned = {f"{TUNED}{name}": tensor + 0.01 for name, tensor in weights.items()}
+    encoder = build_encoder(recipe, device="cpu", dtype="float32", tensors=tuned)
+    export_merged(Source(Entry("x", recipe), encoder), tmp_path)
+    again = build_encoder(recipe.replace(backbone=str(tmp_path)), device="cpu", dtype="float32")
+    np.testing.assert_allclose(again.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
