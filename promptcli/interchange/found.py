@@ -31,7 +31,7 @@ class Folder:
         path = self.path / file
         if not path.is_file():
             raise UsageError(f"{self.name} has no {file}")
-        return read_document(path, Any, mend="fetch it again", error=UsageError)  # type: ignore[arg-type]
+        return read_document(path, Any, mend="fetch it again", error=UsageError)
 
     def weights(self, stem: str = "model", pickle: str = "pytorch_model.bin", inside: str = "") -> Path:
         """Return a safetensors file, a pickle converted where that is allowed.

@@ -1,4 +1,4 @@
-"""Adapters of peft: prefix tuning as a deep prefix, LoRA as a backbone. Knows nothing of peft's code, only its files."""
+"""Adapters of peft: prefix tuning as a deep prefix, LoRA as a backbone. Knows peft's files and nothing of its code."""
 
 from safetensors.torch import load_file
 

@@ -35,7 +35,7 @@ def read_sentence_transformers(folder: Folder) -> Found | None:
         raise UsageError(f"{folder.name} has Normalize before its end, and no recipe has")
     inside = f"{modules[0][1]}/" if modules[0][1] else ""
     tensors: dict[str, Tensor] = {}
-    transforms = []
+    transforms: list[str] = []
     for number, (kind, path) in enumerate(modules):
         if kind == "Dense":
             made = _dense(folder, path)
