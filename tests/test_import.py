@@ -198,7 +198,7 @@ def test_what_no_recipe_has_is_refused(registry, tiny_folder, tmp_path):
     (folder / "modules.json").write_text(json.dumps(listed))
     with pytest.raises(UsageError, match="pools by pooling_mode_max_tokens"):
         import_model(registry, str(folder), "x")
-    assert registry.names() == ["mini"]
+    assert "x" not in registry.names()
 
 
 class Payload:
@@ -223,7 +223,7 @@ def test_a_pickle_is_refused_then_converted_and_a_malicious_one_never_runs(
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Payload(sentinel)}))
     evil = run("models", "import", folder, "--name", "evil", "--convert")
     assert evil.code == 2 and "nothing in it was run" in evil.err and evil.err.count("\n") == 2
-    assert not sentinel.exists() and registry.names() == ["mini", "p"]
+    assert not sentinel.exists() and "evil" not in registry.names()
 
 
 def test_the_recipe_is_changed_by_options_and_names_may_have_slashes_after_the_at(registry, authors, monkeypatch):

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
@@ -20,6 +18,7 @@ from promptcli.interchange.from_sentence_transformers import read_sentence_trans
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import Registry
 from promptcli.storage.documents import to_json
+from promptcli.storage.tensors import save_tensors
 
 #: What is looked for, in order.
 SOURCES: dict[str, Reader] = {
@@ -130,7 +129,7 @@ def _write_backbone(found: Found, path: Path, folder: Path) -> None:
             shutil.copyfile(file, folder / file.name)
     config = {key: value for key, value in found.config.items() if key not in _DROPPED}
     (folder / "config.json").write_text(to_json(config), encoding="utf-8")
-    save_file(
+    save_tensors(
         {name: tensor.contiguous() for name, tensor in found.body.items()},
         folder / "model.safetensors",
         {"format": "pt"},

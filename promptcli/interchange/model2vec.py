@@ -4,14 +4,13 @@ import importlib.util
 import json
 from pathlib import Path
 
-from safetensors.torch import save_file
-
 from promptcli.backbones.checking import opening
 from promptcli.interchange.card import model_card
 from promptcli.interchange.exactness import PROBES, check_parity
 from promptcli.interchange.static_table import static_table
 from promptcli.interchange.target import Source, Written
 from promptcli.storage.documents import to_json
+from promptcli.storage.tensors import save_tensors
 
 _UNKNOWN = "words that the vocabulary does not know are left out there, and no sentence is cut"
 
@@ -27,7 +26,7 @@ def export_model2vec(source: Source, folder: Path) -> Written:
     table = static_table(encoder)
     rows = table.rows[: 1 + max(_ids(table.definition))].contiguous()  # model2vec takes a row a token, no more
     table.definition["truncation"] = None
-    save_file({"embeddings": rows}, folder / "model.safetensors")
+    save_tensors({"embeddings": rows}, folder / "model.safetensors")
     (folder / "tokenizer.json").write_text(json.dumps(table.definition, ensure_ascii=False), encoding="utf-8")
     about = {
         "model_type": "model2vec",

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
@@ -13,6 +12,7 @@ from promptcli.interchange.card import is_hub_id, model_card
 from promptcli.interchange.exactness import InexactError
 from promptcli.interchange.target import Source, Written
 from promptcli.storage.documents import to_json
+from promptcli.storage.tensors import save_tensors
 
 CONFIG, WEIGHTS, PROMPT = "adapter_config.json", "adapter_model.safetensors", "prompt_embeddings"
 
@@ -52,7 +52,7 @@ def export_peft(source: Source, folder: Path) -> Written:
         "inference_mode": True,
     }
     (folder / CONFIG).write_text(to_json(about), encoding="utf-8")
-    save_file({PROMPT: to_prompt_embeddings(prompt.numbers.cpu())}, folder / WEIGHTS)
+    save_tensors({PROMPT: to_prompt_embeddings(prompt.numbers.cpu())}, folder / WEIGHTS)
     use = "model = PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder)"
     card = model_card(
         entry.name, encoder.recipe.replace(backbone=base), use=use, library="peft", provenance=entry.provenance,
