@@ -1,5 +1,6 @@
 """The program, ``promptcli`` or ``python -m promptcli``: signals are taken care of before anything else is loaded."""
 
+import atexit
 import contextlib
 import os
 import signal
@@ -12,6 +13,12 @@ def _leave(number: int, frame: Any) -> NoReturn:
     with contextlib.suppress(OSError):
         os.write(2, b"promptcli: interrupted; nothing half written is left\n")
     os._exit(128 + number)
+
+
+def _ignore_signals() -> None:
+    """Let nothing stop the interpreter's own end, when all is done and Python would no longer answer."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _open_closed_streams() -> None:
@@ -32,6 +39,7 @@ def main() -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
+    atexit.register(_ignore_signals)
     _open_closed_streams()
     from promptcli.cli.app import main as run
 

@@ -234,12 +234,37 @@ def test_a_signal_while_modules_are_loaded_is_one_line(sent, module, tmp_path):
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_after_the_work_is_one_line(sent):
+@pytest.mark.parametrize(
+    ("sender", "ended"),
+    [
+        # while Python answers: what was registered last is called first
+        ("import promptcli.cli.app as app, atexit; run = app.main; "
+         "app.main = lambda: (atexit.register(send), run())", "promptcli: interrupted; nothing half written is left\n"),
+        # when it no longer would: the work is done, and its own code holds
+        ("class Sender:\n    def __del__(self): send()\nsys.kept = Sender()", ""),
+    ],
+    ids=["at exit", "while modules go"],
+)  # fmt: skip
+def test_a_signal_after_the_work(sent, sender, ended):
     program = (
-        "import atexit, os\n"
-        f"atexit.register(lambda: os.kill(os.getpid(), {int(sent)}))\n"
-        "from promptcli.__main__ import main\n"
-        "main()\n"
+        f"import os, sys\nsend = lambda kill=os.kill, me=os.getpid(): kill(me, {int(sent)})\n{sender}\n"
+        "from promptcli.__main__ import main\nmain()\n"
     )
     ran = subprocess.run([sys.executable, "-c", program, "recipes"], capture_output=True, text=True)
-    assert ran.returncode == 128 + sent and ran.stderr == "promptcli: interrupted; nothing half written is left\n"
+    assert (ran.returncode, ran.stderr) == (128 + sent if ended else 0, ended)
+
+
+@pytest.mark.parametrize("made", [UsageError("the library says otherwise"), RuntimeError("release unlocked lock")])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_a_library_makes_another_error_of_stays_a_signal(sent, made, run, monkeypatch):
+    def interrupted(*_, **__):
+        try:
+            os.kill(os.getpid(), sent)
+        finally:
+            raise made
+
+    monkeypatch.setattr("promptcli.cli.opening.open_registry", interrupted)
+    ran = run("similarity", "one", "two")
+    assert (ran.code, ran.out) == (128 + sent, "")
+    assert ran.err == "promptcli: interrupted; nothing half written is left\n"
+    assert run("recipes").code == 0
