@@ -58,6 +58,7 @@ class PieceTokenizer:
         self.size = len(ids)  #: tokens of the vocabulary, added ones too
         self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+        _leave_blanks_to_metaspace(definition)
         schemes = _adding_no_blank(definition.get("pre_tokenizer")) | _prepending_no_blank(definition)
         #: The tokenizer itself would put a blank before the first word of an input, and
         #: before the first word after a special token.
@@ -175,6 +176,23 @@ def _splits_at_blanks(definition: Any) -> bool:
         and (parts["pre_tokenizer"], parts["model"]) == ("BertPreTokenizer", "WordPiece")
         and not any(" " in token["content"] or token["normalized"] for token in definition["added_tokens"])
     )
+
+
+def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
+    """Rewrite XLM-R's pre-tokenizer, which drops blanks and sets one before every word, into one that keeps them.
+
+    Only then can a piece begin with or without a blank. Runs of blanks become one, and the last ones go, as before.
+    """
+    splitting = definition.get("pre_tokenizer") or {}
+    members = splitting.get("pretokenizers", [])
+    kept = [member for member in members if member["type"] != "WhitespaceSplit"]
+    if len(kept) == len(members) or not any(member["type"] == "Metaspace" for member in kept):
+        return
+    definition["pre_tokenizer"] = {**splitting, "pretokenizers": kept}
+    blanks = ((r"\s+$", ""), (r"\s+", " "))
+    replacing = [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in blanks]
+    own = definition.get("normalizer")
+    definition["normalizer"] = {"type": "Sequence", "normalizers": [*([own] if own else []), *replacing]}
 
 
 def _adding_no_blank(pre_tokenizer: Any) -> set[str]:

@@ -42,7 +42,8 @@ class Recipe:
     period: bool | None = field(
         default=None,
         metadata={
-            "help": "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation)."
+            "help": "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation), in other scripts"
+            " their own end mark."
             " Default: on when the template has words of its own."
         },
     )

@@ -4,14 +4,16 @@ The template is tokenised once, each sentence once; the ids equal those of the f
 """
 
 import re
+import string
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.encoder.prompts.periods import with_period
 from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import UsageError, WrongKindError
 
-_END_MARKS = (".", "?", '"', "'")
 _LAST_WORD, _FIRST_WORD = re.compile(r"\S*$"), re.compile(r"^\S*")
 
 
@@ -46,8 +48,11 @@ class Template:
                 raise WrongKindError(f"{has} is causal and read at its last token: take --recipe prompteol")
             raise UsageError(f"{has}'s tokenizer has no mask token")
         after = after.rstrip()
-        touching = "" if tokenizer.splits_punctuation else _LAST_WORD.findall(before.split(MASK)[-1])[0]
-        self._after = "" if tokenizer.splits_punctuation else _FIRST_WORD.findall(after.split(MASK)[0])[0]
+        touching = _LAST_WORD.findall(before.split(MASK)[-1])[0]
+        self._after = _FIRST_WORD.findall(after.split(MASK)[0])[0]
+        if tokenizer.splits_punctuation:  # only letters join
+            touching = "" if _is_punctuation(touching[-1:]) else touching
+            self._after = "" if _is_punctuation(self._after[:1]) else self._after
         before = before.removesuffix(touching)
         self._before = (" " if self._blank_after(before) else "") + touching
         #: Ids before the sentence's piece, first special token included.
@@ -90,7 +95,7 @@ class Template:
         Args:
             sentences: n texts; white space around them is dropped.
             period: Append "." where the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
-                about 5 points without training); an empty sentence stays empty.
+                about 5 points without training), or another script's mark (``ENDINGS``); an empty sentence stays empty.
             rule: What becomes of each text then: a row of ``TEXT_RULES``.
         """
         stripped = (sentence.strip() for sentence in sentences)
@@ -137,9 +142,9 @@ class Template:
         return ids
 
 
-def with_period(text: str) -> str:
-    """Return a text with "." after it, unless it is empty or ends in . ? " '."""
-    return text if not text or text.endswith(_END_MARKS) else text + "."
+def _is_punctuation(sign: str) -> bool:
+    """Whether BERT's tokenizer makes a sign a token of its own, wherever it stands."""
+    return sign in string.punctuation or unicodedata.category(sign).startswith("P")
 
 
 def check_template(text: str) -> None:

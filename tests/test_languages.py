@@ -1,0 +1,172 @@
+"""More than one language: end marks by script, templates in any script, the tokenizers of multilingual models."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.prompts.periods import ENDINGS, with_period
+from promptcli.encoder.recipe import Recipe
+from tests import tiny
+
+SENTENCES = [
+    "The cat sleeps on the mat",
+    "猫在垫子上睡觉",
+    "猫がマットの上で寝ている",
+    "बिल्ली चटाई पर सो रही है",
+    "القطة نائمة على السجادة",
+    "החתול ישן על השטיח",
+    "แมวนอนบนเสื่อ",
+    "Кошка спит на коврике",
+    "고양이가 매트 위에서 잔다",
+    "կատուն քնում է գորգի վրա",
+    "a  b\u3000c\td",
+]
+TEMPLATES = [
+    'This sentence : "[X]" means [MASK] .',
+    "“[X]”的意思是[MASK]。",
+    "「[X]」という文は[MASK]を意味する。",
+    "[X]の意味は[MASK]です",
+    "วลี[X]หมายถึง[MASK]",
+    'تعني "[X]" [MASK] .',
+    "המשפט [X] אומר[MASK].",
+    "[X] का अर्थ [MASK] है।",
+]
+
+
+def _unigram():
+    """XLM-R's: blanks split first, then every word gets its mark; <mask> swallows the blank before it."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    )
+    trainer = trainers.UnigramTrainer(vocab_size=260, special_tokens=tiny._ROBERTA_SPECIALS, unk_token="<unk>")
+    tokenizer.train_from_iterator([*SENTENCES, *TEMPLATES], trainer)
+    return tiny._roberta_like(tokenizer)
+
+
+def _wordpiece():
+    """Multilingual BERT's: cased, ideographs apart, every other run of letters one word of pieces."""
+    letters = sorted(set("".join([*SENTENCES, *TEMPLATES])) - {" ", "\t", "\u3000"})
+    items = dict.fromkeys([*tiny._SPECIALS, *letters, *(f"##{letter}" for letter in letters), "การ", "##หมาย", "ので"])
+    vocabulary = {item: number for number, item in enumerate(items)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = ("pad", "unk", "cls", "sep", "mask")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{f"{of}_token": f"[{of.upper()}]" for of in names})
+
+
+MODELS = {
+    "xlm-roberta": (XLMRobertaConfig, tiny._ROBERTA, XLMRobertaForMaskedLM, _unigram),
+    "bert": (BertConfig, tiny._COMMON, BertForMaskedLM, _wordpiece),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def multilingual(request, tmp_path_factory):
+    """A tiny model with a multilingual vocabulary: its folder, its own tokenizer, and the backbone made of it."""
+    config_class, options, model_class, make_tokenizer = MODELS[request.param]
+    folder, tokenizer = tmp_path_factory.mktemp(request.param), make_tokenizer()
+    model_class(config_class(vocab_size=len(tokenizer), **options)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder, tokenizer, load_backbone(str(folder), offline=True)
+
+
+def ids_of_the_filled(template, sentence, tokenizer):
+    return tokenizer(template.replace("[MASK]", tokenizer.mask_token).replace("[X]", sentence))["input_ids"]
+
+
+@pytest.mark.parametrize("template", ["[X]", *TEMPLATES])
+def test_the_ids_are_those_of_the_filled_template(template, multilingual):
+    _, tokenizer, backbone = multilingual
+    pooling = "last/mask" if "[MASK]" in template else "last/avg"
+    encoder = build_encoder(Recipe(prompt=template, pooling=pooling), backbone=backbone)
+    period = bool(encoder.recipe.period)
+    for sentence in SENTENCES:
+        expected = ids_of_the_filled(template, with_period(sentence) if period else sentence, tokenizer)
+        row = encoder.inputs([sentence]).rows[0]
+        assert row == expected, (sentence, tokenizer.convert_ids_to_tokens(row))
+        if "[MASK]" in template:
+            assert encoder.template.mask_slots(len(row)) == [expected.index(tokenizer.mask_token_id)]
+    assert encoder.encode(SENTENCES).shape == (len(SENTENCES), encoder.backbone.width)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    template=st.sampled_from(TEMPLATES),
+    sentence=st.text(st.sampled_from("cat 猫ので寝るแมวเสื่อ।है نام? \u3000。"), min_size=1, max_size=12),
+)
+def test_any_sentence_in_any_template(template, sentence, multilingual):
+    _, tokenizer, backbone = multilingual
+    encoder = build_encoder(Recipe(prompt=template, pooling="last/mask", period=False), backbone=backbone)
+    if sentence.strip():
+        assert encoder.inputs([sentence]).rows[0] == ids_of_the_filled(template, sentence.strip(), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("A dog barks", "A dog barks."),
+        ("A dog barks!", "A dog barks!."),  # as published
+        ("Ein “Hund”", "Ein “Hund”."),
+        ("Собака лает", "Собака лает."),
+        ("狗在叫", "狗在叫。"),
+        ("狗在叫吗？", "狗在叫吗？"),
+        ("「犬が吠える」", "「犬が吠える」"),
+        ("コーヒー", "コーヒー。"),
+        ("我用 Python。", "我用 Python。"),
+        ("我用 Python", "我用 Python."),
+        ("कुत्ता भौंकता है", "कुत्ता भौंकता है।"),
+        ("क्या कुत्ता भौंकता है?", "क्या कुत्ता भौंकता है?"),
+        ("কুকুর ডাকে", "কুকুর ডাকে।"),
+        ("الكلب ينبح", "الكلب ينبح."),
+        ("هل الكلب ينبح؟", "هل الكلب ينبح؟"),
+        ("کتا بھونک رہا ہے۔", "کتا بھونک رہا ہے۔"),
+        ("շունը հաչում է", "շունը հաչում է։"),
+        ("สุนัขเห่า", "สุนัขเห่า"),
+        ("개가 짖는다", "개가 짖는다."),
+        ("በሉ", "በሉ።"),
+        ("Ο σκύλος γαβγίζει;", "Ο σκύλος γαβγίζει;"),
+        ("猫 3", "猫 3。"),
+        ("42", "42."),
+        ("…", "…."),
+        ("", ""),
+    ],
+)
+def test_the_end_mark_of_the_script(sentence, expected):
+    assert with_period(sentence) == expected
+
+
+@given(st.text())
+def test_an_end_mark_is_put_once_and_ascii_follows_the_published_rule(text):
+    assert with_period(with_period(text)) == with_period(text) and with_period(text).startswith(text)
+    if text.isascii() and text:
+        assert with_period(text) == (text if text[-1] in ".?\"'" else text + ".")
+    assert {ending.stop for ending in ENDINGS.values()} >= {".", "。", "।", ""}
+
+
+def test_own_pairs_across_languages(run, tmp_path, multilingual):
+    """STS17's cross-lingual form: a pair's sides may be of two languages; right-to-left text comes through as it is."""
+    rows = [(one, SENTENCES[9 - row], row) for row, one in enumerate(SENTENCES[:8])]
+    lines = [{"sentence1": one, "sentence2": other, "score": score} for one, other, score in rows]
+    (tmp_path / "paare.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in lines))
+    given = ("--backbone", multilingual[0], "--template", 'تعني "[X]" [MASK] .', "--pooling", "last/mask", "--offline")
+    ran = run("eval", "--task", tmp_path / "paare.jsonl", *given, "--json")
+    (score,) = json.loads(ran.out)["results"]
+    assert ran.code == 0 and score["pairs"] == 8 and score["recipe_fields"]["prompt"] == 'تعني "[X]" [MASK] .'
+    listed = run("eval", "--task", tmp_path / "paare.jsonl", "--list-sentences").out.splitlines()
+    assert set(listed) == {side for one, other, _ in rows for side in (one, other)}
+
+
+def test_pairs_that_are_not_utf_8(run, tmp_path):
+    (tmp_path / "pairs.tsv").write_bytes("sentence1\tsentence2\tscore\nКошка\tСобака\t1\n".encode("cp1251"))
+    ran = run("eval", "--task", tmp_path / "pairs.tsv", "--offline")
+    assert ran.code == 2 and "UTF-8" in ran.err and ran.err.count("\n") == 1 and ran.out == ""
