@@ -117,7 +117,7 @@ def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_pat
     assert all(np.array_equal(one, vectors[0]) for one in vectors)
     assert pc.load(folder).recipe.pooling == "first-last/avg"
     assert pc.load("cls").recipe.pooling == "last/cls"
-    assert [model.name for model in pc.models()] == ["mini", "mine"]
+    assert [model.name for model in pc.models()] == ["mini", "mini-static", "mine"]
     with pytest.raises(pc.PromptcliError, match="'mine' is there already"):
         pc.load(recipe).save("mine")
     pc.load(recipe).save("mine", force=True)
