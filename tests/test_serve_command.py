@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import urllib.request
 
@@ -16,7 +14,7 @@ import pytest
 pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
 
 from promptcli.serving.batcher import Batcher
-from tests.embed_fakes import PATHS
+from tests.processes import Program
 from tests.tiny import SENTENCES
 
 
@@ -34,13 +32,20 @@ def test_without_the_extra_one_line_names_it(run, monkeypatch):
     assert one_line(run("serve"), 2, "uvicorn", "promptcli[serve]")
 
 
-def test_a_port_in_use_or_an_address_of_elsewhere_is_one_line(run):
+def test_a_port_in_use_or_an_address_of_elsewhere_is_one_line(run, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert one_line(run("serve", "--port", port), 1, f"127.0.0.1 port {port}", "in use", "--port")
-    assert one_line(run("serve", "--host", "203.0.113.7", "--port", 0), 1, "203.0.113.7", "--host")
-    assert one_line(run("serve", "--host", "no such host", "--port", 0), 1, "no such host")
     assert one_line(run("serve", "--port", 70000), 2, "70000")
+
+    def resolve(host, port, **options):  # without asking a network
+        if host == "nowhere.example":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert one_line(run("serve", "--host", "203.0.113.7", "--port", 0), 1, "203.0.113.7", "--host")
+    assert one_line(run("serve", "--host", "nowhere.example", "--port", 0), 1, "nowhere.example", "not known")
 
 
 def test_what_is_not_there_is_one_line(run, tmp_path):
@@ -62,12 +67,11 @@ class Started:
     """The command as a process of its own, once it takes requests."""
 
     def __init__(self, *arguments):
-        command = [sys.executable, "-m", "promptcli", "serve", *map(str, arguments), "--port", "0", "--offline"]
-        self.process = subprocess.Popen(command, env=os.environ | PATHS, stderr=subprocess.PIPE, text=True)
+        self.process = Program("serve", *arguments, "--port", "0", "--offline")
         self.lines = []
         for line in self.process.stderr:
             self.lines.append(line)
-            if found := re.search(r"serving .* at http://127\.0\.0\.1:(\d+)\n", line):
+            if found := re.search(r"serving .* at http://127\.0\.0\.1:(\d+)\n", line.decode()):
                 self.port = int(found[1])
                 return
         raise AssertionError(self.lines)
@@ -105,7 +109,7 @@ def test_sigterm_finishes_what_was_accepted(tiny_folder):
         status, found = answer_of(connection)
         assert status == 200 and len(found["data"]) == len(SENTENCES)
     rest = started.process.stderr.read()
-    assert started.process.wait() == 0 and rest == "stopped; 6 requests were answered\n"
+    assert started.process.wait() == 0 and rest == b"stopped; 6 requests were answered\n"
     with pytest.raises(ConnectionRefusedError):
         started.connect()
 
