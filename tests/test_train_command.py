@@ -34,11 +34,7 @@ def options(text, tiny_folder):
 
 def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
     for method in forms():
-<<<<<<< Updated upstream
         base = "facebook/opt-1.3b" if method.name == "prompteol" else "bert-base-uncased"
-=======
-        base = "bert-base-uncased" if method.name != "prompteol" else "facebook/opt-1.3b"  # causal backbones only
->>>>>>> Stashed changes
         assert method.settings("somewhere/unknown", 768) == method.paper[base]
         assert method.settings("mini", 256) is method.small
         published = method.published(base)
