@@ -51,6 +51,7 @@ LINES = {
     "index info": "index info index",
     "models list": "models list",
     "models show": "models show mini",
+    "models import": "models import bert --name imported --force -q",
     "models remove": "models remove short",
     "models alias": "models alias a mini",
     "templates list": "templates list",

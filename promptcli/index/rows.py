@@ -13,6 +13,8 @@ from promptcli.errors import UsageError
 
 Floats = NDArray[np.float32]
 Ids = Sequence[int] | Sequence[str]
+#: Of the columns as they are written.
+_TYPES = (pa.int64(), pa.large_string())
 
 #: File names of the columns; the second is absent where there are no texts.
 IDS, TEXTS = "ids.parquet", "texts.parquet"
@@ -96,6 +98,8 @@ class RowLabels:
         try:
             # not memory-mapped, and not the dataset reader, which would keep the files open by name
             columns = [pq.ParquetFile(path).read([name]).column(name) for path, name in _columns(ids, texts)]
+            if any(column.null_count or column.type not in _TYPES for column in columns):
+                raise ValueError("a column of its Parquet file holds neither texts nor whole numbers")
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ValueError(f"its Parquet file cannot be read: {str(error).splitlines()[0][:120]}") from None
         if len({len(column) for column in columns}) > 1:

@@ -10,7 +10,7 @@ from typing import Any
 from promptcli.errors import CheckFailedError, NotFoundError
 from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.report import results_page, table_page
-from promptcli.storage.documents import parse_document, read_document, shown, to_json
+from promptcli.storage.documents import convert, parse_document, read_document, shown, to_json
 from promptcli.storage.files import write_text
 
 #: Shape of a result file.
@@ -42,6 +42,15 @@ class ResultFigure:
     value: Any
     ci95: tuple[float, float] | None
     on: list[Any]
+
+
+def are_figures(kept: Any) -> bool:
+    """Return whether what a cache gave back is figures by column."""
+    try:
+        convert(kept, dict[str, ResultFigure])
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,12 @@ def sound(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture(autouse=True)
+def sound_home(sound, home, monkeypatch):
+    """The home is the sound folder's, not the test's own."""
+    monkeypatch.setenv("PROMPTCLI_HOME", str(sound / "home"))
+
+
 def _share_backbone(patch):
     """Load the sound backbone once; each folder that is damaged is loaded anew."""
     from promptcli.backbones import loading
@@ -198,7 +204,7 @@ def test_the_sound_files_are_read(name, sound, capfd):
     kind = KINDS[name]
     content = next(iter(sorted(sound.glob(kind.pattern)))).read_bytes()
     for command in kind.commands:
-        assert holds(kind, content, command, sound, capfd) == 0
+        assert holds(kind, content, command, sound, capfd) == 0, command
 
 
 #: What once broke the promise: kind, its content (or what is made of the sound one), command.
