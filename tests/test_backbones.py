@@ -190,8 +190,8 @@ def test_broken_and_strange_folders(tmp_path, tiny_folder):
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(UsageError, match=r"model\.safetensors .* broken"):
         load_backbone(str(folder))
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    with pytest.raises(UsageError, match=r"unknown family .*'gpt2'; valid: bert"):
+    (folder / "config.json").write_text(json.dumps({"model_type": "bloom"}))
+    with pytest.raises(UsageError, match=r"unknown family .*'bloom'; valid: bert"):
         load_backbone(str(folder))
 
 

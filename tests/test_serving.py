@@ -231,7 +231,9 @@ def test_tokens_are_weighed_by_the_head_or_by_impact(client, encoder):
 
 
 def test_mask_tokens_of_named_templates_and_of_ones_own(client):
-    rows = client.post("/mask-tokens", json={"sentence": SENTENCES[0]}).json()["templates"]
+    answer = client.post("/mask-tokens", json={"sentence": SENTENCES[0]}).json()
+    assert "templates" in answer, answer
+    rows = answer["templates"]
     assert rows[0]["name"] == "manual" and len(rows[0]["tokens"]) == len(rows[0]["tokens_denoised"]) == 6
     [row] = client.post("/mask-tokens", json={"sentence": "I", "templates": ["[X] , [MASK]"]}).json()["templates"]
     assert row["template"] == "[X] , [MASK]"

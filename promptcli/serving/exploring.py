@@ -15,7 +15,7 @@ from promptcli.analysis.token_bias import project
 from promptcli.encoder.embedder import Progress, unit
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates, template_text
-from promptcli.encoder.recipe import RECIPES
+from promptcli.encoder.recipe import MASK, RECIPES
 from promptcli.errors import UsageError
 from promptcli.serving.served import ServedIndex
 from promptcli.serving.service import Service
@@ -119,7 +119,9 @@ async def mask_tokens(service: Service, request: Request) -> Response:
     asked = await service.read(request, MaskTokensRequest)
     encoder = service.served.model(asked.model)
     [sentence] = service.texts(asked.sentence, "sentence")
-    templates = list(named_templates()) if asked.templates is None else asked.templates
+    templates = asked.templates
+    if templates is None:  # those of causal models are read at their last token
+        templates = [name for name in named_templates() if MASK in template_text(name)]
     if not 1 <= len(templates) <= _MOST_TEMPLATES:
         raise RequestError(
             400, f"{len(templates)} templates are not allowed; give 1 to {_MOST_TEMPLATES}", param="templates"

@@ -84,8 +84,9 @@ class Method:
         """
         if backbone in self.paper:
             return self.paper[backbone]
-        base = _BASE if _BASE in self.paper else next(iter(self.paper))
-        return self.small if width < _SMALL else self.paper[base]
+        if width < _SMALL or not self.paper:
+            return self.small
+        return self.paper[_BASE if _BASE in self.paper else next(iter(self.paper))]
 
     def published(self, backbone: str) -> TrainingSettings:
         """Return the published settings of a backbone, with the choices that made the printed figures."""
