@@ -1,4 +1,4 @@
-"""Seconds of ``ditto-search``'s one pass beside one plain encoding and beside one pass per head, in the same run.
+"""Seconds of ``ditto-search``'s one pass next to one plain encoding and next to one pass per head, in the same run.
 
     python benchmarks/ditto_search.py [--data-dir FOLDER] [--on TASK] [--rounds 3] [--backbones mini]
 

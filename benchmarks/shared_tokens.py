@@ -1,9 +1,9 @@
-"""A template's first tokens computed once, beside computed with every sentence: a causal model of Qwen2's shape.
+"""A template's first tokens computed once, next to computed with every sentence: a causal model of Qwen2's shape.
 
 python benchmarks/shared_tokens.py [CORPUS] [--layers 4] [--sentences 256] [--recipe knowledge]
 
 Random weights (speed does not depend on them) and a byte-level vocabulary trained on the sentences. Medians of
-interleaved rounds; processor time beside the clock, since that is what a busy machine leaves comparable.
+interleaved rounds; processor time next to the clock, since that is what a busy machine leaves comparable.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Sentences per second, promptcli beside sentence-transformers: same weights, same sentences, same machine, same run.
+"""Sentences per second, promptcli next to sentence-transformers: same weights, same sentences, same machine, same run.
 
     python benchmarks/speed.py CORPUS [--lines 10000] [--rounds 3] [--models mini,6x384,12x768]
 

@@ -1,9 +1,9 @@
-"""Training steps beside plain ones: sentences per second and peak memory, same weights, sentences, batch, machine, run.
+"""Training steps next to plain ones: sentences per second, peak memory, same weights, sentences, batch, machine, run.
 
     python benchmarks/training.py CORPUS [--models mini,6x384] [--batch 128] [--steps 12] [--rounds 3] [--dtype float32]
 
-``dcpcse`` beside ``peft``: prefix tuning by peft on the transformers model, both views in one padded batch, the same
-head, loss, clipping and AdamW. ``promptbert`` beside ``simcse`` and ``plain simcse`` (transformers alone), by time per
+``dcpcse`` next to ``peft``: prefix tuning by peft on the transformers model, both views in one padded batch, the same
+head, loss, clipping and AdamW. ``promptbert`` next to ``simcse`` and ``plain simcse`` (transformers alone), by time per
 token of the sentence views (template tokens counted, the bias's not). Each run is a process of its own, so that its
 peak resident set is its own; rounds are interleaved, medians printed. The first two steps of each are not counted.
 """

@@ -1,4 +1,4 @@
-"""The classifiers of `transfer` beside SentEval's own loop and beside a logistic regression trained to its optimum.
+"""The classifiers of `transfer` next to SentEval's own loop and next to a logistic regression trained to its optimum.
 
     python benchmarks/transfer_classifier.py DATA [--task TREC] [--recipe first-last-ditto] [--backbone mini] [--plain]
 

@@ -50,7 +50,7 @@ def figures(vectors, tests, others, row_of):
 
 
 def apply(spec, vectors, backbone, tensors):
-    """Return the vectors behind a transform."""
+    """Return the vectors after a transform."""
     made = torch.from_numpy(vectors)
     for transform in build_transforms([spec], backbone, tensors):
         for _, step in transform.stages:

@@ -347,10 +347,10 @@ def test_every_recipe_is_scored_on_the_shipped_backbone(run, data):
 
 @pytest.mark.data
 def test_real_data_gives_the_figures_of_the_plain_reference(run, data_folder):
-    """Against one sentence at a time, float32, on weights that lie beside the data: the mini of before this one."""
+    """Against one sentence at a time, float32, on weights that lie next to the data: the mini of before this one."""
     weights = data_folder.parent / "models" / "mini-v0"
     if not weights.is_dir():
-        pytest.skip(f"real weights: {weights.name} is not beside the data")
+        pytest.skip(f"real weights: {weights.name} is not next to the data")
     recipes = ("--recipe", "first-last-avg", "--recipe", "cls")
     ran = run("eval", "--data-dir", data_folder, "--backbone", weights, *recipes, "--json")
     values = {(item["recipe"], item["task"]): item["value"] for item in results(ran)}

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.data
 def roberta(data_folder):
     folder = data_folder.parent / "models" / "tokenizers" / "roberta-base"
     if not folder.is_dir():
-        pytest.skip("real data: RoBERTa's tokenizer is not beside the folder of PROMPTCLI_TEST_DATA")
+        pytest.skip("real data: RoBERTa's tokenizer is not next to the folder of PROMPTCLI_TEST_DATA")
     return AutoTokenizer.from_pretrained(folder)
 
 

@@ -1,4 +1,4 @@
-"""``reproduce`` and ``rerun``: published figures, what is measured beside them, what is kept, what is refused."""
+"""``reproduce`` and ``rerun``: published figures, what is measured next to them, what is kept, what is refused."""
 
 import dataclasses
 import itertools
@@ -568,7 +568,7 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, t
     monkeypatch.setattr(trained, "_train", lambda *args, **named: pytest.fail("trained again"))
     assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
     for figures in (tmp_path / "figures").glob("*.json"):
-        figures.unlink()  # the learned numbers are kept beside them
+        figures.unlink()  # the learned numbers are kept next to them
     assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
     here.cache = Cache(tmp_path / "again")
     assert measure_table(table("promptbert/9"), here) == plain

@@ -219,7 +219,7 @@ YEAR = "STS/STS14-en-test/"
             {YEAR + "STS.input.x.txt": "a\tb\n", YEAR + "STS.gs.x.txt": "1\n\n2\n"},
             r"STS.gs.x.txt:3: 3 scores for the 1 lines",
         ),
-        ({YEAR + "STS.input.x.txt": "a\tb\n"}, r"STS.input.x.txt: its scores, STS.gs.x.txt, are not beside it"),
+        ({YEAR + "STS.input.x.txt": "a\tb\n"}, r"STS.input.x.txt: its scores, STS.gs.x.txt, are not next to it"),
         ({YEAR + "STS.input.x.txt": "a\tb\n", YEAR + "STS.gs.x.txt": "\n"}, r"STS.gs.x.txt: holds no scored pairs"),
         ({YEAR + "STS.input.x.txt": b"a\tb\nc\t\xe9\n", YEAR + "STS.gs.x.txt": "1\n2\n"}, r"x.txt:2: not UTF-8 .*0xe9"),
         ({"STS/STSBenchmark/sts-test.csv": "a\tb\tc\td\t1\te\tf\ng\th\n"}, r"sts-test.csv:2: expected 7 columns"),

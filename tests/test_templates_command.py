@@ -57,6 +57,15 @@ def test_check_says_what_a_long_sentence_loses(run, tiny_folder):
     assert found["truncation"]["sentence_tokens"] == 101 and found["mask_position"] == truncation["mask_position"]
 
 
+def test_check_of_a_causal_model_reads_the_last_token(run, tiny_folder):
+    line = ["templates", "check", "prompteol", "--backbone", tiny_folder("gpt2"), "--sentence", "The cat sat"]
+    found = json.loads(run(*line, "--json").out)
+    assert found["mask_position"] is None and found["truncation"]["mask_position"] is None
+    assert found["tokens"][-1]["part"] == "template" and found["truncation"]["kept"] == found["room"]
+    shown = run(*line)
+    assert shown.code == 0 and "read at the last token" in shown.out and "mask" not in shown.out
+
+
 def test_check_for_people(run, tiny_folder):
     ran = run("templates", "check", "manual", "--backbone", tiny_folder("bert"), "--sentence", "the cat")
     assert ran.code == 0 and ran.err == ""

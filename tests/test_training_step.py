@@ -284,7 +284,7 @@ def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
 
 
 def test_a_product_behind_dropout_has_the_products_gradients():
-    """The product that holds no dropped weights, beside torch's own over the same mask."""
+    """The product that holds no dropped weights, next to torch's own over the same mask."""
     found = []
     for product in (dropped_product, lambda weights, values, p: dropout(weights, p) @ values):
         torch.manual_seed(0)

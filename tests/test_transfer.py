@@ -1,4 +1,4 @@
-"""Transfer tasks: the readers, the folds, the classifier beside a plain one, and the command."""
+"""Transfer tasks: the readers, the folds, the classifier next to a plain one, and the command."""
 
 import json
 import os

@@ -67,11 +67,11 @@ def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GLOVE + "cat 1 2\n", "v.txt: line 5: 2 numbers behind a word, expected 3"),
+        (GLOVE + "cat 1 2\n", "v.txt: line 5: 2 numbers after a word, expected 3"),
         ("the 1 2\ncat 1 x\n", "v.txt: line 2: could not convert string to float: 'x'"),
         ("the 1 2\ncat 1 nan\n", "v.txt: line 2: a number that is not finite"),
-        ("the\n", "v.txt: line 1: 0 numbers behind a word"),
-        ("the 1 2\n\n", "v.txt: line 2: 0 numbers behind a word, expected 2"),
+        ("the\n", "v.txt: line 1: 0 numbers after a word"),
+        ("the 1 2\n\n", "v.txt: line 2: 0 numbers after a word, expected 2"),
         ("3 2\none 1 2\ntwo 3 4\n", "v.txt: its first line says 3 words, but it holds 2; is it whole"),
         ("", "v.txt holds no word vectors"),
         ("2 3\n", "v.txt holds no word vectors"),

@@ -128,7 +128,7 @@ def read_word_vectors(path: Path) -> WordTable:
             continue
         width = width or len(fields) - 1
         if len(fields) != width + 1 or width < 1:
-            raise UsageError(f"{where}: {len(fields) - 1} numbers behind a word, expected {width or 'some'}")
+            raise UsageError(f"{where}: {len(fields) - 1} numbers after a word, expected {width or 'some'}")
         if not words:
             numbers.extend([0.0] * width)
         words.append(fields[0])

@@ -83,7 +83,7 @@ def read_year(root: Path, task: str) -> Parts:
             continue
         gold_path = folder / f"{match[1]}.gs.{match[2]}.txt"
         if not gold_path.is_file():
-            raise UsageError(f"{path}: its scores, {gold_path.name}, are not beside it")
+            raise UsageError(f"{path}: its scores, {gold_path.name}, are not next to it")
         subsets[match[2]] = _read_subset(path, gold_path)
     if not subsets:
         raise NotFoundError(f"{folder} holds no STS.input.*.txt")

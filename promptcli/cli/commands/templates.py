@@ -62,11 +62,12 @@ def check_template(
 ) -> None:
     """Show what a template becomes for a backbone: token ids, mask position, and what is cut of a long sentence."""
     configure_libraries(runtime)
-    from promptcli.encoder.prompts.checking import check, check_masked
+    from promptcli.encoder.prompts.checking import check
     from promptcli.encoder.prompts.named import template_text
+    from promptcli.encoder.prompts.template import check_template
 
     template = template_text(text)
-    check_masked(template)  # before anything is loaded
+    check_template(template)  # before anything is loaded
     backbone = backbone or default_backbone(paper=False)
     loaded = open_backbone(backbone, runtime, dtype="float32")
     checked = check(template, loaded.tokenizer, loaded.max_tokens, sentence)
@@ -103,13 +104,16 @@ def _print(checked: "Checked") -> None:
     lines = [
         f"template: {checked.template_tokens} tokens, special tokens included; room for a sentence of {checked.room}"
         f" in {checked.max_tokens}",
-        f"mask: position {checked.mask_position} of 0 to {len(checked.tokens) - 1}",
+        "read at the last token"
+        if checked.mask_position is None
+        else f"mask: position {checked.mask_position} of 0 to {len(checked.tokens) - 1}",
     ]
     if checked.truncated:
         lines.append("this sentence is cut")
+    mask = "" if cut.mask_position is None else f", the mask is at {cut.mask_position} of 0 to {cut.input_tokens - 1}"
     lines.append(
         f"a longer sentence is cut, never the template: of {cut.sentence_tokens} tokens the first {cut.kept} stay"
-        f" (the last is {cut.last_kept}), the mask is at {cut.mask_position} of 0 to {cut.input_tokens - 1}"
+        f" (the last is {cut.last_kept}){mask}"
     )
     for line in lines:
         result(line)

@@ -30,7 +30,7 @@ class Truncation:
     sentence_tokens: int  #: tokens of such a sentence
     kept: int  #: tokens that stay, its first ones
     last_kept: str  #: the last of them, as the vocabulary item
-    mask_position: int  #: where the mask is then
+    mask_position: int | None  #: where the mask is then
     input_tokens: int  #: length of the input then: the longest there is
 
 
@@ -44,7 +44,7 @@ class Checked:
     room: int  #: tokens left for the sentence
     sentence: str  #: as it is read: with the period that the papers' evaluation adds
     tokens: list[Token]
-    mask_position: int  #: where the (first) mask is in it
+    mask_position: int | None  #: of the (first) mask; None in causal models, read at the last token
     truncated: bool  #: whether this sentence already is cut
     truncation: Truncation  #: the same for the sentence repeated until it is too long
 
@@ -64,7 +64,7 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
     """Return what a template becomes, with one sentence in it.
 
     Args:
-        text: With one [X], and a [MASK] or several.
+        text: With one [X], and a [MASK] or several, none for a causal model.
         tokens: The backbone's tokenizer.
         max_tokens: The longest input.
         sentence: Stands at [X]; not blank.
@@ -72,7 +72,7 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
     Raises:
         UsageError: No mask, no or two [X], no mask token, no room for a sentence, or a blank sentence.
     """
-    check_masked(text)
+    (check_template if tokens.causal else check_masked)(text)
     template = Template(text, tokens)
     if not sentence.strip():
         raise UsageError("the sentence is blank; give one with --sentence")
@@ -107,11 +107,13 @@ def _length(template: Template, tokens: PieceTokenizer, sentence: str) -> int:
     return template.length + len(tokens.encode(template.pieces([sentence], True))[0])
 
 
-def _input(template: Template, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> tuple[list[int], int, bool]:
-    """Return the ids of a filled template, its mask's position, and whether the sentence was cut."""
+def _input(
+    template: Template, tokens: PieceTokenizer, max_tokens: int, sentence: str
+) -> tuple[list[int], int | None, bool]:
+    """Return the ids of a filled template, its first mask's position, and whether the sentence was cut."""
     inputs = template.splice(tokens.encode(template.pieces([sentence], True)), max_tokens)
     row = inputs.rows[0]
-    return row, template.mask_slots(len(row))[0], inputs.truncated[0]
+    return row, next(iter(template.mask_slots(len(row))), None), inputs.truncated[0]
 
 
 def _named(template: Template, tokens: PieceTokenizer, ids: list[int]) -> list[Token]:
