@@ -19,7 +19,7 @@ from promptcli.training.objectives import find_objective
 from promptcli.training.processes import start_processes
 from promptcli.training.run import TrainingRun
 from promptcli.training.starting import read_start
-from promptcli.training.training_loop import TrainingCallbacks
+from promptcli.training.training_loop import TrainingCallbacks, steps_of
 from promptcli.training.training_plan import TrainingPlan, check_published
 from promptcli.training.trials import Begin, TrialResult, plan_trials, run_trials
 
@@ -90,8 +90,8 @@ def train_method(
     if trackers:
         processes.accelerator.init_trackers(plan.name, config=dataclasses.asdict(run.settings))
     trials = plan_trials(plan.sweep, range(plan.seeds) if plan.seeds else [run.settings.seed])
-    for trial in trials:
-        run.method.changed(run.settings, trial.changes)
+    for trial in trials:  # what cannot be trained is refused before a folder is made
+        steps_of(run.method.changed(run.settings, trial.changes), len(run.examples))
     results = run_trials(
         run,
         trials,
