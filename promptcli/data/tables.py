@@ -91,6 +91,8 @@ class Fields(NamedTuple):
                     f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}"
                 )
         identifier = self.id or (ID_FIELD if ID_FIELD in columns and self.text != ID_FIELD else None)
+        if identifier is not None and list(columns).count(identifier) > 1:
+            raise UsageError(f"{name}: more than one column {identifier!r}; give each a name of its own: {listed}")
         if self.text is not None:
             return Choice(self.text, identifier)
         for usual in TEXT_FIELDS:

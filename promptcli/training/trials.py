@@ -50,6 +50,10 @@ class TrialResult:
     values: dict[str, float]  #: the same, trained
     nearest_words: list[dict[str, Any]]  #: of a soft template, see ``TrainingResult``
 
+    def __post_init__(self) -> None:
+        if not self.untrained or not self.values:  # as a file read back may have it
+            raise ValueError("untrained and values hold at least the development set's figure")
+
     @property
     def chosen_by(self) -> float:
         """The figure on the development set."""

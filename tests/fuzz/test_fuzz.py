@@ -3,6 +3,7 @@
 PROMPTCLI_FUZZ is the number of inputs in all, drawn anew each time; without it a few hundred, the same every time.
 """
 
+import io
 import json
 import os
 import shlex
@@ -211,6 +212,17 @@ def test_the_sound_files_are_read(name, sound, capfd):
 
 
 #: What once broke the promise: kind, its content (or what is made of the sound one), command.
+def _without(row: dict, name: str) -> bytes:
+    return json.dumps(row | {name: {}}).encode() + b"\n"
+
+
+def _parquet(columns: dict) -> bytes:
+    """Return a Parquet file; names that differ in blanks become the same."""
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns).rename_columns([name.strip() for name in columns]), file)
+    return file.getvalue()
+
+
 FOUND = {
     "corpus.json without a field": ("run's corpus", b'{"tokens": 1768, "dtype": "uint16"}'),
     "corpus.json with a dtype that is none": ("run's corpus", b'{"tokens": 1768, "dtype": [], "unrelated_from": 96}'),
@@ -235,6 +247,12 @@ FOUND = {
         "grammar",
         b'[grammar]\npatterns = ["<a> <b> <c> <d> [X] [MASK]"]\n[grammar.slots]\n'
         + b"".join(b"%c = [%s]\n" % (name, b", ".join(b'"%d"' % number for number in range(1000))) for name in b"abcd"),
+    ),
+    "a trial without figures": ("run's trials", lambda sound: _without(json.loads(sound), "untrained")),
+    "two columns id": ("parquet", lambda sound: _parquet({"text": ["a"], "id": ["1"], "id ": ["2"]})),
+    "two columns of ids of vectors": (
+        "vectors parquet",
+        lambda sound: _parquet({"embedding": [[1.0]], "id": ["1"], "id ": ["2"]}),
     ),
     "fewer examples than a batch": ("labelled pairs", lambda sound: b"".join(sound.splitlines(keepends=True)[:3])),
     "a result without what its page shows": ("result", lambda sound: sound.replace(b'"missing"', b'"issing"')),

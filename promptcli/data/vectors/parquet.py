@@ -25,6 +25,8 @@ def _read_parquet(path: Path) -> Content:
             if COLUMN not in names:
                 raise UsageError(f"{path}: no column {COLUMN!r}; columns: {', '.join(names)}")
             columns = [name for name in ("id", "text", COLUMN) if name in names]
+            if len(columns) < sum(name in columns for name in names):
+                raise UsageError(f"{path}: more than one column of a name; columns: {', '.join(names)}")
             parts: dict[str, list[Any]] = {name: [] for name in columns}
             matrix, row = np.empty((0, 0), np.float32), 0
             for batch in file.iter_batches(_ROWS, columns=columns):
