@@ -233,6 +233,12 @@ def test_batches_are_every_example_once_an_epoch():
         steps_of(settings, 3)
 
 
+@pytest.mark.parametrize("changes", [{"learning_rate": float("1e400")}, {"epochs": float("inf")}, {"batch_size": -3}])
+def test_numbers_out_of_range_are_refused_before_the_work(changes):
+    with pytest.raises(UsageError, match=r"is not allowed; valid: (0|2) or more"):
+        METHODS["simcse"][0].changed(METHODS["simcse"][0].small, changes)
+
+
 def test_examples_of_every_form(tmp_path):
     text = tmp_path / "a.txt"
     text.write_text("one\n\ntwo\n")

@@ -6,6 +6,7 @@ do otherwise.
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -44,9 +45,15 @@ class TrainingSettings:
         """Return a copy with ``changes``.
 
         Raises:
-            UsageError: A value that is not among its choices.
+            UsageError: A value that is not among its choices, or a number out of its bounds.
         """
         for item in dataclasses.fields(self):
+            value, low, high = changes.get(item.name), item.metadata.get("min"), item.metadata.get("max")
+            if isinstance(value, float | int) and not (
+                math.isfinite(value) and (low is None or value >= low) and (high is None or value <= high)
+            ):
+                allowed = f"{'a finite number' if low is None else low} {'or more' if high is None else f'to {high}'}"
+                raise UsageError(f"{item.name.replace('_', '-')} {value} is not allowed; valid: {allowed}")
             choices = item.metadata.get("choices")
             if choices and changes.get(item.name, item.default) not in choices:
                 raise unknown(item.name.replace("_", "-"), str(changes[item.name]), choices)
