@@ -1,5 +1,6 @@
 """PromptEOL trained (Jiang et al., 2023, section 3.3): SimCSE's losses at the last token, learned by LoRA."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from promptcli.encoder.recipe import RECIPES
@@ -41,14 +42,7 @@ UNSUPERVISED = Method(
     paper=_PAPER,
 )
 
-SUPERVISED = Method(
-    name="prompteol",
+SUPERVISED = dataclasses.replace(
+    UNSUPERVISED,
     source="PromptEOL, supervised: entailment pairs, contradictions as hard negatives, LoRA on every linear map",
-    pooling=_RECIPE.pooling,
-    text_rule=_RECIPE.text_rule,
-    learns=("adapter",),
-    variants=_VARIANTS,
-    counts_specials=False,
-    small=PromptEOLSettings(batch_size=128, learning_rate=5e-4, eval_steps=25),
-    paper=_PAPER,
 )

@@ -48,11 +48,10 @@ class TrainingSettings:
             UsageError: A value that is not among its choices, or a number out of its bounds.
         """
         for item in dataclasses.fields(self):
-            value, low, high = changes.get(item.name), item.metadata.get("min"), item.metadata.get("max")
-            if isinstance(value, float | int) and not (
-                math.isfinite(value) and (low is None or value >= low) and (high is None or value <= high)
-            ):
-                allowed = f"{'a finite number' if low is None else low} {'or more' if high is None else f'to {high}'}"
+            value = changes.get(item.name)
+            low, high = item.metadata.get("min", -math.inf), item.metadata.get("max", math.inf)
+            if isinstance(value, float | int) and not (math.isfinite(value) and low <= value <= high):
+                allowed = f"{low} or more" if high == math.inf else f"{low} to {high}"
                 raise UsageError(f"{item.name.replace('_', '-')} {value} is not allowed; valid: {allowed}")
             choices = item.metadata.get("choices")
             if choices and changes.get(item.name, item.default) not in choices:
