@@ -30,6 +30,7 @@ class FakeEncoder:
         self.provenance = {"backbone": "fake", "dtype": "float32"}
         self.pause = pause
         self.calls = []
+        self.members, self.biases = [], {}
 
     def encode_report(self, sentences, *, progress=lambda done: None):
         self.calls.append(len(sentences))

@@ -108,13 +108,14 @@ def open_hashed(path: Path, stdin: BinaryIO | None = None) -> Iterator[HashedByt
         yield HashedBytes(file)
 
 
-def read_lines(raw: HashedBytes, name: str, *, gzipped: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line with its line ending); a byte order mark at the start is dropped.
+def read_lines(raw: HashedBytes, name: str, *, gzipped: bool = False, first: int = 1) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line with its line ending); a byte order mark before line 1 is dropped.
 
     Args:
         raw: The bytes.
         name: What the source is called in messages.
         gzipped: The bytes are gzip-compressed.
+        first: Number of the line that they begin with.
 
     Raises:
         UsageError: not UTF-8, a NUL byte, a line beyond ``LONGEST_LINE``, or damaged gzip data; with line and byte.
@@ -122,7 +123,7 @@ def read_lines(raw: HashedBytes, name: str, *, gzipped: bool = False) -> Iterato
     stream: io.BufferedIOBase = io.BufferedReader(raw, _BUFFER)
     if gzipped:
         stream = gzip.GzipFile(fileobj=stream, mode="rb")
-    number = 0
+    number = first - 1
     try:
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1

@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from promptcli.data.streams import LONGEST_LINE, strip_ending
 from promptcli.errors import UsageError
@@ -192,12 +192,20 @@ def read_csv(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
         UsageError: no such field, a row of another length, or broken quoting; with the line number.
     """
     csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
-    rows = csv.reader((line for _, line in lines), strict=True)
+    last = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal last
+        for number, line in lines:
+            last = number
+            yield line
+
+    rows = csv.reader(texts(), strict=True)
     hint = "a text with commas or quotes stands in double quotes"
     try:
-        yield from _read_rows(((rows.line_num, values) for values in rows), fields, name, hint)
+        yield from _read_rows(((last, values) for values in rows), fields, name, hint)
     except csv.Error as error:
-        raise UsageError(f"{name}: line {rows.line_num}: {error}; {hint}") from None
+        raise UsageError(f"{name}: line {last}: {error}; {hint}") from None
 
 
 def read_tsv(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
@@ -239,8 +247,10 @@ def read_headless(lines: Lines, fields: Chooser, name: str, columns: tuple[str, 
     return _read_rows(rows(), fields, name, "")
 
 
-def read_parquet(path: Path, fields: Chooser) -> Generator[Record, None, None]:
-    """Yield the rows of a Parquet file.
+def read_parquet(
+    path: Path | str, fields: Chooser, *, file: BinaryIO | None = None, start: int = 0
+) -> Generator[Record, None, None]:
+    """Yield the rows of a Parquet file from row ``start`` on; of an open ``file`` where one is given.
 
     Raises:
         UsageError: no Parquet file, no such field, or a value that is no text; with the row number from 1.
@@ -250,11 +260,16 @@ def read_parquet(path: Path, fields: Chooser) -> Generator[Record, None, None]:
 
     try:
         # Small pages at a time: without a buffer size a whole column chunk is read at once.
-        with pq.ParquetFile(path, buffer_size=1 << 20) as file:
-            text, identifier, more = fields.choose(file.schema_arrow.names, str(path))
+        with pq.ParquetFile(file or path, buffer_size=1 << 20) as opened:
+            text, identifier, more = fields.choose(opened.schema_arrow.names, str(path))
             columns = [text, *([] if identifier is None else [identifier]), *more]
-            row = 0
-            for batch in file.iter_batches(_PARQUET_ROWS, columns=columns):
+            row, groups = _groups_from(opened.metadata, start)
+            for batch in opened.iter_batches(_PARQUET_ROWS, columns=columns, row_groups=groups):
+                if row + len(batch) <= start:
+                    row += len(batch)
+                    continue
+                batch = batch.slice(max(start - row, 0))
+                row = max(start, row)
                 texts = batch.column(text).to_pylist()
                 ids = range(row, row + len(texts)) if identifier is None else batch.column(identifier).to_pylist()
                 others = [batch.column(column).to_pylist() for column in more]
@@ -266,6 +281,15 @@ def read_parquet(path: Path, fields: Chooser) -> Generator[Record, None, None]:
                     row += 1
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{path}: not a whole Parquet file: {error}") from None
+
+
+def _groups_from(metadata: Any, start: int) -> tuple[int, list[int]]:
+    """Return the first row of the row group that holds the row ``start``, and this group with those after it."""
+    row = group = 0
+    while group < metadata.num_row_groups and row + metadata.row_group(group).num_rows <= start:
+        row += metadata.row_group(group).num_rows
+        group += 1
+    return row, list(range(group, metadata.num_row_groups))
 
 
 def id_text(value: Any, field: str, where: str) -> str:

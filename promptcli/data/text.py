@@ -92,7 +92,7 @@ def open_source(path: Path, fields: Chooser = Fields(), *, stdin: BinaryIO | Non
         NotFoundError: there is no such file.
         UsageError: a folder, an empty file, no such field, or malformed content (here or while walking).
     """
-    if _suffixes(path)[0] == ".parquet":
+    if suffixes(path)[0] == ".parquet":
         check_regular(path)
         opened = _open_parquet(path, fields)
     else:
@@ -150,7 +150,7 @@ def check_encodable(sentence: str) -> None:
 
 @contextlib.contextmanager
 def _open_lines(path: Path, fields: Chooser, stdin: BinaryIO | None) -> Iterator[Source]:
-    suffix, gzipped = _suffixes(path)
+    suffix, gzipped = suffixes(path)
     reader = FORMATS.get(suffix, read_text)
     if stdin is not None and fields != Fields():
         reader = read_jsonl
@@ -185,7 +185,7 @@ def _open_parquet(path: Path, fields: Chooser) -> Iterator[Source]:
         yield Source(str(path), records, lambda: files.sha256(path), total, lambda record: f"row {record.row + 1}")
 
 
-def _suffixes(path: Path) -> tuple[str, bool]:
+def suffixes(path: Path) -> tuple[str, bool]:
     """Return the format's extension in lower case, and whether ``.gz`` follows it."""
     gzipped = path.suffix.lower() == ".gz"
     return (Path(path.stem).suffix if gzipped else path.suffix).lower(), gzipped

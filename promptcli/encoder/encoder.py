@@ -79,7 +79,7 @@ class Encoder(Embedder):
         ).explicit()
         #: What becomes of a pooled vector, step by step; denoising is taken after the step of its name.
         self.stages = [("hidden", _as_it_is), *(stage for made in self.transforms for stage in made.stages)]
-        self._biases: dict[int, Tensor] = {}
+        self.biases: dict[int, Tensor] = {}  #: h_hat by length, kept between calls
         self._check()
 
     def _check(self) -> None:
@@ -219,7 +219,7 @@ class Encoder(Embedder):
 
     def bias_at(self, lengths: list[int]) -> Tensor:
         """Return h_hat (n, d) for sentences of those lengths, taken where denoising is."""
-        missing = sorted(set(lengths) - self._biases.keys())
+        missing = sorted(set(lengths) - self.biases.keys())
         if missing:
             batch = bias_batch(self.template, missing, self.backbone, raw_positions=self.denoising.raw_positions)
             biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
@@ -227,8 +227,8 @@ class Encoder(Embedder):
                 biases = step(biases)
                 if name == self.denoising.place:
                     break
-            self._biases.update(zip(missing, biases, strict=True))
-        return torch.stack([self._biases[length] for length in lengths])
+            self.biases.update(zip(missing, biases, strict=True))
+        return torch.stack([self.biases[length] for length in lengths])
 
 
 def _as_it_is(vectors: Tensor) -> Tensor:

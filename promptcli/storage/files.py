@@ -118,6 +118,14 @@ def remove_leftovers(target: Path) -> None:
                     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
+def remove_all_leftovers(folder: Path) -> None:
+    """Delete the temporary files in a folder, for whatever target, that dead processes of this machine left."""
+    for path in folder.iterdir():
+        found = re.fullmatch(rf"\..*\.{_host()}-(\d+)\.[0-9a-f]{{8}}\.tmp", path.name, re.DOTALL)
+        if found and not is_alive(int(found[1])):
+            path.unlink(missing_ok=True)
+
+
 def remove_folder(folder: Path) -> None:
     """Delete a folder so that its name is gone at once, not file by file, and what killed processes left of it."""
     remove_leftovers(folder)
@@ -152,5 +160,8 @@ def sync(path: Path) -> None:
 def _stem(target: Path) -> str:
     """Return how the temporary names for a target begin on this machine."""
     name = os.fsdecode(os.fsencode(target.name)[:100])
-    host = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:4]
-    return f".{name}.{host}-"
+    return f".{name}.{_host()}-"
+
+
+def _host() -> str:
+    return hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:4]

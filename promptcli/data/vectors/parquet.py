@@ -13,6 +13,8 @@ from promptcli.errors import CheckFailedError, UsageError
 
 #: Rows of a file held at once, besides the matrix.
 _ROWS = 4096
+#: The key of the file's metadata under which a part of a folder says what it is.
+ABOUT = b"promptcli"
 
 
 def _read_parquet(path: Path) -> Content:
@@ -30,7 +32,7 @@ def _read_parquet(path: Path) -> Content:
             parts: dict[str, list[Any]] = {name: [] for name in columns}
             matrix, row = np.empty((0, 0), np.float32), 0
             for batch in file.iter_batches(_ROWS, columns=columns):
-                block = _rows_of(batch.column(COLUMN), f"{path}: rows {row + 1} to {row + len(batch)}")
+                block = rows_of(batch.column(COLUMN), f"{path}: rows {row + 1} to {row + len(batch)}")
                 if row == 0:
                     matrix = np.empty((file.metadata.num_rows, block.shape[1]), np.float32)
                 if block.shape[1] != matrix.shape[1]:
@@ -44,7 +46,7 @@ def _read_parquet(path: Path) -> Content:
     return row_ids(path, parts.get("id"), row), row_texts(path, parts.get("text")), matrix
 
 
-def _rows_of(column: Any, where: str) -> Floats:
+def rows_of(column: Any, where: str) -> Floats:
     """Return a column of lists as a matrix (n, d)."""
     import pyarrow.compute as pc
 
@@ -67,14 +69,16 @@ def _columns(path: Path) -> Sequence[str]:
     return names
 
 
-class _Parquet:
+class ParquetSink:
     """Columns id (int64 row numbers, or text), text (unless left out), embedding: fixed_size_list<float>[d]."""
 
     def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
         self._file, self._width, self._with_text = file, width, with_text
+        self.about: str | None = None  #: what the file is to say of itself; may be set until it is closed
         self._writer: Any = None
 
     def write(self, records: Sequence[Record], vectors: Floats) -> None:
+        """Append one window as a row group."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -88,12 +92,16 @@ class _Parquet:
         self._writer.write_table(table)
 
     def close(self) -> None:
+        """Write the footer."""
         if self._writer is not None:
+            if self.about is not None:
+                self._writer.add_key_value_metadata({ABOUT: self.about})
             self._writer.close()
 
     def abandon(self) -> None:
+        """Close what will be thrown away."""
         with contextlib.suppress(Exception):  # else the garbage collector closes it, and complains on stderr
             self.close()
 
 
-PARQUET = VectorFormat(_read_parquet, _Parquet, _columns)
+PARQUET = VectorFormat(_read_parquet, ParquetSink, _columns)

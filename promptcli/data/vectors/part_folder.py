@@ -1,0 +1,307 @@
+"""A folder of vectors in parts: a Parquet file for each shard, the plan they follow, and one manifest written last.
+
+    _plan.json                      inputs, number of shards, encoder: written first
+    part-00000-of-00064.parquet     rows of the shard, in the order of the input; whole or not there
+    _manifest.json                  the plan's facts and the rows and checksum of every part: written last
+
+Programs that read Parquet data sets skip what begins with an underscore. Knows nothing of encoders.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from promptcli.data.input_files import InputFile
+from promptcli.data.vectors.parquet import ABOUT, rows_of
+from promptcli.data.vectors.vector_format import COLUMN, Floats
+from promptcli.errors import CheckFailedError, NotFoundError
+from promptcli.storage.documents import parse_json, read_document, to_json
+from promptcli.storage.files import sha256, write_text
+from promptcli.storage.locks import hold_folder
+
+PLAN, MANIFEST = "_plan.json", "_manifest.json"
+#: Rows of a part that are read at once.
+BLOCK = 4096
+
+_AGAIN = "run the same `promptcli embed` again"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the parts of a folder have in common; shard i holds the rows ``bounds(i)`` of the inputs."""
+
+    shards: int
+    rows: int
+    dim: int
+    normalized: bool
+    with_text: bool
+    text_ids: bool  #: ids are text of a column of the inputs; else row numbers over all inputs
+    recipe: dict[str, Any]
+    fingerprint: str
+    model: dict[str, Any]  #: where the backbone came from, and its precision
+    inputs: list[InputFile]
+    versions: dict[str, str] = field(default_factory=dict)
+    schema_version: int = 1
+
+    def bounds(self, shard: int) -> tuple[int, int]:
+        """Return the rows [start, stop) of a shard."""
+        return shard * self.rows // self.shards, (shard + 1) * self.rows // self.shards
+
+    def digest(self) -> str:
+        """Return what parts say of the plan they follow: equal wherever the inputs lie and whatever they are called."""
+        same = [self.shards, self.rows, self.dim, self.normalized, self.with_text, self.text_ids, self.fingerprint]
+        inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
+        return hashlib.sha256(json.dumps([*same, self.model.get("dtype"), inputs]).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part as the manifest names it."""
+
+    path: str  #: its file in the folder
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class FolderManifest:
+    """The content of ``_manifest.json``."""
+
+    rows: int
+    dim: int
+    normalized: bool
+    recipe: dict[str, Any]
+    fingerprint: str
+    model: dict[str, Any]
+    plan: str  #: digest of the plan
+    shards: int
+    parts: list[Part]
+    inputs: list[dict[str, Any]]  #: path, size, sha256 and rows of each
+    text: bool  #: there is a column ``text``
+    text_ids: bool
+    blank: int
+    zero: int
+    truncated: int
+    versions: dict[str, str] = field(default_factory=dict)
+    dtype: str = "float32"
+    metric: str = "cosine"
+    schema_version: int = 1
+
+
+class Block(NamedTuple):
+    """Some rows of a part."""
+
+    row: int  #: number of the first one, over all parts
+    ids: Sequence[int] | Sequence[str]
+    texts: list[str] | None
+    vectors: Floats  #: (n, d) float32
+
+
+class About(NamedTuple):
+    """What a part says of itself: the metadata of its Parquet file."""
+
+    plan: str
+    shard: int
+    rows: int
+    blank: int
+    zero: int
+    truncated: int
+
+
+class PartFolder:
+    """A finished folder of parts, for reading.
+
+    Args:
+        folder: As ``promptcli embed ... -o FOLDER --shards N`` made it.
+
+    Raises:
+        NotFoundError: It is no such folder.
+        CheckFailedError: It is unfinished, or its manifest is damaged.
+
+    Example: ``for block in PartFolder(path).blocks(): index.add(block.vectors, block.ids)``
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        if not (folder / MANIFEST).is_file():
+            plan = read_plan(folder)
+            there = len(parts_there(folder, plan.shards))
+            raise CheckFailedError(f"{folder} is unfinished: {there:,} of {plan.shards:,} parts are there; {_AGAIN}")
+        self.manifest = read_document(folder / MANIFEST, FolderManifest, mend=_AGAIN)
+
+    def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
+        """Yield all rows in order, at most so many at once; no more is held.
+
+        Raises:
+            CheckFailedError: A part is missing, cut short, or not of this folder.
+        """
+        row = 0
+        for shard, part in enumerate(self.manifest.parts):
+            about = about_part(self.path / part.path)
+            if (about.plan, about.shard, about.rows) != (self.manifest.plan, shard, part.rows):
+                raise CheckFailedError(f"{self.path / part.path}: not the part that {MANIFEST} names; {_AGAIN}")
+            for block in read_blocks(self.path / part.path, row, rows):
+                yield block
+                row += len(block.vectors)
+
+
+def is_part_folder(path: Path) -> bool:
+    """Return whether a path is a folder of parts, finished or not."""
+    return (path / PLAN).is_file() or (path / MANIFEST).is_file()
+
+
+def read_plan(folder: Path) -> Plan:
+    """Return the plan of a folder.
+
+    Raises:
+        NotFoundError: There is none.
+        CheckFailedError: It is damaged.
+    """
+    if not (folder / PLAN).is_file():
+        raise NotFoundError(
+            f"{folder} is no folder of vectors in parts; make one: promptcli embed FILE -o DIR --shards N"
+        )
+    return read_document(folder / PLAN, Plan, mend="delete the folder and embed again")
+
+
+def keep_plan(folder: Path, plan: Plan) -> Plan:
+    """Write the plan unless another process was faster; return the one in force."""
+    folder.mkdir(exist_ok=True)
+    with hold_folder(folder):
+        if not (folder / PLAN).is_file():
+            write_text(folder / PLAN, to_json(plan, indent=1))
+    return read_plan(folder)
+
+
+def part_name(shard: int, shards: int) -> str:
+    """Return the file name of a part, e.g. ``part-00000-of-00064.parquet``."""
+    return f"part-{shard:05}-of-{shards:05}.parquet"
+
+
+def parts_there(folder: Path, shards: int) -> list[int]:
+    """Return the shards of which a part is there, whole or not, by one look into the folder."""
+    names = {path.name for path in folder.iterdir()}
+    return [shard for shard in range(shards) if part_name(shard, shards) in names]
+
+
+def about_part(path: Path) -> About:
+    """Return what a part says of itself; only its footer is read.
+
+    Raises:
+        CheckFailedError: It is missing, cut short, or no part.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(path)
+    except FileNotFoundError:
+        raise CheckFailedError(f"{path} is missing; {_AGAIN}") from None
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CheckFailedError(f"{path} is not whole ({reason:.100}); {_AGAIN}") from None
+    try:
+        about = About(**parse_json((metadata.metadata or {})[ABOUT]))
+    except (KeyError, TypeError, ValueError):
+        raise CheckFailedError(f"{path} is a Parquet file of another program; take it away, and {_AGAIN}") from None
+    if about.rows != metadata.num_rows:
+        raise CheckFailedError(
+            f"{path}: {metadata.num_rows:,} rows where it says {about.rows:,}; delete it, and {_AGAIN}"
+        )
+    return about
+
+
+def is_whole(folder: Path, plan: Plan, shard: int) -> bool:
+    """Return whether the part of a shard is there and whole; one that was cut short counts as absent.
+
+    Raises:
+        CheckFailedError: It is of another recipe or other inputs.
+    """
+    path = folder / part_name(shard, plan.shards)
+    try:
+        about = about_part(path)
+    except CheckFailedError:
+        return False
+    check_follows(path, about, plan, shard)
+    return True
+
+
+def check_follows(path: Path, about: About, plan: Plan, shard: int) -> None:
+    """Refuse a part of another plan.
+
+    Raises:
+        CheckFailedError: The plan, the shard or its rows are others.
+    """
+    start, stop = plan.bounds(shard)
+    if (about.plan, about.shard, about.rows) != (plan.digest(), shard, stop - start):
+        raise CheckFailedError(
+            f"{path} was made with another recipe, other options or other inputs than {PLAN} says; delete it, or give"
+            " another folder with -o"
+        )
+
+
+def finish(folder: Path, plan: Plan) -> FolderManifest | None:
+    """Write the manifest if all parts are there, which are read once for their checksums; return it, else None.
+
+    Any number of processes may do so at once: each writes the same.
+
+    Raises:
+        CheckFailedError: A part is cut short or follows another plan.
+    """
+    if len(parts_there(folder, plan.shards)) < plan.shards:
+        return None
+    parts, abouts = [], []
+    for shard in range(plan.shards):
+        path = folder / part_name(shard, plan.shards)
+        about = about_part(path)
+        check_follows(path, about, plan, shard)
+        parts.append(Part(path.name, about.rows, path.stat().st_size, sha256(path)))
+        abouts.append(about)
+    manifest = FolderManifest(
+        rows=plan.rows,
+        dim=plan.dim,
+        normalized=plan.normalized,
+        recipe=plan.recipe,
+        fingerprint=plan.fingerprint,
+        model=plan.model,
+        plan=plan.digest(),
+        shards=plan.shards,
+        parts=parts,
+        inputs=[
+            {"path": file.path, "size": file.size, "sha256": file.sha256, "rows": file.rows} for file in plan.inputs
+        ],
+        text=plan.with_text,
+        text_ids=plan.text_ids,
+        blank=sum(about.blank for about in abouts),
+        zero=sum(about.zero for about in abouts),
+        truncated=sum(about.truncated for about in abouts),
+        versions=plan.versions,
+    )
+    write_text(folder / MANIFEST, to_json(manifest, indent=1))
+    return manifest
+
+
+def read_blocks(path: Path, first: int = 0, rows: int = BLOCK) -> Iterator[Block]:
+    """Yield the rows of a part, of which the first has the number ``first``.
+
+    Raises:
+        CheckFailedError: It is cut short or damaged.
+        UsageError: A row holds no vector.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, buffer_size=1 << 20) as file:
+            for batch in file.iter_batches(rows):
+                vectors = rows_of(batch.column(COLUMN), f"{path}: rows from {first}")
+                texts = batch.column("text").to_pylist() if "text" in batch.schema.names else None
+                yield Block(first, batch.column("id").to_pylist(), texts, vectors)
+                first += len(batch)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CheckFailedError(f"{path} is not whole ({reason:.100}); delete it, and {_AGAIN}") from None

@@ -1,0 +1,137 @@
+"""Many input files as one run of rows: any range of them is what a walk over all gives, whatever the format."""
+
+import gzip
+import json
+import os
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from promptcli.data import input_files
+from promptcli.data.input_files import check_same, count_input, find_inputs, has_text_ids, read_rows
+from promptcli.data.tables import Fields
+from promptcli.data.text import open_source
+from promptcli.errors import NotFoundError, UsageError
+
+TEXTS = st.lists(st.text('ab ,"\n\u2028é', max_size=6), min_size=1, max_size=20)
+
+
+def write(path, texts):
+    """Write texts in the format of a path's extension; line ends inside a text only where the format has room."""
+    plain = [text.replace("\n", "") for text in texts]
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress("".join(f"{text}\n" for text in plain).encode()))
+    elif path.suffix == ".jsonl":
+        lines = ["" if not text else json.dumps({"n": 1, "text": text}) for text in texts]
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return [text if text else "" for text in texts]
+    elif path.suffix == ".csv":
+        cells = [text.replace('"', '""') for text in texts]
+        path.write_text("n,text\n" + "".join(f'1,"{cell}"\n' for cell in cells))
+        return list(texts)
+    elif path.suffix == ".tsv":
+        path.write_text("\ufeffn\ttext\n" + "".join(f"1\t{text}\n" for text in plain))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), path, row_group_size=3)
+        return list(texts)
+    else:
+        path.write_text("".join(f"{text}\n" for text in plain))
+    return plain
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl", ".csv", ".tsv", ".parquet"])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(one=TEXTS, two=TEXTS, data=st.data())
+def test_every_range_is_that_of_the_walk_over_all(tmp_path, monkeypatch, suffix, one, two, data):
+    monkeypatch.setattr(input_files, "MARK", 3)
+    paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    wanted = [text for path, texts in zip(paths, (one, two), strict=True) for text in write(path, texts)]
+    files = [count_input(str(path), Fields()) for path in paths]
+    with open_source(paths[0]) as source:
+        assert [record.text for record in source] == wanted[: files[0].rows]
+    assert sum(file.rows for file in files) == len(wanted)
+    start = data.draw(st.integers(0, len(wanted)))
+    stop = data.draw(st.integers(start, len(wanted)))
+    found = list(read_rows(files, start, stop, "it"))
+    assert [record.text for record in found] == wanted[start:stop]
+    assert [record.row for record in found] == [record.id for record in found] == list(range(start, stop))
+
+
+def test_ids_of_a_column_and_blank_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_files, "MARK", 2)
+    path = tmp_path / "a.jsonl"
+    path.write_text('\n{"id": 7, "text": "one"}\n{"id": "x", "text": ""}\n\n\n')
+    file = count_input(str(path), Fields())
+    assert has_text_ids([file])
+    assert [record.id for record in read_rows([file], 0, 5, "it")] == ["", "7", "x", "", ""]
+    assert [record.id for record in read_rows([file], 4, 5, "it")] == [""]  # no object in what is read
+    (tmp_path / "b.txt").write_text("one\n")
+    with pytest.raises(UsageError, match=r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
+        has_text_ids([file, count_input(str(tmp_path / "b.txt"), Fields())])
+
+
+def test_messages_name_the_line_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_files, "MARK", 2)
+    path = tmp_path / "a.csv"
+    path.write_text("text,n\n" + "one,1\n" * 6 + "two\n")
+    with pytest.raises(UsageError, match=r"a\.csv: line 8: 1 columns"):
+        list(read_rows([count_input(str(path), Fields())], 6, 7, "it"))
+
+
+def test_what_names_stand_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set" / "_hidden").mkdir(parents=True)
+    for name in ("b.txt", "a.txt", "set/2.parquet", "set/1.parquet", "set/_hidden/3.parquet"):
+        (tmp_path / name).write_text("x\n")
+    assert find_inputs(["*.txt"]) == ["a.txt", "b.txt"]
+    assert find_inputs(["b.txt", "set"]) == ["b.txt", "set/1.parquet", "set/2.parquet"]
+    for names, error, said in (
+        (["*.md"], NotFoundError, "no file matches"),
+        (["-"], UsageError, "standard input"),
+        (["a.txt", "*.txt"], UsageError, "a.txt is given twice"),
+        (["c.txt"], NotFoundError, "cannot be opened"),
+    ):
+        if said is not None:
+            with pytest.raises(error, match=said):
+                find_inputs(names)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"without \.parquet files"):
+        find_inputs(["empty"])
+
+
+def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n")
+    file = count_input(str(path), Fields())
+    os.utime(path, ns=(1, 1))
+    assert check_same([file], [str(path)], "it")[0].sha256 == file.sha256
+    path.write_text("one\ntwx\n")
+    with pytest.raises(UsageError, match=r"a\.txt is not the file that it was begun with"):
+        list(read_rows([file], 0, 1, "it"))
+    with pytest.raises(UsageError, match="begun with 1 input files, not 2"):
+        check_same([file], [str(path), str(path)], "it")
+
+
+def test_file_systems_of_fsspec():
+    with fsspec.open("memory://shards/a.txt", "wb") as file:
+        file.write(b"one\ntwo\n")
+    names = find_inputs(["memory://shards/*.txt"])
+    assert names == ["memory://shards/a.txt"] and input_files.needs_network(names) is None
+    assert [record.text for record in read_rows([count_input(names[0], Fields())], 1, 2, "it")] == ["two"]
+    with pytest.raises(NotFoundError, match="no file is there"):
+        find_inputs(["memory://shards/b.txt"])
+    with pytest.raises(NotFoundError, match="nowhere"):
+        find_inputs(["nowhere://a.txt"])
+    assert input_files.needs_network(["a.txt", "s3://bucket/a.txt"]) == "s3://bucket/a.txt"
+
+
+def test_a_file_system_that_is_not_installed_is_one_line():
+    try:
+        import s3fs  # noqa: F401
+    except ImportError:
+        with pytest.raises(NotFoundError, match="needs another package: Install s3fs"):
+            find_inputs(["s3://bucket/a.txt"])
