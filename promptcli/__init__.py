@@ -24,6 +24,8 @@ __all__ = [
     "fit",
     "load",
     "models",
+    "quantize",
+    "read_vectors",
     "search_heads",
     "search_layers",
     "search_templates",

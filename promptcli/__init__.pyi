@@ -10,6 +10,8 @@ from promptcli.library import evaluate as evaluate
 from promptcli.library import fit as fit
 from promptcli.library import load as load
 from promptcli.library import models as models
+from promptcli.library import quantize as quantize
+from promptcli.library import read_vectors as read_vectors
 from promptcli.library import search_heads as search_heads
 from promptcli.library import search_layers as search_layers
 from promptcli.library import search_templates as search_templates

@@ -17,6 +17,8 @@ from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import Loaded, Task, load_tasks, load_transfer, task_names
+from promptcli.data.vectors import read_vectors
+from promptcli.data.vectors.precision import quantize
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
@@ -53,6 +55,8 @@ __all__ = [
     "load",
     "models",
     "open_registry",
+    "quantize",
+    "read_vectors",
     "search_heads",
     "search_layers",
     "search_templates",

@@ -101,7 +101,7 @@ class Embedder(ABC):
             batch_size: At most so many sentences in a forward pass; by default as many as fit 4,096 tokens. The
                 vectors do not depend on it.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
-            precision: ``float32``, nothing else.
+            precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the vectors.
             convert_to_numpy: A numpy array; else a list of n tensors.
             convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy`` says.
             normalize_embeddings: Scale every vector to length 1; a vector of zeros stays one.
@@ -111,7 +111,7 @@ class Embedder(ABC):
             UsageError: What is given is no text; with its index and type.
         """
         if precision != "float32":
-            raise UsageError(f"precision {precision!r} is not allowed; give float32 and round the vectors yourself")
+            raise UsageError(f"precision {precision!r} is not allowed; give float32, then promptcli.quantize")
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size {batch_size} is not allowed; give at least 1, or leave it out")
         texts = check_texts(sentences)

@@ -6,7 +6,7 @@ What is held at once is one window, whatever the length of the input.
 import importlib.metadata
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ import promptcli
 from promptcli.data.tables import Record
 from promptcli.data.text import Source
 from promptcli.data.vectors import kind_of, manifest_path, open_sink
+from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured
 from promptcli.data.vectors.vector_format import Sink
 from promptcli.encoder.embedder import Progress, silent, unit
 from promptcli.encoder.encoder import Encoder
@@ -46,6 +47,8 @@ class EmbedReport:
     zero: int  #: not blank and yet a vector of zeros: nothing in them is known
     truncated: int  #: cut to the maximum length
     seconds: float
+    loss: Loss | None = None  #: of a precision below float32
+    ranges: Floats | None = None  #: (2, d), the least and the largest number of each dimension, by which int8 is read
 
 
 def embed_stream(
@@ -55,6 +58,7 @@ def embed_stream(
     *,
     window: int = WINDOW,
     normalize: bool = False,
+    precision: str = "float32",
     progress: Progress = silent,
 ) -> EmbedReport:
     """Encode records window by window into a sink; row i is record i.
@@ -65,6 +69,8 @@ def embed_stream(
         sink: Takes each window's rows.
         window: Sentences held at once.
         normalize: Scale every vector to length 1; a vector of zeros stays one.
+        precision: Of what is stored, see ``data.vectors.precision``; the ranges of ``int8`` are those of the first
+            window.
         progress: Called with the number of rows newly encoded.
 
     Raises:
@@ -72,16 +78,19 @@ def embed_stream(
     """
     start = time.perf_counter()
     rows = blank = zero = truncated = 0
+    less = None if precision == "float32" else Measured(precision)
     for part in windows(records, _characters, size=window):
         encoded = encoder.encode_report([record.text for record in part], progress=progress)
         _check_finite(encoded.vectors, part)
-        sink.write(part, unit(encoded.vectors) if normalize else encoded.vectors)
+        vectors = unit(encoded.vectors) if normalize else encoded.vectors
+        sink.write(part, vectors if less is None else less(vectors))
         rows += len(part)
         empty = np.array([not record.text.strip() for record in part])
         blank += int(np.count_nonzero(empty))
         zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
         truncated += int(np.count_nonzero(encoded.truncated))
-    return EmbedReport(rows, blank, zero, truncated, time.perf_counter() - start)
+    report = EmbedReport(rows, blank, zero, truncated, time.perf_counter() - start)
+    return report if less is None else replace(report, loss=less.loss(), ranges=less.ranges)
 
 
 def embed_file(
@@ -91,6 +100,7 @@ def embed_file(
     *,
     with_text: bool = True,
     normalize: bool = False,
+    precision: str = "float32",
     progress: Progress = silent,
 ) -> EmbedReport:
     """Encode a source into a vector file with a manifest; whenever the process dies, both are the old or the new.
@@ -101,6 +111,7 @@ def embed_file(
         target: The vector file, in the format of its extension.
         with_text: Store the sentences where the format has room for them.
         normalize: Scale every vector to length 1.
+        precision: Of what is stored; ``read_vectors`` restores float32 by the manifest.
         progress: Called with the number of rows newly encoded.
 
     Raises:
@@ -116,8 +127,8 @@ def embed_file(
             temporary.open("xb") as file,
             open_sink(file, kind_of(target), encoder.width, with_text=with_text) as sink,
         ):
-            report = embed_stream(encoder, source, sink, normalize=normalize, progress=progress)
-        manifest |= _manifest(encoder, source, report, normalize=normalize)
+            report = embed_stream(encoder, source, sink, normalize=normalize, precision=precision, progress=progress)
+        manifest |= _manifest(encoder, source, report, normalize=normalize, precision=precision)
     return report
 
 
@@ -166,13 +177,15 @@ def _check_finite(vectors: Floats, part: Sequence[Record]) -> None:
         )
 
 
-def _manifest(encoder: Encoder, source: Source, report: EmbedReport, *, normalize: bool) -> dict[str, Any]:
+def _manifest(
+    encoder: Encoder, source: Source, report: EmbedReport, *, normalize: bool, precision: str
+) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
     return {
         "schema_version": SCHEMA_VERSION,
         "rows": report.rows,
         "dim": encoder.width,
-        "dtype": "float32",
+        "dtype": PRECISIONS[precision].dtype.__name__,
         "normalized": normalize,
         "metric": "cosine",
         "recipe": encoder.recipe.to_dict(),
@@ -181,8 +194,19 @@ def _manifest(encoder: Encoder, source: Source, report: EmbedReport, *, normaliz
         "input": {"path": _readable(source.name), "sha256": source.sha256()},
         "blank": report.blank,
         "truncated": report.truncated,
+        **_stored_as(report, precision),
         "versions": {"promptcli": promptcli.__version__, **versions},
     }
+
+
+def _stored_as(report: EmbedReport, precision: str) -> dict[str, Any]:
+    """Return what a manifest says of a precision below float32."""
+    if precision == "float32":
+        return {}
+    known: dict[str, Any] = {"precision": precision, "loss": None if report.loss is None else asdict(report.loss)}
+    if report.ranges is not None and PRECISIONS[precision].ranged:
+        known["ranges"] = report.ranges.tolist()
+    return known
 
 
 def _readable(name: str) -> str:

@@ -15,6 +15,7 @@ from promptcli.data.streams import STANDARD
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source, open_source
 from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_vectors
+from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.encoder.embedder import Progress
 from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
 from promptcli.encoder.recipe import Recipe
@@ -189,6 +190,8 @@ def _stored_rows(path: Path, texts: Path | None, fields: Fields) -> tuple[Vector
         CheckFailedError: a damaged file, or ``texts`` is not the file that the manifest names.
     """
     vectors = read_vectors(path)
+    if PRECISIONS[vectors.precision].packed:
+        raise UsageError(f"{path} holds one bit a number; embed again with --precision float32, float16 or int8")
     if vectors.manifest is not None and not {"fingerprint", "recipe", "model"} <= vectors.manifest.keys():
         raise CheckFailedError(f"{manifest_path(path)} does not say which encoder made the vectors; embed again")
     if texts is not None:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.data.streams import STANDARD, check_file, check_regular
 from promptcli.data.vectors.jsonl import JSONL
 from promptcli.data.vectors.npy import NPY
 from promptcli.data.vectors.parquet import PARQUET
+from promptcli.data.vectors.precision import PRECISIONS, Quantized
 from promptcli.data.vectors.safetensors import SAFETENSORS
 from promptcli.data.vectors.vector_format import COLUMN, Floats, Sink, VectorFormat
 from promptcli.errors import CheckFailedError, UsageError
@@ -36,8 +38,13 @@ class Vectors:
 
     ids: Sequence[int] | Sequence[str]  # row numbers, or text where the file has a column of them
     texts: list[str] | None
-    matrix: Floats  # (n, d), memory-mapped where the file is .npy in float32
+    matrix: Floats  # (n, d), restored where the file holds less; memory-mapped where it is .npy in float32
     manifest: dict[str, Any] | None
+
+    @property
+    def precision(self) -> str:
+        """A key of ``PRECISIONS``: what the manifest says that the file holds."""
+        return str((self.manifest or {}).get("precision", "float32"))
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class VectorManifest:
     recipe: dict[str, Any] | None = None
     fingerprint: str | None = None
     model: dict[str, Any] | None = None
+    precision: str = "float32"
+    ranges: list[list[float]] | None = None
     schema_version: int = 1
 
 
@@ -124,6 +133,8 @@ def _read_with_manifest(path: Path, form: VectorFormat) -> Vectors:
     after = os.stat(path)
     if (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns):
         raise _not_as_described(path, "it was replaced meanwhile")
+    if manifest is not None and matrix.ndim == 2:
+        matrix = _restored(path, matrix, manifest)
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
         raise UsageError(
             f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of shape (n, d)"
@@ -131,6 +142,20 @@ def _read_with_manifest(path: Path, form: VectorFormat) -> Vectors:
     if manifest is not None and matrix.shape != (manifest["rows"], manifest["dim"]):
         raise _not_as_described(path, f"its shape is {matrix.shape}")
     return Vectors(ids, texts, matrix.astype(np.float32, copy=False), manifest)
+
+
+def _restored(path: Path, stored: NDArray[Any], manifest: dict[str, Any]) -> NDArray[Any]:
+    """Return stored numbers as vectors (n, d), those of float32 as they are."""
+    name, width = manifest.get("precision", "float32"), manifest["dim"]
+    form = PRECISIONS.get(name)
+    if form is None:
+        raise _not_as_described(path, f"its precision {name!r} is none of: {', '.join(PRECISIONS)}")
+    if form.dtype is np.float32:
+        return stored
+    ranges = np.array(manifest.get("ranges") or np.zeros((2, width)), dtype=np.float32)
+    if ranges.shape != (2, width) or stored.shape[1] != (-(-width // 8) if form.packed else width):
+        raise _not_as_described(path, f"its shape is {stored.shape}, its precision {name}")
+    return Quantized(stored.astype(form.dtype, copy=False), name, ranges).restore()
 
 
 def _not_as_described(path: Path, found: str) -> CheckFailedError:

@@ -1,11 +1,13 @@
 """Vectors as JSON lines with ``id``, ``text`` and ``embedding``."""
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.data.streams import open_hashed, read_lines
 from promptcli.data.tables import Record
@@ -49,12 +51,12 @@ def _columns(path: Path) -> Sequence[str]:
 
 
 class _Jsonl:
-    """One object a line: id, text (unless left out), embedding; shortest digits that give the same float32."""
+    """One object a line: id, text (unless left out), embedding; shortest digits that give the same number."""
 
     def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
         self._file, self._with_text = file, with_text
 
-    def write(self, records: Sequence[Record], vectors: Floats) -> None:
+    def write(self, records: Sequence[Record], vectors: NDArray[Any]) -> None:
         for start in range(0, len(records), _ROWS):
             part = slice(start, start + _ROWS)
             lines = zip(records[part], _numbers(vectors[part]), strict=True)
@@ -72,16 +74,27 @@ class _Jsonl:
         pass
 
 
-def _numbers(vectors: Floats) -> list[str]:
+def _numbers(vectors: NDArray[Any]) -> list[str]:
     """Return each row's numbers as text; Arrow does it five times as fast as ``json``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rows, width = vectors.shape
-    digits = pc.cast(pa.array(vectors.reshape(-1)), pa.string())
+    if vectors.dtype == np.float16:  # Arrow's digits are those of float32, three times as many
+        digits = _halves().take(pa.array(vectors.reshape(-1).view(np.uint16)))
+    else:
+        digits = pc.cast(pa.array(vectors.reshape(-1)), pa.string())
     offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
     joined: list[str] = pc.binary_join(pa.ListArray.from_arrays(offsets, digits), ", ").to_pylist()
     return joined
+
+
+@functools.cache
+def _halves() -> Any:
+    """Return the digits of all numbers of float16, by their bits."""
+    import pyarrow as pa
+
+    return pa.array(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(str).tolist())
 
 
 JSONL = VectorFormat(_read_jsonl, _Jsonl, _columns)

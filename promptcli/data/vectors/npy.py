@@ -1,4 +1,4 @@
-"""Vectors as a NumPy array: .npy, (n, d) float32; memory-mapped when read."""
+"""Vectors as a NumPy array: .npy, (n, d); memory-mapped when read."""
 
 import io
 from pathlib import Path
@@ -30,10 +30,10 @@ def _read_npy(path: Path) -> Content:
     return range(len(matrix) if matrix.ndim else 0), None, matrix
 
 
-def _npy_header(rows: int, width: int) -> bytes:
+def _npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
     # numpy pads the header so that the first axis may grow in place: the length does not depend on ``rows``.
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (rows, width)})
     return file.getvalue()
 
 

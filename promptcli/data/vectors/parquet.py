@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.data.tables import Record
 from promptcli.data.vectors.vector_format import COLUMN, Content, Floats, VectorFormat, row_ids, row_texts
@@ -70,14 +71,14 @@ def _columns(path: Path) -> Sequence[str]:
 
 
 class ParquetSink:
-    """Columns id (int64 row numbers, or text), text (unless left out), embedding: fixed_size_list<float>[d]."""
+    """Columns id (int64 row numbers, or text), text (unless left out), embedding: fixed_size_list."""
 
     def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
-        self._file, self._width, self._with_text = file, width, with_text
+        self._file, self._with_text = file, with_text
         self.about: str | None = None  #: what the file is to say of itself; may be set until it is closed
         self._writer: Any = None
 
-    def write(self, records: Sequence[Record], vectors: Floats) -> None:
+    def write(self, records: Sequence[Record], vectors: NDArray[Any]) -> None:
         """Append one window as a row group."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -85,7 +86,7 @@ class ParquetSink:
         columns = {"id": pa.array([record.id for record in records])}
         if self._with_text:
             columns["text"] = pa.array([record.text for record in records], pa.string())
-        columns[COLUMN] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self._width)
+        columns[COLUMN] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
         table = pa.table(columns)
         if self._writer is None:  # the type of the ids shows in the first window
             self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd", use_dictionary=False)

@@ -1,7 +1,10 @@
-"""Vectors as the tensor ``embeddings`` of a .safetensors file, (n, d) float32."""
+"""Vectors as the tensor ``embeddings`` of a .safetensors file, (n, d)."""
 
 import json
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from promptcli.data.vectors.vector_format import TENSOR, Content, HeadedSink, VectorFormat
 from promptcli.errors import CheckFailedError, UsageError
@@ -24,8 +27,9 @@ def _read_safetensors(path: Path) -> Content:
     return range(len(matrix) if matrix.ndim else 0), None, matrix
 
 
-def _safetensors_header(rows: int, width: int) -> bytes:
-    tensor = {"dtype": "F32", "shape": [rows, width], "data_offsets": [0, 4 * rows * width]}
+def _safetensors_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
+    name = f"{dtype.kind.upper()}{8 * dtype.itemsize}"  # F32, F16, I8, U8
+    tensor = {"dtype": name, "shape": [rows, width], "data_offsets": [0, dtype.itemsize * rows * width]}
     text = json.dumps({TENSOR: tensor}).encode().ljust(_HEADER)
     return len(text).to_bytes(8, "little") + text
 

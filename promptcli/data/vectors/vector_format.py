@@ -22,8 +22,8 @@ TENSOR, COLUMN = "embeddings", "embedding"
 class Sink(Protocol):
     """Takes the rows of a vector file in order."""
 
-    def write(self, records: Sequence[Record], vectors: Floats) -> None:
-        """Append one window: ``vectors`` (n, d) float32, row i of ``records[i]``."""
+    def write(self, records: Sequence[Record], vectors: NDArray[Any]) -> None:
+        """Append one window: ``vectors`` (n, d), row i of ``records[i]``; float32 unless a ``Precision`` made less."""
 
     def close(self) -> None:
         """Write what stands at the end; the file is whole after this."""
@@ -46,19 +46,21 @@ class VectorFormat:
 class HeadedSink:
     """Raw rows after a header of constant length, which is written again at the end, when their number is known."""
 
-    def __init__(self, file: BinaryIO, width: int, header: Callable[[int, int], bytes]) -> None:
+    def __init__(self, file: BinaryIO, width: int, header: Callable[[int, int, np.dtype[Any]], bytes]) -> None:
         self._file, self._width, self._header, self._rows = file, width, header, 0
-        file.write(header(0, width))
+        self._dtype = np.dtype("<f4")
+        file.write(header(0, width, self._dtype))
 
-    def write(self, records: Sequence[Record], vectors: Floats) -> None:
-        """Append one window."""
-        self._file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+    def write(self, records: Sequence[Record], vectors: NDArray[Any]) -> None:
+        """Append one window; its type and width are those of the file."""
+        self._dtype, self._width = vectors.dtype.newbyteorder("<"), vectors.shape[1]
+        self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
         self._rows += len(vectors)
 
     def close(self) -> None:
         """Write the header again."""
         self._file.seek(0)
-        self._file.write(self._header(self._rows, self._width))
+        self._file.write(self._header(self._rows, self._width, self._dtype))
 
     def abandon(self) -> None:
         """Do nothing."""

@@ -1,0 +1,217 @@
+"""Vectors in fewer bytes (half floats, 8-bit buckets, one bit a number), back again, and what that costs.
+
+Buckets and bits are those of sentence-transformers' ``quantize_embeddings``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data.vectors.vector_format import Floats
+from promptcli.errors import UsageError, did_you_mean
+
+#: Rows and pairs of rows on which a loss is measured.
+SAMPLE, PAIRS = 2000, 20_000
+#: Neighbours that count, and the difference of cosines below which any of several will do.
+_NEIGHBOURS, _EQUAL = 10, 1e-6
+
+
+def ranges_of(vectors: Floats) -> Floats:
+    """Return the least and the largest number of each dimension, (2, d), of vectors (n, d)."""
+    return np.stack([vectors.min(axis=0), vectors.max(axis=0)])
+
+
+def _steps(ranges: Floats) -> Floats:
+    steps = (ranges[1] - ranges[0]) / 255
+    return np.where(steps == 0, np.float32(1), steps)
+
+
+def _halves(vectors: Floats, ranges: Floats) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        halves = vectors.astype(np.float16)
+    if np.isinf(halves).any():
+        raise UsageError(f"numbers up to {np.abs(vectors).max():.3g} do not fit float16; give float32 or int8")
+    return halves
+
+
+def _buckets(vectors: Floats, ranges: Floats) -> NDArray[Any]:
+    numbers = np.clip(np.floor((vectors - ranges[0]) / _steps(ranges)), 0, 255)
+    found: NDArray[Any] = (numbers - 128).astype(np.int8)
+    return found
+
+
+def _middles(stored: NDArray[Any], ranges: Floats) -> Floats:
+    middles: Floats = np.minimum(ranges[0] + (stored.astype(np.float32) + 128.5) * _steps(ranges), ranges[1])
+    return middles
+
+
+def _bits(vectors: Floats, ranges: Floats) -> NDArray[Any]:
+    return np.packbits(vectors > 0, axis=1)
+
+
+def _signs(stored: NDArray[Any], ranges: Floats) -> Floats:
+    return np.unpackbits(stored, axis=1, count=ranges.shape[1]).astype(np.float32) * 2 - 1
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A row of the table: how a number is stored and read back; ``ranges`` (2, d) are those of ``ranges_of``."""
+
+    dtype: type[np.generic]  #: Of what is stored.
+    store: Callable[[Floats, Floats], NDArray[Any]]  #: Vectors (n, d) and ranges.
+    restore: Callable[[NDArray[Any], Floats], Floats]  #: What is stored and ranges.
+    ranged: bool = False  #: What is stored cannot be read without the ranges.
+    packed: bool = False  #: Eight numbers a byte, zeros at the end: (n, ceil(d / 8)).
+
+
+PRECISIONS: dict[str, Precision] = {
+    "float32": Precision(np.float32, lambda vectors, _: vectors, lambda stored, _: stored),
+    "float16": Precision(np.float16, _halves, lambda stored, _: stored.astype(np.float32)),
+    "int8": Precision(np.int8, _buckets, _middles, ranged=True),
+    "binary": Precision(
+        np.int8,
+        lambda vectors, ranges: _bits(vectors, ranges).view(np.int8) ^ np.int8(-128),  # less 128, in a byte
+        lambda stored, ranges: _signs((stored ^ np.int8(-128)).view(np.uint8), ranges),
+        packed=True,
+    ),
+    "ubinary": Precision(np.uint8, _bits, _signs, packed=True),
+}
+
+
+def precision_named(name: str) -> Precision:
+    """Return a row of ``PRECISIONS``.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if name not in PRECISIONS:
+        near = did_you_mean(name, PRECISIONS)
+        raise UsageError(f"precision {name!r} is not allowed{near}; give one of: {', '.join(PRECISIONS)}")
+    return PRECISIONS[name]
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """n vectors of d numbers in fewer bytes."""
+
+    matrix: NDArray[Any]  #: (n, d) float32, float16 or int8; packed bits (n, ceil(d / 8)) int8 or uint8.
+    precision: str
+    ranges: Floats  #: (2, d) float32: least and largest number of each dimension; ``int8`` is read by them.
+
+    def restore(self) -> Floats:
+        """Return the vectors (n, d) float32: of ``int8`` the middle of each bucket, of bits -1 and 1."""
+        return PRECISIONS[self.precision].restore(self.matrix, self.ranges)
+
+
+def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Quantized:
+    """Return vectors (n, d) in fewer bytes.
+
+    ``int8`` is the number, less 128, of the 255th parts of a dimension's range below the value; ``binary`` (int8) and
+    ``ubinary`` (uint8) are whether a value is above 0, eight a byte: the same bytes as sentence-transformers'.
+
+    Args:
+        vectors: (n, d) float32.
+        precision: ``float32``, ``float16``, ``int8``, ``binary`` or ``ubinary``.
+        ranges: (2, d) of other vectors, so that queries get the buckets of the rows; what lies outside is clipped. By
+            default those of ``vectors``.
+
+    Raises:
+        UsageError: another precision, another shape, or numbers that float16 does not hold.
+
+    Example:
+        >>> import numpy as np, promptcli as pc
+        >>> vectors = np.array([[0.0, 2.0], [1.0, -2.0]], dtype=np.float32)
+        >>> pc.quantize(vectors, "int8").matrix.tolist()
+        [[-128, 127], [127, -128]]
+        >>> pc.quantize(vectors, "binary").restore().tolist()
+        [[-1.0, 1.0], [1.0, -1.0]]
+    """
+    form = precision_named(precision)
+    vectors = np.asarray(vectors, dtype=np.float32)
+    if vectors.ndim != 2 or 0 in vectors.shape:
+        raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")
+    ranges = ranges_of(vectors) if ranges is None else np.asarray(ranges, dtype=np.float32)
+    if ranges.shape != (2, vectors.shape[1]):
+        raise UsageError(f"ranges of shape {ranges.shape} are not those of vectors of shape {vectors.shape}")
+    return Quantized(form.store(vectors, ranges), precision, ranges)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How far restored vectors are from what they were, on a sample of the rows."""
+
+    rows: int
+    spearman: float | None  #: Of the cosines of pairs of rows, before and after; None where all are equal.
+    recall_at_10: float  #: Of each row's 10 nearest other rows, by cosine.
+    clipped: float  #: Share of all numbers that lay outside the ranges.
+
+
+class Measured:
+    """Quantizes window after window by the ranges of the first, and keeps a sample to measure what is lost."""
+
+    def __init__(self, precision: str, ranges: Floats | None = None) -> None:
+        self.precision, self.ranges = precision, ranges
+        self._chance = np.random.default_rng(0)
+        self._keys: NDArray[np.float64] = np.empty(0)
+        self._rows: Floats | None = None
+        self._outside = self._numbers = 0
+
+    def __call__(self, vectors: Floats) -> NDArray[Any]:
+        """Return one window (n, d) as it is stored."""
+        found = quantize(vectors, self.precision, self.ranges)
+        self.ranges = found.ranges
+        if PRECISIONS[self.precision].ranged:
+            self._outside += int(np.count_nonzero((vectors < self.ranges[0]) | (vectors > self.ranges[1])))
+        self._numbers += vectors.size
+        keys = np.concatenate([self._keys, self._chance.random(len(vectors))])
+        rows = vectors if self._rows is None else np.concatenate([self._rows, vectors])
+        kept = np.sort(np.argsort(keys, kind="stable")[:SAMPLE])  # the rows of the lowest numbers: any is as likely
+        self._keys, self._rows = keys[kept], rows[kept]
+        return found.matrix
+
+    def loss(self) -> Loss | None:
+        """Return what is lost; None where there are no two rows."""
+        if self._rows is None or len(self._rows) < 2:
+            return None
+        restored = quantize(self._rows, self.precision, self.ranges).restore()
+        return measure(self._rows, restored, clipped=self._outside / self._numbers)
+
+
+def measure(before: Floats, after: Floats, *, clipped: float = 0.0) -> Loss:
+    """Compare vectors (n, d) with what became of them, by Spearman of cosines of pairs and recall@10."""
+    before, after = _unit(before), _unit(after)
+    pairs = np.random.default_rng(0).integers(len(before), size=(2, PAIRS))
+    one, other = pairs[:, pairs[0] != pairs[1]]
+    first, second = (_ranks(np.einsum("nd,nd->n", rows[one], rows[other])) for rows in (before, after))
+    constant = first.std() == 0 or second.std() == 0
+    spearman = None if constant else float(np.corrcoef(first, second)[0, 1])
+    return Loss(len(before), spearman, _recall(before, after), clipped)
+
+
+def _recall(before: Floats, after: Floats) -> float:
+    wanted, hits = min(_NEIGHBOURS, len(before) - 1), 0
+    for start in range(0, len(before), 512):
+        block = slice(start, start + 512)
+        true, found = before[block] @ before.T, after[block] @ after.T
+        own = np.arange(len(true))
+        true[own, own + start] = found[own, own + start] = -np.inf
+        last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
+        nearest = np.argpartition(found, -wanted, axis=1)[:, -wanted:]
+        hits += int(np.count_nonzero(np.take_along_axis(true, nearest, axis=1) >= last - _EQUAL))
+    return hits / (wanted * len(before))
+
+
+def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return ranks, equal values sharing their mean."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return ranks
+
+
+def _unit(vectors: Floats) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    units: Floats = np.divide(vectors, np.where(lengths > 0, lengths, 1), dtype=np.float32)
+    return units

@@ -1,0 +1,194 @@
+"""Vectors in fewer bytes: bytes against sentence-transformers', every format there and back, and what is lost."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+from scipy.stats import spearmanr
+
+import promptcli as pc
+from promptcli.data.vectors import FORMATS, manifest_path, read_vectors
+from promptcli.data.vectors.precision import PRECISIONS, Measured, measure, quantize
+from promptcli.errors import CheckFailedError, UsageError
+from tests.embed_fakes import vector
+from tests.embed_running import fake_encoder, names, refused, run_command  # noqa: F401
+
+LESS = [name for name in PRECISIONS if name != "float32"]
+LINES = [f"line {number}" for number in range(60)]
+ORIGINAL = np.stack([vector(line) for line in LINES])
+MATRICES = st_numpy.arrays(
+    np.float32, st.tuples(st.integers(1, 9), st.integers(1, 19)), elements=st.floats(-1000, 1000, width=32)
+)
+
+
+@given(MATRICES, st.sampled_from(LESS))
+def test_bytes_and_values_by_plain_loops(vectors, precision):
+    found = quantize(vectors, precision)
+    restored = found.restore()
+    assert restored.shape == vectors.shape and restored.dtype == np.float32
+    low, high = vectors.min(axis=0), vectors.max(axis=0)
+    for row in range(len(vectors)):
+        if precision in ("binary", "ubinary"):
+            bits = "".join("1" if value > 0 else "0" for value in vectors[row])
+            bits += "0" * (-len(bits) % 8)
+            numbers = [int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)]
+            assert found.matrix[row].tolist() == [n - 128 if precision == "binary" else n for n in numbers]
+            assert restored[row].tolist() == [1 if value > 0 else -1 for value in vectors[row]]
+        elif precision == "float16":
+            assert np.array_equal(restored[row], vectors[row].astype(np.float16).astype(np.float32))
+        else:
+            half = (high - low) / 255 / 2
+            assert (np.abs(restored[row] - vectors[row]) <= half * 1.01 + 1e-4 * np.abs(vectors).max()).all()
+
+
+@pytest.mark.parametrize("precision", ["int8", "binary", "ubinary"])
+def test_bytes_are_those_of_sentence_transformers(precision):
+    module = pytest.importorskip("sentence_transformers.util.quantization", reason="sentence-transformers is absent")
+    vectors = np.random.default_rng(1).standard_normal((300, 20)).astype(np.float32)
+    vectors[:, 3] = 0.5
+    theirs = module.quantize_embeddings(vectors, precision=precision)
+    assert np.array_equal(quantize(vectors, precision).matrix, theirs)
+    assert quantize(vectors, precision).matrix.dtype == theirs.dtype
+
+
+def test_queries_get_the_buckets_of_the_rows_and_are_clipped():
+    rows = pc.quantize(ORIGINAL, "int8")
+    queries = pc.quantize(ORIGINAL[:2] * 3, "int8", ranges=rows.ranges)
+    assert np.array_equal(queries.ranges, rows.ranges)
+    inside = np.clip(ORIGINAL[:2] * 3, rows.ranges[0], rows.ranges[1])
+    assert np.abs(queries.restore() - inside).max() <= np.ptp(rows.ranges, axis=0).max() / 255
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((ORIGINAL, "int4"), "'int4' is not allowed; did you mean int8"),
+        ((ORIGINAL[0], "int8"), r"shape \(8,\) are not allowed; give \(n, d\)"),
+        ((ORIGINAL, "int8", np.zeros((2, 3))), r"ranges of shape \(2, 3\)"),
+        ((ORIGINAL * 1e4, "float16"), "do not fit float16; give float32 or int8"),
+    ],
+)
+def test_what_cannot_be_is_one_line(arguments, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        pc.quantize(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+# --- what is lost
+
+
+def test_the_loss_by_plain_loops():
+    before = np.random.default_rng(2).standard_normal((40, 6)).astype(np.float32)
+    after = quantize(before, "binary").restore()
+    units = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (before, after)]
+    true, found = (rows @ rows.T for rows in units)
+    loss = measure(before, after)
+    upper = np.triu_indices(40, 1)
+    assert loss.spearman == pytest.approx(spearmanr(true[upper], found[upper]).statistic, abs=0.03)  # pairs are drawn
+    least = most = 0
+    for row in range(40):
+        others = [other for other in range(40) if other != row]
+        nearest = set(sorted(others, key=lambda other: -true[row, other])[:10])
+        limit = sorted((found[row, other] for other in others), reverse=True)[9]
+        least += len({other for other in others if found[row, other] > limit + 1e-6} & nearest)
+        most += min(10, len({other for other in others if found[row, other] > limit - 1e-6} & nearest))
+    assert least <= round(loss.recall_at_10 * 400) <= most  # of those that are equally near any may be taken
+    assert measure(before, before) == type(loss)(40, pytest.approx(1.0), 1.0, 0.0)
+    assert measure(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)).spearman is None
+
+
+def test_windows_share_the_ranges_of_the_first_and_a_sample_of_all():
+    measured, both = Measured("int8"), np.concatenate([ORIGINAL[:30], ORIGINAL[30:] * 2])
+    parts = [measured(part) for part in (both[:30], both[30:])]
+    assert np.array_equal(np.concatenate(parts), quantize(both, "int8", measured.ranges).matrix)
+    outside = (both < measured.ranges[0]) | (both > measured.ranges[1])
+    loss = measured.loss()
+    assert loss.rows == 60 and loss.clipped == pytest.approx(outside.sum() / 480)
+    assert Measured("int8").loss() is None
+
+
+def test_the_sample_is_drawn_from_every_window(monkeypatch):
+    monkeypatch.setattr("promptcli.data.vectors.precision.SAMPLE", 50)
+    measured = Measured("float16")
+    for number in range(10):
+        measured(np.full((100, 2), number, np.float32))
+    drawn = measured._rows[:, 0]
+    assert len(drawn) == 50 and len(set(drawn.tolist())) >= 7
+
+
+# --- the command, every format
+
+
+@pytest.fixture
+def lines():
+    Path("a.txt").write_text("\n".join(LINES) + "\n")
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("precision", LESS)
+def test_every_format_holds_it_and_gives_it_back(run, kind, precision):
+    code, out, err = run("embed", "a.txt", "-o", f"v{kind}", "--precision", precision, "--json")
+    assert code == 0, err
+    expected = quantize(ORIGINAL, precision)
+    found = read_vectors(Path(f"v{kind}"))
+    assert np.array_equal(found.matrix, expected.restore()) and found.precision == precision
+    said, manifest = json.loads(out), json.loads(manifest_path(Path(f"v{kind}")).read_text())
+    assert said["loss"] == manifest["loss"] and said["loss"]["rows"] == 60
+    assert said["precision"] == manifest["precision"] == precision and manifest["dtype"] == expected.matrix.dtype.name
+    assert f"{precision} against float32 on 60 rows: Spearman of their cosines {said['loss']['spearman']:.4f}" in err
+    assert ("ranges" in manifest) == (precision == "int8")
+    stored = {
+        ".npy": lambda: np.load("v.npy"),
+        ".parquet": lambda: np.array(pq.read_table("v.parquet")["embedding"].to_pylist(), expected.matrix.dtype),
+        ".jsonl": lambda: np.array([json.loads(row)["embedding"] for row in Path("v.jsonl").open()]),
+        ".safetensors": lambda: __import__("safetensors.numpy").numpy.load_file("v.safetensors")["embeddings"],
+    }[kind]()
+    assert np.array_equal(stored.astype(expected.matrix.dtype), expected.matrix)
+    if kind in (".npy", ".safetensors"):
+        assert stored.dtype == expected.matrix.dtype
+
+
+@pytest.mark.usefixtures("lines")
+def test_float32_says_nothing_of_a_loss(run):
+    code, out, err = run("embed", "a.txt", "--json")
+    assert code == 0 and "against" not in err and json.loads(out)["loss"] is None
+    assert "precision" not in json.loads(Path("a.txt.npy.manifest.json").read_text())
+
+
+@pytest.mark.usefixtures("lines")
+def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
+    refused(run("embed", "a.txt", "--precision", "int4"), 2, "precision 'int4' is not allowed", "int8")
+    refused(run("embed", "a.txt", "--precision", "int8", "-o", "-"), 2, "needs a manifest", "-o")
+    refused(run("embed", "a.txt", "--json", "-o", "-"), 2, "--json", "-o")
+    assert not fake and names() == ["a.txt"]
+    code, out, _ = run("embed", "a.txt", "--precision", "ubinary", "-o", "-")
+    [first] = quantize(ORIGINAL[:1], "ubinary").matrix.tolist()
+    assert code == 0 and json.loads(out.splitlines()[0])["embedding"] == first
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("change", [{"precision": "int4"}, {"ranges": [[1.0], [2.0]]}, {"precision": "binary"}])
+def test_a_manifest_that_does_not_fit_is_one_line(run, change):
+    assert run("embed", "a.txt", "-o", "v.npy", "--precision", "int8")[0] == 0
+    manifest = manifest_path(Path("v.npy"))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+    with pytest.raises(CheckFailedError, match=r"not the file that v\.npy\.manifest\.json describes: its"):
+        read_vectors(Path("v.npy"))
+
+
+@pytest.mark.usefixtures("lines")
+def test_an_index_takes_all_but_bits(run, tiny_folder, monkeypatch):
+    for precision in LESS:
+        assert run("embed", "a.txt", "-o", f"{precision}.parquet", "--precision", precision)[0] == 0
+        ran = run("index", "build", f"{precision}.parquet", "-o", precision, "--json")
+        if precision in ("float16", "int8"):
+            assert ran[0] == 0 and json.loads(ran[1])["rows"] == 60, ran[2]
+        else:
+            refused(ran, 2, f"{precision}.parquet holds one bit a number", "float16 or int8")
+            assert not Path(precision).exists()
