@@ -272,7 +272,7 @@ def test_a_model_that_the_seam_would_compute_wrongly_is_refused(tiny_backbone, m
         backbone.require_seam("Ditto")
 
 
-@pytest.mark.parametrize("family", SEAM)
+@pytest.mark.parametrize("family", [name for name in SEAM if ROWS[name].plan is None])
 def test_the_seam_computes_what_the_model_computes(family, tiny_backbone):
     backbone = tiny_backbone(family)
     assert seam_fault(backbone.model, backbone.n_layers) is None

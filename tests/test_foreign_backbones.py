@@ -341,7 +341,7 @@ def test_a_panic_of_the_tokenizer_is_one_line(bert, monkeypatch):
     def fails(*_, **__):
         raise PanicException("called `Option::unwrap()`\n on a `None` value")
 
-    monkeypatch.setattr("promptcli.backbones.pretrained.AutoTokenizer.from_pretrained", fails)
+    monkeypatch.setattr("promptcli.backbones.pretrained.read_wordpiece", fails)
     with pytest.raises(UsageError, match=r"cannot be loaded: called `Option::unwrap\(\)` on a `None` value$"):
         load_backbone(str(bert))
 
@@ -351,7 +351,7 @@ def test_what_stops_the_program_is_no_fault_of_the_folder(stop, bert, monkeypatc
     def stops(*_, **__):
         raise stop
 
-    monkeypatch.setattr("promptcli.backbones.pretrained.AutoTokenizer.from_pretrained", stops)
+    monkeypatch.setattr("promptcli.backbones.pretrained.read_wordpiece", stops)
     with pytest.raises(stop):
         load_backbone(str(bert))
 

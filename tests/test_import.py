@@ -237,7 +237,7 @@ def test_the_recipe_is_changed_by_options_and_names_may_have_slashes_after_the_a
         asked.append((repository, revision))
         raise FileNotFoundError
 
-    monkeypatch.setattr("promptcli.backbones.pretrained.snapshot_download", snapshot)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
     with pytest.raises(NotFoundError, match="not in the local cache"):
         locate("owner/name@refs/pr/5", True, lambda message: None)
     assert asked == [("owner/name", "refs/pr/5")]

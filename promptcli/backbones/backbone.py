@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from promptcli.backbones.bert import BertModel
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
-from promptcli.backbones.last_layer import compute_last_layer_at_slots
 from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.seam import SeamCall, allow_prepending
 from promptcli.backbones.seam_check import seam_fault
@@ -80,8 +80,6 @@ class Backbone:
         self._position_offset = (model.config.pad_token_id or 0) + 1 if self.family.pads_before_positions else 0
         #: Longest input in tokens, specials included.
         self.max_tokens: int = model.config.max_position_embeddings - self._position_offset
-        if self.family.bert_plan:
-            compute_last_layer_at_slots(model)
         if self.causal:
             allow_prepending(model.get_submodule(self.family.layers))
 
@@ -153,7 +151,7 @@ class Backbone:
             lasts=slot_positions(batch, LAST) if batch.prepending else None,
         )
         last_only = needs.layers == {self.n_layers} and not attention
-        slot = needs.slot if last_only and self.family.bert_plan else None
+        slot = needs.slot if last_only and isinstance(self.model, BertModel) else None
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
         if slot is not None:
             options["slots"] = slot_positions(batch, slot)
@@ -269,6 +267,8 @@ class Backbone:
 
     @functools.cached_property
     def _seam_fault(self) -> str | None:
+        if isinstance(self.model, BertModel):  # whose attention is the seam's own
+            return None
         return seam_fault(self.model, self.n_layers)
 
     @functools.cached_property

@@ -5,16 +5,16 @@ wrong in it. Here the one becomes a refusal and the other one line.
 """
 
 import json
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers.utils import logging as transformers_logging
 
+from promptcli.backbones.library import transformers
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.documents import parse_json, shown
 
@@ -53,8 +53,8 @@ def opening(what: str) -> Iterator[None]:
     Raises:
         UsageError: Anything but a PromptcliError was raised inside, tokenizers' panics included.
     """
-    transformers_logging.set_verbosity(CRITICAL)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if "transformers" in sys.modules:
+        transformers()
     try:
         yield
     except PromptcliError:

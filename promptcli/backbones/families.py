@@ -7,6 +7,16 @@ GELU = "gelu"
 
 
 @dataclass(frozen=True)
+class BertPlan:
+    """What ``backbones/bert.py`` has to know of a family with BERT's floor plan, to compute it without transformers."""
+
+    model: str  #: transformers' class without a head, for configurations that others read
+    prefix: str  #: of its tensors in a model with a head
+    pad: int = 0  #: id of the padding token, where the configuration does not say it
+    projected: bool = False  #: embeddings have a width of their own
+
+
+@dataclass(frozen=True)
 class Family:
     """One ``model_type`` of transformers."""
 
@@ -16,25 +26,32 @@ class Family:
     decoder: str  #: its output projection, bias included
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
     seam: bool = True  #: the attention seam reaches it: Ditto and deep prefixes work
-    #: Layers have BERT's parts (attention.self/output, intermediate, output), so the last one can be computed at one
-    #: position.
-    bert_plan: bool = False
-    pooler: bool = False  #: ``AutoModel`` takes ``add_pooling_layer``
+    plan: BertPlan | None = None  #: where it has BERT's floor plan
+    pooler: bool = False  #: checkpoints may have one
     #: A token sees those before it only: the sentence is read at its last token, and nothing is added after it.
     causal: bool = False
     layers: str = ""  #: module that holds the layers (causal families)
 
 
-_LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
-_ROBERTA = Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, bert_plan=True, pooler=True)
 _LLAMA = Family((), "lm_head", causal=True, layers="layers")
+_LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
+
+
+def _roberta(model: str) -> Family:
+    plan = BertPlan(model, "roberta", pad=1)
+    return Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, plan=plan, pooler=True)
+
 
 FAMILIES: dict[str, Family] = {
-    "bert": Family(("cls.predictions.transform",), "cls.predictions.decoder", bert_plan=True, pooler=True),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
-    "electra": Family(("generator_predictions",), "generator_lm_head", bert_plan=True),
+    "bert": Family(
+        ("cls.predictions.transform",), "cls.predictions.decoder", plan=BertPlan("BertModel", "bert"), pooler=True
+    ),
+    "roberta": _roberta("RobertaModel"),
+    "xlm-roberta": _roberta("XLMRobertaModel"),
+    "camembert": _roberta("CamembertModel"),
+    "electra": Family(
+        ("generator_predictions",), "generator_lm_head", plan=BertPlan("ElectraModel", "electra", projected=True)
+    ),
     "modernbert": Family(("head",), "decoder"),
     "albert": Family(
         ("predictions.dense", "predictions.activation", "predictions.LayerNorm"), "predictions.decoder", pooler=True

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForMaskedLM
 
 from promptcli.backbones.checking import CALLING, LOADING, check_finite, check_tensors, opening
 from promptcli.backbones.families import FAMILIES, GELU
+from promptcli.backbones.library import transformers
 from promptcli.errors import UsageError
 
 _DECODER = "lm_head.weight"  # of every causal family
@@ -67,8 +67,8 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
     what = f"the masked-LM head of backbone {name!r}"
     with opening(what):
         options = {**LOADING, "attn_implementation": "eager"}  # not called: any will do, and this one is always there
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
-        loaded: Any = AutoModelForMaskedLM.from_pretrained(folder, config=config, **options)
+        config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
+        loaded: Any = transformers().AutoModelForMaskedLM.from_pretrained(folder, config=config, **options)
         model, info = loaded
     parts = tuple(f"{part}." for part in (*row.transform, row.decoder))
     check_tensors(

@@ -13,7 +13,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers.pytorch_utils import Conv1D
 
 from promptcli.errors import UsageError
 
@@ -48,7 +47,7 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise UsageError("LoRA needs peft, which is not installed: pip install 'promptcli[peft]'") from None
-    transposed = any(isinstance(module, Conv1D) for module in model.modules())
+    transposed = any(map(_is_transposed, model.modules()))
     config = LoraConfig(
         r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="all-linear", fan_in_fan_out=transposed
     )
@@ -58,6 +57,11 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
             inject_adapter_in_model(config, model)
         except (ValueError, AttributeError, NotImplementedError) as error:
             raise UsageError(f"peft has no LoRA for family {family!r}: {str(error).splitlines()[0][:160]}") from None
+
+
+def _is_transposed(module: torch.nn.Module) -> bool:
+    """Return whether a linear map's matrix is stored (in, out): transformers' own kind, of GPT-2."""
+    return type(module).__name__ == "Conv1D"
 
 
 def is_lora(tensors: Mapping[str, Tensor]) -> bool:
@@ -83,7 +87,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
         for name in sorted(parts):
             weight, down, up = modules[name].weight, tensors[name + _DOWN].float(), tensors[name + _UP].float()
             change = alpha / len(down) * (up @ down)
-            if isinstance(modules[name], Conv1D):  # GPT-2's linear maps, stored (in, out)
+            if _is_transposed(modules[name]):
                 change = change.T
             if change.shape != weight.shape:
                 raise UsageError(

@@ -5,18 +5,17 @@ Knows nothing of recipes. Every model is loaded from a folder, so transformers i
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+from promptcli.backbones import seam
 from promptcli.backbones.backbone import Backbone, Provenance
+from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import (
     CALLING,
     LOADING,
@@ -29,10 +28,11 @@ from promptcli.backbones.checking import (
 )
 from promptcli.backbones.devices import computes
 from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.library import transformers
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
 from promptcli.backbones.probing import check_probe, check_vocabulary
-from promptcli.backbones.seam import NAME
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.wordpiece import read_wordpiece
 from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.storage.files import sha256
 
@@ -79,10 +79,13 @@ def load_pretrained(
         check_folder(what, folder, config)
         names = check_files(what, weights, config)
         causal = FAMILIES[family].causal
-        pieces = PieceTokenizer(AutoTokenizer.from_pretrained(folder, trust_remote_code=False), what, causal=causal)
+        pieces = PieceTokenizer(_load_tokenizer(folder, config), what, causal=causal)
         if causal and dtype is None:
             dtype = _stored_dtype(weights, device)
-        model, info = _load_body(folder, family, names, dtype if causal and dtype else torch.float32)
+        if (plain := read_bert_config(family, config)) is not None:
+            model, info = load_bert(plain, FAMILIES[family], weights, names)
+        else:
+            model, info = _load_body(folder, family, names, dtype if causal and dtype else torch.float32)
         if causal:  # large: probed where it is to run
             model.to(device)
         check_loaded(what, model, info)
@@ -132,6 +135,8 @@ def locate(
         raise NotFoundError(
             f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
         )
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=True)
     except (LocalEntryNotFoundError, FileNotFoundError):
@@ -156,6 +161,8 @@ def locate(
 def _snapshot(
     repository: str, revision: str | None, files: Sequence[str], one_of: Sequence[str], *, local: bool
 ) -> tuple[Path, str]:
+    from huggingface_hub import snapshot_download
+
     folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*files], local_files_only=local))
     if not any((folder / file).is_file() for file in one_of):
         raise FileNotFoundError(f"{repository} has no {one_of[0]}")
@@ -186,16 +193,26 @@ def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
     return stored if computes(stored, device) else torch.float32
 
 
+def _load_tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
+    plain = read_wordpiece(folder, config) if config["model_type"] == "bert" else None
+    return plain or transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
 def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     """Return the encoder without heads, and what transformers says of its tensors.
 
     A pooler without weights would be filled with random numbers, so it is left out.
     """
+    library = transformers()
     options: dict[str, Any] = {**LOADING, "dtype": dtype}
     if FAMILIES[family].seam:
-        options["attn_implementation"] = NAME
+        from transformers.masking_utils import sdpa_mask
+
+        options["attn_implementation"] = seam.NAME
+        library.AttentionInterface.register(seam.NAME, seam.attention)
+        library.AttentionMaskInterface.register(seam.NAME, sdpa_mask)
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
-    loaded: tuple[Any, dict[str, Any]] = AutoModel.from_pretrained(folder, config=config, **options)
+    config = library.AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
+    loaded: tuple[Any, dict[str, Any]] = library.AutoModel.from_pretrained(folder, config=config, **options)
     return loaded

@@ -41,7 +41,12 @@ def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor]
     values = copy.deepcopy(model.config).to_dict()
     for field in ("_name_or_path", "_attn_implementation", "torch_dtype"):
         values.pop(field, None)
-    about = {"architectures": [type(model).__name__], "dtype": "float32", "vocab_size": len(tensors[name])}
+    plan = backbone.family.plan
+    about = {
+        "architectures": [plan.model if plan else type(model).__name__],
+        "dtype": "float32",
+        "vocab_size": len(tensors[name]),
+    }
     (folder / "config.json").write_text(to_json({**values, **about, **config}), encoding="utf-8")
     save_tensors(tensors, folder / "model.safetensors", {"format": "pt"})
 

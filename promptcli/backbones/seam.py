@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
 
 from promptcli.backbones import dropout as quick
 from promptcli.backbones.states import Prepending
@@ -217,6 +215,3 @@ def _plain(
 
 
 _KERNELS = {"cpu": _cpu, "cuda": _cuda}
-
-AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -1,0 +1,305 @@
+"""BERT (Devlin et al. 2019) itself, and the families that share its floor plan: RoBERTa, XLM-R, CamemBERT, ELECTRA.
+
+Post-norm layers of attention and feed-forward, on the sum of word, position and type embeddings. Written here, since
+importing transformers' models takes several times as long as encoding a small file; tensors go by the checkpoints' own
+names, attention is the seam's, and the last layer can be computed at one position a sentence. What a configuration asks
+for beyond this is left to transformers.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.nn import functional
+
+from promptcli.backbones.families import FAMILIES, Family
+from promptcli.backbones.seam import SeamCall, attend, attention, with_prefix
+
+_TANH = functools.partial(functional.gelu, approximate="tanh")
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_new": _TANH,
+    "gelu_pytorch_tanh": _TANH,
+    "relu": functional.relu,
+    "silu": functional.silu,
+}
+_OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in checkpoints that came from TensorFlow
+_KINDS: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,)}
+
+
+@dataclass
+class BertConfig:
+    """What of a ``config.json`` makes the model; the defaults are those of transformers."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int
+    pad_token_id: int
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    embedding_size: int = 0  #: ELECTRA's; 0 for the hidden size
+    values: dict[str, Any] = field(default_factory=dict)  #: the whole content
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole content."""
+        return dict(self.values)
+
+
+def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | None:
+    """Return the configuration of a model of this file, None where transformers has to say what it is.
+
+    Args:
+        family: Its ``model_type``.
+        values: Content of ``config.json``.
+    """
+    plan = FAMILIES[family].plan
+    if plan is None or values.get("add_cross_attention") or (plan.projected and "embedding_size" not in values):
+        return None
+    read = {"pad_token_id": plan.pad, **values}
+    given: dict[str, Any] = {}
+    for one in fields(BertConfig):
+        if one.name not in read or (one.name == "embedding_size" and not plan.projected):
+            continue
+        value = read[one.name]
+        if one.type not in _KINDS or not isinstance(value, _KINDS[one.type]) or isinstance(value, bool):
+            return None
+        given[one.name] = value
+    try:
+        config = BertConfig(**given, values={**values})
+    except TypeError:  # a size is not written down
+        return None
+    sizes = [value for name, value in given.items() if name.endswith(("_size", "_heads", "_layers", "_embeddings"))]
+    if min(sizes) < 1 or config.hidden_size % config.num_attention_heads or config.hidden_act not in ACTIVATIONS:
+        return None
+    return config
+
+
+@dataclass(frozen=True)
+class BertOutput:
+    """What a pass returns."""
+
+    last_hidden_state: Tensor  #: (n, t, d), or (n, 1, d) at the slots
+    hidden_states: tuple[Tensor, ...] = ()  #: where asked for: the first layer's input, then every layer's output
+
+
+class _Embeddings(nn.Module):
+    def __init__(self, config: BertConfig, family: Family) -> None:
+        super().__init__()
+        width = config.embedding_size or config.hidden_size
+        pad = config.pad_token_id
+        self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=pad)
+        self.position_embeddings = nn.Embedding(
+            config.max_position_embeddings, width, padding_idx=pad if family.pads_before_positions else None
+        )
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, words: Tensor, positions: Tensor) -> Tensor:
+        """Return (n, t, d) from word embeddings (n, t, d) and positions (n or 1, t); all tokens are of type 0."""
+        summed = words + self.token_type_embeddings.weight[0] + self.position_embeddings(positions)
+        embedded: Tensor = self.dropout(self.LayerNorm(summed))
+        return embedded
+
+
+class _SelfAttention(nn.Module):
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.n_heads = config.num_attention_heads
+        self.query, self.key, self.value = (nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3))
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def by_heads(self, states: Tensor) -> Tensor:
+        """Return (n, h, t, d/h) from (n, t, d)."""
+        return states.view(*states.shape[:-1], self.n_heads, -1).transpose(1, 2)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None) -> Tensor:
+        """Return the heads' mixtures, (n, t, d), or at the slots alone, (n, 1, d): one query, keys of every token."""
+        keys, values = self.by_heads(self.key(hidden)), self.by_heads(self.value(hidden))
+        probability = self.dropout.p if self.training else 0.0
+        if slots is None:
+            queries = self.by_heads(self.query(hidden))
+            mixed, _ = attention(self, queries, keys, values, mask, dropout=probability, seam=seam)
+            return mixed.flatten(2)
+        queries = self.by_heads(self.query(_at(hidden, slots)))
+        if seam is not None and seam.prefix is not None:
+            keys, values, mask = with_prefix(seam.prefix[-1], keys, values, mask)
+        scale = queries.size(-1) ** -0.5
+        return attend(queries, keys, values, mask, probability, scale).transpose(1, 2).flatten(2)
+
+
+class _Residual(nn.Module):
+    """LayerNorm(dropout(W x + b) + what came in)."""
+
+    def __init__(self, width: int, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, states: Tensor, before: Tensor) -> Tensor:
+        normed: Tensor = self.LayerNorm(self.dropout(self.dense(states)) + before)
+        return normed
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.self = _SelfAttention(config)
+        self.output = _Residual(config.hidden_size, config)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None) -> Tensor:
+        before = hidden if slots is None else _at(hidden, slots)
+        attended: Tensor = self.output(self.self(hidden, mask, seam, slots), before)
+        return attended
+
+
+class _Intermediate(nn.Module):
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+
+    def forward(self, states: Tensor) -> Tensor:
+        return self.activation(self.dense(states))
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.attention = _Attention(config)
+        self.intermediate = _Intermediate(config)
+        self.output = _Residual(config.intermediate_size, config)
+
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None = None
+    ) -> Tensor:
+        attended = self.attention(hidden, mask, seam, slots)
+        output: Tensor = self.output(self.intermediate(attended), attended)
+        return output
+
+
+class _Encoder(nn.Module):
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))
+
+
+class _Pooler(nn.Module):
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+
+class BertModel(nn.Module):
+    """The encoder without a head, its tensors by the names that checkpoints have.
+
+    Args:
+        config: Of the model.
+        family: Its own.
+        pooler: Whether the checkpoint has weights of the pooler's dense layer, which is held and not computed here.
+    """
+
+    def __init__(self, config: BertConfig, family: Family, *, pooler: bool) -> None:
+        super().__init__()
+        self.config = config
+        assert family.plan is not None
+        self.base_model_prefix = family.plan.prefix
+        self._first_position = config.pad_token_id + 1 if family.pads_before_positions else 0
+        self.embeddings = _Embeddings(config, family)
+        if config.embedding_size not in (0, config.hidden_size):
+            self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
+        self.encoder = _Encoder(config)
+        self.pooler = _Pooler(config) if pooler else None
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Return the word embeddings."""
+        return self.embeddings.word_embeddings
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        seam: SeamCall | None = None,
+        slots: Tensor | None = None,
+    ) -> BertOutput:
+        """Return the last layer's states.
+
+        Args:
+            input_ids: (n, t).
+            inputs_embeds: (n, t, d) in the place of ids.
+            attention_mask: (n, t), 1 for a token and 0 for padding; None where there is no padding.
+            position_ids: (n or 1, t) rows of the position table; by default one after the other from the first.
+            output_hidden_states: Keep what every layer hands on.
+            seam: What the pass carries to and from the attention.
+            slots: (n,) the one position of each sentence at which the last layer is computed.
+        """
+        words = self.embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        if position_ids is None:
+            position_ids = torch.arange(words.size(1), device=words.device).unsqueeze(0) + self._first_position
+        hidden = self.embeddings(words, position_ids)
+        if hasattr(self, "embeddings_project"):
+            hidden = self.embeddings_project(hidden)
+        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
+        kept = [hidden] if output_hidden_states else []
+        *layers, last = self.encoder.layer
+        for layer in layers:
+            hidden = layer(hidden, mask, seam)
+            if output_hidden_states:
+                kept.append(hidden)
+        hidden = last(hidden, mask, seam, slots)
+        return BertOutput(hidden, (*kept, hidden) if output_hidden_states else ())
+
+
+def _at(hidden: Tensor, slots: Tensor) -> Tensor:
+    """Return the states at one position a sentence, (n, 1, d)."""
+    return hidden[torch.arange(hidden.size(0), device=hidden.device), slots].unsqueeze(1)
+
+
+def load_bert(
+    config: BertConfig, family: Family, files: Sequence[Path], names: frozenset[str]
+) -> tuple[BertModel, dict[str, Any]]:
+    """Return the model in float32, and what does not fit, as transformers reports it.
+
+    Args:
+        config: Of the model.
+        family: Its own.
+        files: Safetensors.
+        names: Of all tensors in them.
+    """
+    pooler = family.pooler and any(name.endswith("pooler.dense.weight") for name in names)
+    with torch.device("meta"):
+        model = BertModel(config, family, pooler=pooler)
+    wanted = model.state_dict()
+    found: dict[str, Tensor] = {}
+    unexpected, mismatched = [], []
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            for stored in file.keys():
+                name = stored.removeprefix(f"{model.base_model_prefix}.")
+                for old, new in _OLD_NAMES.items():
+                    name = name.removesuffix(old) + new if name.endswith(old) else name
+                if name not in wanted:
+                    unexpected.append(stored)
+                elif (shape := file.get_slice(stored).get_shape()) != list(wanted[name].shape):
+                    mismatched.append((name, shape, list(wanted[name].shape)))
+                else:
+                    found[name] = file.get_tensor(stored).float()
+    missing = wanted.keys() - found.keys() - {name for name, *_ in mismatched}
+    if not missing and not mismatched:
+        model.load_state_dict(found, assign=True)
+    return model, {"missing_keys": missing, "mismatched_keys": mismatched, "unexpected_keys": unexpected}

@@ -1,0 +1,168 @@
+"""BERT's floor plan and tokenizer as they are written here, next to transformers' own."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer
+
+from promptcli.backbones.bert import ACTIVATIONS, BertModel
+from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.wordpiece import read_wordpiece
+
+PLANNED = [name for name, family in FAMILIES.items() if family.plan]
+SPECIALS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "cat",
+    "##s",
+    "É",
+    "e",
+    "猫",
+    ",",
+    "[NEW]",
+    "the cat",
+]
+TEXTS = ["The cats , été 猫", "[MASK] the cat[SEP] [NEW] x", "É\u0301 e"]
+
+
+def copied(sound, folder, change):
+    shutil.copytree(sound, folder)
+    change(folder)
+    return folder
+
+
+@pytest.mark.parametrize("family", PLANNED)
+def test_states_and_gradients_are_those_of_transformers(family, tiny_folder):
+    folder = tiny_folder(family)
+    ours = load_backbone(str(folder)).model
+    theirs = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    names = {name for name, _ in theirs.named_parameters() if not name.startswith("pooler.")}
+    assert isinstance(ours, BertModel) and names <= {name for name, _ in ours.named_parameters()}
+    ids = torch.randint(5, 60, (3, 9), generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1] * 9, [1] * 5 + [0] * 4, [1] * 2 + [0] * 7])
+    first = ours._first_position
+    given = {"attention_mask": mask, "position_ids": torch.arange(9).unsqueeze(0) + first, "output_hidden_states": True}
+    for chosen in ({"input_ids": ids}, {"inputs_embeds": ours.get_input_embeddings()(ids).detach()}):
+        for model in (ours, theirs):
+            model.zero_grad()
+        output, expected = ours(**chosen, **given), theirs(**chosen, **given)
+        for one, other in zip(output.hidden_states, expected.hidden_states, strict=True):
+            assert (one - other)[mask.bool()].abs().max() < 1e-5
+        for made in (output, expected):
+            made.last_hidden_state[mask.bool()].square().mean().backward()
+        gradients = {name: weight.grad for name, weight in theirs.named_parameters()}
+        for name, weight in ours.named_parameters():
+            if gradients.get(name) is not None:
+                assert torch.allclose(weight.grad, gradients[name], atol=1e-5), name
+
+
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "gelu_fast", "tanh"])
+def test_activations_are_those_of_transformers_or_left_to_it(activation, tiny_folder, tmp_path):
+    def changed(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"hidden_act": activation}))
+
+    folder = copied(tiny_folder("bert"), tmp_path / "folder", changed)
+    model = load_backbone(str(folder)).model
+    assert isinstance(model, BertModel) is (activation in ACTIVATIONS)
+    ids = torch.tensor([[2, 7, 8, 9, 3]])
+    expected = AutoModel.from_pretrained(folder).eval()(input_ids=ids).last_hidden_state
+    assert (model(input_ids=ids).last_hidden_state - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("before", "weight", "bias"), [("bert.", "gamma", "beta"), ("", "weight", "bias")])
+def test_names_of_old_checkpoints_and_of_headless_ones_are_read(before, weight, bias, tiny_folder, tmp_path):
+    """bert-base-uncased calls LayerNorm's tensors gamma and beta."""
+    whole = load_backbone(str(tiny_folder("bert"))).model.state_dict()
+    norm = "LayerNorm"
+    names = {
+        name: before + name.replace(f"{norm}.weight", f"{norm}.{weight}").replace(f"{norm}.bias", f"{norm}.{bias}")
+        for name in whole
+    }
+
+    def renamed(folder):
+        tensors = {names[name]: tensor for name, tensor in whole.items()}
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    folder = copied(tiny_folder("bert"), tmp_path / "folder", renamed)
+    assert load_file(folder / "model.safetensors").keys() == set(names.values())
+    read = load_backbone(str(folder)).model.state_dict()
+    assert all(torch.equal(read[name], tensor) for name, tensor in whole.items())
+
+
+TOKEN = st.fixed_dictionaries(
+    {"content": st.sampled_from([*SPECIALS.values(), "[NEW]"]), "special": st.booleans()}
+    | {name: st.booleans() for name in ("lstrip", "rstrip", "normalized", "single_word")}
+)
+USUAL = {"special": True, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+MASK = {"content": "[MASK]", **USUAL}
+FIELDS = st.fixed_dictionaries({}, optional={
+    "do_lower_case": st.booleans(),
+    "strip_accents": st.sampled_from([None, True, False]),
+    "tokenize_chinese_chars": st.booleans(),
+    "tokenizer_class": st.sampled_from(["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"]),
+    "model_max_length": st.just(512),
+    "mask_token": st.sampled_from(["[MASK]", "[NEW]", MASK, MASK | {"lstrip": True}]),
+    "bos_token": st.just("[CLS]"),
+    "additional_special_tokens": st.just(["[NEW]"]),
+    "added_tokens_decoder": st.lists(TOKEN, max_size=2).map(lambda tokens: {
+        str(VOCABULARY.index(token["content"])): token for token in tokens
+    }),
+})  # fmt: skip
+
+
+def facts(tokenizer):
+    """What is read of a tokenizer, its definition to the letter."""
+    pieces = PieceTokenizer(tokenizer, "it")
+    return {name: value for name, value in vars(pieces).items() if name != "_tokenizer"}, pieces.encode(TEXTS)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    fields=FIELDS,
+    named=st.sampled_from([None, SPECIALS, {"mask_token": {"content": "[MASK]", **USUAL}}]),
+    whole=st.booleans(),
+)
+def test_the_tokenizer_is_the_one_that_transformers_makes(fields, named, whole, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    config = {"model_type": "bert"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    if whole:  # as a library writes it
+        AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+        (folder / "vocab.txt").unlink(missing_ok=True)
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+    if named is not None:
+        (folder / "special_tokens_map.json").write_text(json.dumps(named))
+    ours = read_wordpiece(folder, config)
+    if ours is not None:
+        assert facts(ours) == facts(AutoTokenizer.from_pretrained(folder))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_usual_tokenizer_needs_no_transformers(whole, tmp_path):
+    fields = {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "model_max_length": 512, **SPECIALS}
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY))
+    if whole:
+        AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(fields))
+    assert facts(read_wordpiece(tmp_path, {})) == facts(AutoTokenizer.from_pretrained(tmp_path))
