@@ -36,7 +36,7 @@ LOOSE = {"__init__", "__main__", "errors", "settings"}
 #: Library -> where it may be imported.
 DOORS = {
     "transformers": ("backbones",),
-    "huggingface_hub": ("backbones", "data"),
+    "huggingface_hub": ("backbones", "data", "interchange"),
     "tokenizers": ("backbones",),
     "peft": ("backbones",),
     "faiss": ("index",),

@@ -30,8 +30,10 @@ FUNCTIONS = {
     "fit": "fit",
     "ditto-search": "search_heads",
     "search-layers": "search_layers",
-    "export": "interchange.export:export",
-    "models import": "interchange.importing:import_model",
+    "export": "export",
+    "models import": "import_model",
+    "push": "push",
+    "pull": "pull",
     "serve": "serving.running:serve",
     "search-templates": "search_templates",
     "train": "train",
@@ -103,7 +105,7 @@ def test_importing_the_package_loads_nothing():
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-@pytest.mark.parametrize("name", ["promptcli", "promptcli.library", "promptcli.encoder.encoder"])
+@pytest.mark.parametrize("name", ["promptcli", "promptcli.library.encoders", "promptcli.encoder.encoder"])
 def test_the_examples_of_the_docstrings_run(name):
     ran = doctest.testmod(importlib.import_module(name), raise_on_error=False)
     assert ran.attempted and not ran.failed

@@ -22,8 +22,8 @@ def every_command(group=None, path=()):
 
 COMMANDS = dict(every_command())
 
-#: What listens to other programs has tests of its own, in which it may open no other socket.
-LISTENING = {"serve"}
+#: What listens to other programs, or is there to use the network, has tests of its own.
+TESTED_ELSEWHERE = {"serve", "push", "pull"}
 
 #: Each command on files of this machine. A new command needs a line here.
 LINES = {
@@ -99,7 +99,7 @@ def online(place, monkeypatch):
 
 
 def test_every_command_is_tried():
-    assert LINES.keys() == COMMANDS.keys() - LISTENING
+    assert LINES.keys() == COMMANDS.keys() - TESTED_ELSEWHERE
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -127,6 +127,9 @@ FETCHED = {
     "reproduce promptbert/5 --backbone bert": "data set",
     "analyze uniformity --paper --backbone bert": "data set mteb/stsbenchmark-sts",
     "similarity one two --backbone owner/name": "backbone owner/name",
+    "export last-avg -o x --to sentence-transformers --backbone owner/name": "backbone owner/name",
+    "models import owner/name --name x": "owner/name",
+    "pull owner/name --name x": "owner/name",
 }
 
 

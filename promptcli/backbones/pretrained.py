@@ -117,7 +117,7 @@ def locate(
     Args:
         name: Shipped, a folder, or ``owner/name`` with ``@revision`` after it, which may have slashes of its own.
         offline: Never use the network.
-        announce: Called with one line before the network is used.
+        announce: Called with one line before the network is used, and where a folder is called as a model of the hub.
         files: Patterns of what is fetched.
         one_of: The folder holds at least one of these.
 
@@ -129,6 +129,8 @@ def locate(
     if Path(name).is_dir():
         if not any((Path(name) / file).is_file() for file in one_of):
             raise NotFoundError(f"folder {name!r} has no {one_of[0]}: not a model folder")
+        if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
+            announce(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
         return Path(name), None
     repository, _, wanted = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:

@@ -25,6 +25,7 @@ from promptcli.cli.commands import (
     examples,
     export,
     fit,
+    hub,
     index,
     models,
     pretrain,
@@ -59,6 +60,8 @@ app.command("eval", short_help="Score encoders on STS tasks and on pairs of your
 app.command("transfer", short_help="Score encoders on SentEval's transfer tasks.")(expand(transfer.transfer))
 app.command("fit", short_help="Fit TF-IDF weights or a transform of the vectors into a model.")(expand(fit.fit))
 app.command("export", short_help="An encoder as other programs load it.")(expand(export.export))
+app.command("push", short_help="Send a model to the Hugging Face hub.")(expand(hub.push))
+app.command("pull", short_help="Save a model that was pushed to the hub.")(expand(hub.pull))
 app.command("ditto-search", short_help="Find the attention head that weighs tokens best.")(
     expand(ditto_search.ditto_search)
 )

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.loading import LOADERS
+from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.hub import FILES, TRAINING_FILES
+from promptcli.data.task_table import TASKS
 from promptcli.encoder.recipe import Recipe
 
 _TAGS = ("sentence-similarity", "feature-extraction", "promptcli")
@@ -21,6 +23,7 @@ def model_card(
     provenance: Mapping[str, Any],
     scores: Sequence[Mapping[str, Any]] = (),
     tags: Sequence[str] = (),
+    relation: str | None = None,
 ) -> str:
     """Return the text of a README.
 
@@ -32,20 +35,24 @@ def model_card(
         provenance: Of the entry: what it was trained or fitted on is listed where it is a data set of the hub.
         scores: Of the entry, as a registry keeps them.
         tags: More of them.
+        relation: To the base model, as the hub calls it: ``adapter``, ``finetune``.
     """
     about: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
     if is_hub_id(recipe.backbone):
         about["base_model"] = recipe.backbone.partition("@")[0]
+        about |= {"base_model_relation": relation} if relation else {}
     about["tags"] = [*dict.fromkeys([*tags, *_TAGS])]
     learned = provenance.get("trained") or provenance.get("fitted_on") or {}
     if Path(str(learned.get("source"))).stem in FILES:
         about["datasets"] = [TRAINING_FILES]
-    results = [_result(score) for score in scores if score.get("metric") == "spearman"]
+    latest = {(score.get("task"), score.get("split"), score.get("protocol")): score for score in scores}
+    results = [_result(score) for score in latest.values() if score.get("metric") == "spearman"]
     if results:
         about["model-index"] = [{"name": title, "results": results}]
     head = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in about.items())
+    named = recipe.replace(backbone=without_paths(recipe.backbone))
     parts = "\n".join(
-        f"| {key} | `{json.dumps(value, ensure_ascii=False)}` |" for key, value in recipe.to_dict().items()
+        f"| {key} | `{json.dumps(value, ensure_ascii=False)}` |" for key, value in named.to_dict().items()
     )
     return (
         f"---\n{head}---\n\n# {title}\n\nA sentence encoder: vectors of sentences, compared by cosine.\n\n"
@@ -54,17 +61,28 @@ def model_card(
 
 
 def is_hub_id(backbone: str) -> bool:
-    """Return whether a backbone's name is ``owner/name``, with or without ``@revision``: what others can fetch."""
+    """Return whether a backbone is called as on the hub, ``owner/name`` or ``name``, ``@revision`` after it or not."""
     name = backbone.partition("@")[0]
     prefixed = any(prefix and backbone.startswith(prefix) for prefix in LOADERS)
-    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not prefixed
+    here = name in SHIPPED or name.startswith((".", "/", "~")) or Path(backbone).exists()
+    return name.count("/") <= 1 and not here and not prefixed
+
+
+def without_paths(value: Any) -> Any:
+    """Return JSON-ready values in which a path of this machine is only the name of its file or folder."""
+    if isinstance(value, dict):
+        return {key: without_paths(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_paths(item) for item in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _result(score: Mapping[str, Any]) -> dict[str, Any]:
     """Return one figure as the hub's ``model-index`` wants it: name of task, data and metric, value."""
-    name = str(score.get("task"))
+    name, split = str(score.get("task")), str(score.get("split", "test"))
+    hub = TASKS[name].hub if name in TASKS else None
     return {
         "task": {"type": "semantic-similarity", "name": "Semantic Similarity"},
-        "dataset": {"name": name, "type": name},
+        "dataset": {"name": name, "type": hub.path if hub else Path(name).name, "split": split},
         "metrics": [{"type": "spearman_cosine", "value": score.get("value"), "name": "Spearman of cosine x 100"}],
     }

@@ -14,33 +14,48 @@ from promptcli.storage.documents import read_document
 from promptcli.storage.tensors import save_tensors
 
 RECIPE, TENSORS, BACKBONE = "recipe.json", "tensors.safetensors", "backbone"
-_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+#: How the names of a tokenizer's files begin.
+_TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece")
 
 
-def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write an encoder, backbone included, into a folder that is there.
+def is_tokenizer_file(path: Path) -> bool:
+    """Return whether a file of a backbone's folder belongs to its tokenizer."""
+    return path.suffix == ".model" or (path.name.startswith(_TOKENIZER) and path.suffix in (".json", ".txt"))
+
+
+def save_encoder(encoder: Encoder, folder: Path, *, backbone: str | None = None) -> None:
+    """Write an encoder into a folder that is there: its backbone, too, unless ``backbone`` is what others call it.
 
     Raises:
         UsageError: Its backbone is word vectors.
     """
     if encoder.backbone.words_only:
         raise UsageError("word vectors are one file and no folder: give others the file and --recipe static-avg")
-    (folder / BACKBONE).mkdir(exist_ok=True)
-    for pattern in _FILES:
-        for path in encoder.backbone.folder.glob(pattern):
-            shutil.copyfile(path, folder / BACKBONE / path.name)
-    if encoder.backbone.merged:
-        for path in (folder / BACKBONE).glob("*.safetensors*"):
-            path.unlink()
-        save_weights(encoder.backbone, folder / BACKBONE)
-    (folder / RECIPE).write_text(encoder.recipe.replace(backbone=BACKBONE).to_json() + "\n", encoding="utf-8")
+    if backbone is None:
+        _save_backbone(encoder, folder / BACKBONE)
+    recipe = encoder.recipe.replace(backbone=backbone or BACKBONE)
+    (folder / RECIPE).write_text(recipe.to_json() + "\n", encoding="utf-8")
     if tensors := encoder.tensors():
         save_tensors(tensors, folder / TENSORS)
+
+
+def _save_backbone(encoder: Encoder, folder: Path) -> None:
+    """Write configuration, weights and tokenizer, and nothing else that lies in the backbone's folder."""
+    folder.mkdir(exist_ok=True)
+    for path in encoder.backbone.folder.iterdir():
+        if path.name == "config.json" or path.match("*.safetensors*") or is_tokenizer_file(path):
+            shutil.copyfile(path, folder / path.name)
+    if encoder.backbone.merged:
+        for path in folder.glob("*.safetensors*"):
+            path.unlink()
+        save_weights(encoder.backbone, folder)
 
 
 def load_encoder(folder: Path, **options: Any) -> Encoder:
     """Read what ``save_encoder`` wrote; options are those of ``Encoder.from_recipe``."""
     values = read_document(folder / RECIPE, dict[str, Any], mend="export it again")
-    recipe = Recipe.from_dict(values).replace(backbone=str(folder / BACKBONE))
+    recipe = Recipe.from_dict(values)
+    if (folder / BACKBONE).is_dir():
+        recipe = recipe.replace(backbone=str(folder / BACKBONE))
     tensors = load_file(folder / TENSORS) if (folder / TENSORS).is_file() else {}
     return Encoder.from_recipe(recipe, tensors=tensors, **options)

@@ -1,5 +1,6 @@
 """From an encoder to a folder that another program loads: the table of targets, one file each."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def export(
     choices: Choices = Choices(),  # noqa: B008
     offline: bool = False,
     force: bool = False,
+    announce: Callable[[str], None] = lambda message: None,
 ) -> Exported:
     """Write an encoder as another program reads it, whole or not at all.
 
@@ -62,6 +64,7 @@ def export(
         choices: Of the target.
         offline: Never use the network.
         force: Replace an export that is there.
+        announce: Called with one line before the network is used.
 
     Raises:
         UsageError: No such target, something is in the way, or the target cannot hold the encoder; with the reason.
@@ -72,7 +75,7 @@ def export(
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     with atomic_folder(folder, marker=MARKER, force=force) as temporary:
-        encoder = open_whole(entry, offline=offline)
+        encoder = open_whole(entry, offline=offline, announce=announce)
         written = TARGETS[target](Source(entry, encoder, choices), temporary)
         about = {"promptcli": promptcli.__version__, "target": target, "fingerprint": encoder.fingerprint}
         (temporary / MARKER).write_text(to_json({**about, "recipe": encoder.recipe.to_dict()}), encoding="utf-8")
@@ -81,14 +84,18 @@ def export(
     return Exported(target, folder, size, load, written.tool, written.cosine, written.notes)
 
 
-def open_whole(entry: Entry, *, offline: bool = False) -> Encoder:
+def open_whole(
+    entry: Entry, *, offline: bool = False, announce: Callable[[str], None] = lambda message: None
+) -> Encoder:
     """Return an entry's encoder in float32 on the processor, its backbone the one it was made with.
 
     Raises:
         NotFoundError: The backbone is gone.
         UsageError: It has other weights than the entry was made with.
     """
-    encoder = build_encoder(entry.recipe, device="cpu", dtype="float32", offline=offline, tensors=entry.tensors)
+    encoder = build_encoder(
+        entry.recipe, device="cpu", dtype="float32", offline=offline, tensors=entry.tensors, announce=announce
+    )
     made_with, found = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
     if entry.tensors and made_with and made_with != found:
         raise UsageError(

@@ -10,6 +10,7 @@ from typing import Any
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
+from promptcli.interchange.encoder_folder import is_tokenizer_file
 from promptcli.interchange.exactness import PROBES
 from promptcli.interchange.found import Folder, Found, Reader
 from promptcli.interchange.from_checkpoint import read_checkpoint
@@ -122,10 +123,7 @@ def _write_backbone(found: Found, path: Path, folder: Path) -> None:
     folder.mkdir()
     own = next((part for part in (path, *sorted(path.glob("0_*"))) if (part / "config.json").is_file()), path)
     for file in sorted(own.iterdir()):
-        tokenizer = file.name.startswith(
-            ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece")
-        )
-        if tokenizer or file.suffix == ".model":
+        if is_tokenizer_file(file):
             shutil.copyfile(file, folder / file.name)
     config = {key: value for key, value in found.config.items() if key not in _DROPPED}
     (folder / "config.json").write_text(to_json(config), encoding="utf-8")

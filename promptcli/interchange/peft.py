@@ -56,7 +56,7 @@ def export_peft(source: Source, folder: Path) -> Written:
     use = "model = PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder)"
     card = model_card(
         entry.name, encoder.recipe.replace(backbone=base), use=use, library="peft", provenance=entry.provenance,
-        scores=entry.scores, tags=[f"base_model:adapter:{base}"],
+        scores=entry.scores, tags=[f"base_model:adapter:{base}"], relation="adapter",
     )  # fmt: skip
     (folder / "README.md").write_text(card, encoding="utf-8")
     rest = [encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]

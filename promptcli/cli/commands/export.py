@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.opening import chosen_entry, configure_libraries, open_registry
+from promptcli.cli.opening import announcer, chosen_entry, configure_libraries, open_registry
 from promptcli.cli.options import Force, Json, ModelChoice, Runtime
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import UsageError, unknown
@@ -56,7 +56,10 @@ def export(
     from promptcli.interchange.target import Choices
 
     entry = named_entry(named, choice)
-    made = export_entry(entry, to, output, choices=Choices(base, int8), offline=runtime.offline, force=force)
+    choices = Choices(base, int8)
+    made = export_entry(
+        entry, to, output, choices=choices, offline=runtime.offline, force=force, announce=announcer(runtime)
+    )
     if json:
         result_json(made.to_dict())
         return

@@ -1,7 +1,4 @@
-"""The library: what the commands do, as functions. ``import promptcli as pc`` finds all of it without loading anything.
-
-Like the entrance, and unlike every other room, it reads the environment: PROMPTCLI_HOME says where models are kept.
-"""
+"""Encoders: loaded, scored, searched for, fitted and trained."""
 
 import dataclasses
 import os
@@ -17,24 +14,18 @@ from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import Loaded, Task, load_tasks, load_transfer, task_names
-from promptcli.data.vectors import read_vectors
-from promptcli.data.vectors.precision import quantize
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
+from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.evaluation import evaluator
 from promptcli.evaluation.classifier import FAST, FULL
 from promptcli.evaluation.evaluator import SEED
 from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
 from promptcli.fitting import fits
-from promptcli.index.sentence_index import SentenceIndex
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
 from promptcli.registry.resolving import named
-from promptcli.searching.heads import search_heads
-from promptcli.searching.layers import search_layers
-from promptcli.searching.template_search import search_templates
 from promptcli.settings import BARE
 from promptcli.training.checkpoint import DevScore
 from promptcli.training.processes import start_processes
@@ -42,28 +33,6 @@ from promptcli.training.run import execute
 from promptcli.training.starting import read_start
 from promptcli.training.train_method import read_run
 from promptcli.training.training_plan import TrainingPlan
-
-__all__ = [
-    "RECIPES",
-    "Encoder",
-    "PromptcliError",
-    "Recipe",
-    "SentenceIndex",
-    "Trained",
-    "evaluate",
-    "fit",
-    "load",
-    "models",
-    "open_registry",
-    "quantize",
-    "read_vectors",
-    "search_heads",
-    "search_layers",
-    "search_templates",
-    "similarity",
-    "train",
-    "transfer",
-]
 
 #: Sentences: a list, or what names them: ``demo``, a task, a file.
 Sentences = str | Path | Sequence[str]
@@ -94,7 +63,7 @@ def load(choice: str | Path | Recipe, *, device: str = "auto", dtype: str = "sto
         >>> pc.load("mini").encode(["A cat sleeps."]).shape
         (1, 256)
     """
-    entry = _entry(choice)
+    entry = entry_of(choice)
     try:
         return Encoder.from_recipe(entry.recipe, device=device, dtype=dtype, offline=offline, tensors=entry.tensors)
     except NotFoundError as error:
@@ -108,7 +77,7 @@ def load(choice: str | Path | Recipe, *, device: str = "auto", dtype: str = "sto
         ) from None
 
 
-def _entry(choice: str | Path | Recipe) -> Entry:
+def entry_of(choice: str | Path | Recipe) -> Entry:
     """Return the entry of a choice; a nameless one where it can only be a backbone."""
     if isinstance(choice, Recipe):
         return Entry("recipe", choice)
@@ -180,7 +149,7 @@ def transfer(
     training = FAST if fast else FULL
     evaluator.check_tasks(found, training)
     if isinstance(encoder, str):
-        entry = _entry(encoder)
+        entry = entry_of(encoder)
         recipe = entry.transfer
         encoder = load(encoder) if recipe is None else Encoder.from_recipe(recipe, tensors=entry.tensors)
     return evaluator.score_vectors(evaluator.embed_tasks([encoder], found), found, training=training, seed=seed)
@@ -305,7 +274,7 @@ def fit(
     sentences = _sentences(on, data_dir, offline)
     folder = None if data_dir is None else Path(data_dir)
     pairs = None if select is None else development_task(str(select), folder, offline=offline)
-    chosen = _entry(recipe).recipe
+    chosen = entry_of(recipe).recipe
     made = fits.fit(chosen, sentences, choose_by=pairs, device=device, dtype="stored", offline=offline)
     source = str(on) if isinstance(on, str | Path) else "a list"
     if name is not None:

@@ -1,0 +1,330 @@
+"""A model to the Hugging Face hub and back: card, recipe, learned numbers, and the backbone where nobody else has it.
+
+A repository has the files of ``encoder_folder``, a README and ``promptcli.json``, which names the others with their
+checksums. Where the client finds its endpoint and token is the caller's: both come in as an ``HfApi``.
+"""
+
+import contextlib
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub.hf_api import RepoFile
+
+import promptcli
+from promptcli.backbones.checking import opening
+from promptcli.encoder.encoder import TUNED, Encoder
+from promptcli.encoder.recipe import Recipe
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.interchange.card import model_card, without_paths
+from promptcli.interchange.encoder_folder import BACKBONE, RECIPE, TENSORS, load_encoder, save_encoder
+from promptcli.interchange.exactness import PROBES
+from promptcli.interchange.export import open_whole
+from promptcli.interchange.target import MARKER
+from promptcli.registry.entries import Entry
+from promptcli.registry.registry import Registry
+from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.files import sha256
+
+CARD = "README.md"
+#: The files that such a repository has of ours; whatever else is in it is never fetched and never deleted.
+_OURS = re.compile(
+    rf"({CARD}|{MARKER}|{RECIPE}|{TENSORS}|{BACKBONE}/\w[\w.-]*\.(json|txt|model|safetensors))", re.ASCII
+)
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+_LOGIN = "type `hf auth login`, or set HF_TOKEN"
+
+
+@dataclass(frozen=True)
+class HubDocument:
+    """The content of ``promptcli.json``."""
+
+    promptcli: str  #: the version that wrote it
+    fingerprint: str
+    provenance: dict[str, Any]
+    scores: list[dict[str, Any]]
+    sha256: dict[str, str]  #: of every other file but the card, by name
+    transfer: dict[str, Any] | None = None  #: recipe of transfer tasks
+    schema_version: int = 1
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a repository has now."""
+
+    repo: str
+    url: str
+    commit: str
+    changed: bool  #: False: it had all of it before, and no commit was made
+    fingerprint: str
+    files: dict[str, int]  #: bytes by name
+    backbone: str | None  #: its name on the hub; None where its files were sent
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """An entry that came from a repository."""
+
+    entry: Entry
+    repo: str
+    commit: str
+    fingerprint: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        about = {"repo": self.repo, "commit": self.commit, "fingerprint": self.fingerprint}
+        return {"name": self.entry.name, **about, "recipe": self.entry.recipe.to_dict()}
+
+
+def client() -> HfApi:
+    """Return the hub's own client, with the endpoint and the token that it finds itself."""
+    return HfApi(token=get_token())
+
+
+def push(
+    api: HfApi,
+    entry: Entry,
+    repo: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    offline: bool = False,
+    announce: Callable[[str], None] = lambda message: None,
+) -> Pushed:
+    """Send a model to a repository of the hub in one commit; none where it has all of it already.
+
+    A backbone of the hub is named by id and revision. Any other is sent, so that whoever pulls has the same one.
+    What is sent was loaded again before and gave the same vectors, bit by bit.
+
+    Args:
+        api: The client, with endpoint and token.
+        entry: The model.
+        repo: ``OWNER/NAME``; made where it is not there.
+        private: Only its owner may see it.
+        revision: The branch, made where it is not there; by default the main one.
+        offline: Never use the network: refused.
+        announce: Called with what will be sent, before it is.
+
+    Raises:
+        UsageError: No token, or one that may not write; ``private`` and the repository is public.
+        NotFoundError: The backbone is gone, or the hub cannot be reached.
+    """
+    _check_repo(repo)
+    if offline:
+        raise NotFoundError(f"push sends {entry.name!r} to the hub, which --offline forbids")
+    if not api.token:
+        raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        document, backbone = _write(entry, repo, folder, announce)
+        files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        if odd := [name for name in files if not _OURS.fullmatch(name)]:
+            raise UsageError(f"file {odd[0]!r} of the backbone has a name that pull would not take; rename it")
+        sizes = {name: path.stat().st_size for name, path in files.items()}
+        shown = ", ".join(name for name in files if not name.startswith(BACKBONE))
+        weight = sum(size for name, size in sizes.items() if name.startswith(BACKBONE))
+        what = f"the backbone {backbone} is named, not sent" if backbone else f"the backbone ({weight / 1e6:,.1f} MB)"
+        announce(f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}: {shown}; {what}")
+        message = f"{entry.name}: encoder {document.fingerprint[:12]}"
+        with _asking(api, repo):
+            commit, changed = _commit(api, repo, files, message, private=private, revision=revision)
+    url = f"{api.endpoint}/{repo}" + (f"/tree/{revision}" if revision else "")
+    return Pushed(repo, url, commit, changed, document.fingerprint, sizes, backbone)
+
+
+def _write(entry: Entry, repo: str, folder: Path, announce: Callable[[str], None]) -> tuple[HubDocument, str | None]:
+    """Fill a folder with a repository's files; return its document, and the backbone's name where it is not in it."""
+    encoder = open_whole(entry, announce=announce)
+    source = encoder.backbone.provenance
+    backbone = f"{source.backbone.partition('@')[0]}@{source.revision}" if source.revision else None
+    save_encoder(encoder, folder, backbone=backbone)
+    vectors, width = encoder.encode(PROBES), encoder.width
+    transfer = None
+    if entry.transfer is not None:
+        resolved = Encoder(entry.transfer, encoder.backbone, entry.tensors).recipe
+        transfer = resolved.replace(backbone=backbone or BACKBONE).to_dict()
+    del encoder  # there may not be room for two
+    again = load_encoder(folder, device="cpu", dtype="float32", offline=True)
+    if not np.array_equal(again.encode(PROBES), vectors):
+        raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")
+    about = {**entry.provenance, **again.provenance, "backbone": again.recipe.backbone, "width": width}
+    about.pop("pulled", None)  # so that what was pulled from here is the same
+    sums = {path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()}
+    document = HubDocument(
+        promptcli.__version__, again.fingerprint, without_paths(about), without_paths(entry.scores), sums, transfer
+    )
+    (folder / MARKER).write_text(to_json(document), encoding="utf-8")
+    name = repo.partition("/")[2]
+    use = f'import promptcli as pc\n\npc.pull("{repo}", "{name}")\nvectors = pc.load("{name}").encode(sentences)'
+    relation = "finetune" if any(tensor.startswith(TUNED) for tensor in entry.tensors) else "adapter"
+    card = model_card(
+        name, again.recipe, use=use, library="promptcli", provenance=entry.provenance, scores=entry.scores,
+        relation=relation if entry.tensors else None,
+    )  # fmt: skip
+    (folder / CARD).write_text(card, encoding="utf-8")
+    return document, backbone
+
+
+def _commit(
+    api: HfApi, repo: str, files: dict[str, Path], message: str, *, private: bool, revision: str | None
+) -> tuple[str, bool]:
+    """Make a repository's files of ours these; return its last commit, and whether that is a new one."""
+    api.create_repo(repo, private=private or None, exist_ok=True)
+    if private and not api.model_info(repo).private:
+        raise UsageError(f"{repo} is there and public; nothing was sent; push without --private, or to another name")
+    if revision is not None:
+        api.create_branch(repo, branch=revision, exist_ok=True)
+    head = api.model_info(repo, revision=revision).sha
+    there = {file.path: file for file in api.list_repo_tree(repo, recursive=True, revision=head)}
+    operations = [
+        CommitOperationAdd(name, path) for name, path in files.items() if not _is_same(there.get(name), path)
+    ] + [CommitOperationDelete(name) for name in there if _OURS.fullmatch(name) and name not in files]
+    if head is not None and not operations:
+        return head, False
+    made = api.create_commit(repo, operations, commit_message=message, revision=revision, parent_commit=head)
+    return made.oid, True
+
+
+def _is_same(file: Any, path: Path) -> bool:
+    """Return whether a file of a repository has a local file's content, by the checksum that the hub keeps of it."""
+    if not isinstance(file, RepoFile) or file.size != path.stat().st_size:
+        return False
+    if file.lfs is not None:
+        return file.lfs.sha256 == sha256(path)
+    content = path.read_bytes()
+    return bool(file.blob_id == hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest())
+
+
+def pull(
+    api: HfApi,
+    registry: Registry,
+    repo: str,
+    name: str,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+    force: bool = False,
+    announce: Callable[[str], None] = lambda message: None,
+) -> Pulled:
+    """Save a model that was pushed as an entry of the registry: the same encoder, by its fingerprint.
+
+    JSON, text and safetensors are read, and nothing is run. Where it ends early nothing is left.
+
+    Args:
+        api: The client, with endpoint and token.
+        registry: Where it is saved; a backbone that comes with it is kept next to it.
+        repo: ``OWNER/NAME``.
+        name: Of the entry.
+        revision: A branch, tag or commit; by default the main branch.
+        offline: Never use the network: refused.
+        force: Replace an entry of that name.
+        announce: Called with one line before the network is used.
+
+    Raises:
+        UsageError: The name is taken, or nobody pushed a model there.
+        NotFoundError: No such repository or revision, or the hub cannot be reached.
+        CheckFailedError: A file is not the one that was pushed, or the encoder has another fingerprint.
+    """
+    _check_repo(repo)
+    registry.check_free(name, force=force)
+    if offline:
+        raise NotFoundError(f"pull fetches {repo} from the hub, which --offline forbids")
+    kept = registry.imported_folder(name)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as temporary:
+        folder = Path(temporary)
+        announce(f"fetching {repo} from {api.endpoint}")
+        with _asking(api, repo):
+            commit, document = _fetch(api, repo, revision, folder)
+        encoder = _open(repo, document, folder, announce)
+        recipe, transfer = encoder.recipe, document.transfer
+        provenance = {**document.provenance, "pulled": {"repo": repo, "revision": commit}}
+        if (folder / BACKBONE).is_dir():
+            shutil.rmtree(kept, ignore_errors=True)
+            (folder / BACKBONE).rename(kept)
+            recipe = recipe.replace(backbone=str(kept))
+        provenance["backbone"] = recipe.backbone
+        entry = Entry(
+            name,
+            recipe,
+            encoder.tensors(),
+            provenance,
+            document.scores,
+            None if transfer is None else Recipe.from_dict(transfer).replace(backbone=recipe.backbone),
+        )
+        registry.save(entry, force=force)
+    return Pulled(entry, repo, commit, document.fingerprint)
+
+
+def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[str, HubDocument]:
+    """Download what was pushed into a folder; return the commit, and the document, by which every file was checked."""
+    info = api.model_info(repo, revision=revision)
+    if info.sha is None or MARKER not in [file.rfilename for file in info.siblings or ()]:
+        raise UsageError(
+            f"{repo} was not pushed by promptcli; for other models: promptcli models import {repo} --name NAME"
+        )
+
+    def download(name: str) -> Path:
+        return Path(api.hf_hub_download(repo, name, revision=info.sha, local_dir=folder))
+
+    mend = "push it again"
+    document = read_document(download(MARKER), HubDocument, mend=mend)
+    for name, digest in document.sha256.items():
+        if not _OURS.fullmatch(name):
+            raise CheckFailedError(f"{repo}: {MARKER} names {name!r}, which no model of promptcli has; {mend}")
+        if sha256(download(name)) != digest:
+            raise CheckFailedError(f"{repo}: {name} is not the file that was pushed; {mend}")
+    return info.sha, document
+
+
+def _open(repo: str, document: HubDocument, folder: Path, announce: Callable[[str], None]) -> Encoder:
+    """Return the encoder of the files that were fetched.
+
+    Raises:
+        CheckFailedError: It is not the one that was pushed.
+    """
+    with opening(f"model {repo}"):
+        encoder = load_encoder(folder, device="cpu", dtype="float32", announce=announce)
+        encoder.encode(PROBES[:2])
+    if encoder.fingerprint != document.fingerprint:
+        raise CheckFailedError(
+            f"{repo} has another encoder than was pushed (fingerprint {encoder.fingerprint[:12]}, pushed by promptcli"
+            f" {document.promptcli} as {document.fingerprint[:12]}); nothing was saved"
+        )
+    return encoder
+
+
+def _check_repo(repo: str) -> None:
+    if not _NAME.fullmatch(repo):
+        raise UsageError(f"{repo!r} is no repository of the hub; give OWNER/NAME, and a branch or commit by --revision")
+
+
+@contextlib.contextmanager
+def _asking(api: HfApi, repo: str) -> Iterator[None]:
+    """Turn what the client raises into one line."""
+    try:
+        yield
+    except PromptcliError:
+        raise
+    except Exception as error:  # the client, its HTTP library and its storage library have classes of their own
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status == 403:
+            raise UsageError(f"the token of the hub may not do this with {repo}; with another one: {_LOGIN}") from None
+        if status in (401, 404):
+            who = "this token may see" if api.token else f"is public; for private ones {_LOGIN}"
+            raise NotFoundError(f"the hub has no {repo} of that revision that {who}") from None
+        if status in (409, 412):
+            raise PromptcliError(f"{repo} was changed by somebody else meanwhile; push again") from None
+        reason = " ".join(str(error).split())[:160]
+        raise NotFoundError(f"{repo}: the hub did not do it: {type(error).__name__}: {reason}") from None
