@@ -39,6 +39,36 @@ def test_a_deep_prefix_is_peft_s_prefix_tuning(tiny_backbone, tiny_folder, tmp_p
         np.testing.assert_allclose(state.numpy(), encoder.encode(sentence), atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["bert", "gpt2"])  # GPT-2 stores its linear maps the other way round
+def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
+    pooling = "last/cls" if family == "bert" else "last/last-token"
+    recipe = Recipe(backbone=str(tiny_folder(family)), pooling=pooling)
+    body = AutoModel.from_pretrained(tiny_folder(family))
+    modules = [name for name, _ in body.named_modules() if name.endswith(("query", "value", "c_attn", "mlp.c_proj"))]
+    generator = torch.Generator().manual_seed(0)
+    tensors = {f"{TUNED}lora_alpha": torch.tensor(6.0)}
+    for name in modules:
+        weight = body.get_submodule(name).weight
+        out, width = weight.T.shape if family == "gpt2" else weight.shape
+        for part, shape in (("A", (2, width)), ("B", (out, 2))):
+            tensors[f"{TUNED}{name}.lora_{part}.default.weight"] = torch.randn(shape, generator=generator) * 0.1
+    encoder = build_encoder(recipe, device="cpu", dtype="float32", tensors=tensors)
+    plain = build_encoder(recipe, device="cpu", dtype="float32").encode(SENTENCES)
+    assert np.abs(plain - encoder.encode(SENTENCES)).max() > 1e-3
+    export_peft(Source(Entry("x", recipe), encoder, Choices(base="owner/tiny")), tmp_path)
+    model = PeftModel.from_pretrained(body, tmp_path).eval()
+    for sentence in SENTENCES[:4]:
+        ids = torch.tensor(encoder.inputs([sentence]).rows)
+        with torch.inference_mode():
+            state = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
+        np.testing.assert_allclose(state[0 if family == "bert" else -1], encoder.encode(sentence), atol=1e-5)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(tiny_folder(family))
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    back = build_encoder(recipe.replace(backbone=str(tmp_path)), device="cpu", dtype="float32")
+    np.testing.assert_allclose(back.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("recipe", "choices", "said"),
     [

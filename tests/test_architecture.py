@@ -44,6 +44,7 @@ DOORS = {
     "onnxruntime": ("interchange",),
     "openvino": ("interchange",),
     "model2vec": ("interchange",),
+    "mteb": ("evaluation",),
     "typer": ("cli",),
     "rich": ("cli",),
     "datasets": ("data",),

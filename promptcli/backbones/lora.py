@@ -5,7 +5,7 @@ An adapter's tensors go by peft's names inside the model, ``MODULE.lora_A.defaul
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,11 @@ def _is_transposed(module: torch.nn.Module) -> bool:
 def is_lora(tensors: Mapping[str, Tensor]) -> bool:
     """Return whether tensors are an adapter's."""
     return ALPHA in tensors
+
+
+def is_transposed(model: Any, modules: Sequence[str]) -> bool:
+    """Return whether the named linear maps of a model are stored (in, out), as GPT-2's."""
+    return any(_is_transposed(model.get_submodule(name)) for name in modules)
 
 
 def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:

@@ -5,7 +5,7 @@ The one place that imports `datasets`, and only where a data set is read: it is 
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,14 @@ def _table(source: HubSet, offline: bool, announce: Announce) -> Any:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
     raise UnreachableError(f"data set {source.path} cannot be reached and is not in the cache; {hint}")
+
+
+def as_hub_set(first: Sequence[str], second: Sequence[str], gold: Sequence[float], *, split: str) -> Any:
+    """Return n pairs as a data set of the hub holds them, with one split."""
+    import datasets
+
+    columns = {"sentence1": list(first), "sentence2": list(second), "score": list(gold)}
+    return datasets.DatasetDict({split: datasets.Dataset.from_dict(columns)})
 
 
 @contextlib.contextmanager

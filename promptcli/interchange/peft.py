@@ -1,10 +1,16 @@
-"""``--to peft``: a deep prefix as peft's prefix tuning, bit by bit. Knows nothing of peft's code, only of its files."""
+"""``--to peft``: a deep prefix as peft's prefix tuning, a LoRA as its LoRA, bit by bit.
+
+Knows nothing of peft's code, only of its files.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
+from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
@@ -21,10 +27,42 @@ def export_peft(source: Source, folder: Path) -> Written:
     """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads.
 
     Raises:
-        InexactError: The prompt is no deep prefix.
+        InexactError: The prompt is no deep prefix, and the backbone has no LoRA.
         UsageError: The base is no model of the hub, and none was named.
     """
     encoder, entry = source.encoder, source.entry
+    lora = tuned_weights(encoder.tensors())
+    kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
+    base, revision = _base(source)
+    about = {
+        "task_type": "FEATURE_EXTRACTION",
+        "base_model_name_or_path": base,
+        "revision": revision,
+        "inference_mode": True,
+        **kind,
+    }
+    (folder / CONFIG).write_text(to_json(about), encoding="utf-8")
+    save_tensors(tensors, folder / WEIGHTS)
+    use = "model = PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder)"
+    card = model_card(
+        entry.name, encoder.recipe.replace(backbone=base), use=use, library="peft", provenance=entry.provenance,
+        scores=entry.scores, tags=[f"base_model:adapter:{base}"], relation="adapter",
+    )  # fmt: skip
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    before = [encoder.prompt.spec] if is_lora(lora) else []
+    rest = [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
+    return Written(
+        f'PeftModel.from_pretrained(AutoModel.from_pretrained("{base}"), "FOLDER")',
+        notes=(f"peft holds the adapter; what is around the layers is yours to do: {' then '.join(rest)}",),
+    )
+
+
+def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the configuration and the tensor of a deep prefix.
+
+    Raises:
+        InexactError: The prompt is none.
+    """
     prompt, backbone = encoder.prompt, encoder.backbone
     if isinstance(prompt, SoftTemplate):
         raise InexactError(
@@ -33,15 +71,11 @@ def export_peft(source: Source, folder: Path) -> Written:
         )
     if not isinstance(prompt, DeepPrefix):
         raise InexactError(
-            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, which are what prefix tuning is; --to"
-            " sentence-transformers and --to onnx hold it, --to merged a tuned backbone"
+            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, which are what prefix tuning is, and the"
+            " backbone no LoRA; --to sentence-transformers and --to onnx hold it, --to merged a tuned backbone"
         )
-    base, revision = _base(source)
     about = {
         "peft_type": "PREFIX_TUNING",
-        "task_type": "FEATURE_EXTRACTION",
-        "base_model_name_or_path": base,
-        "revision": revision,
         "num_virtual_tokens": prompt.length,
         "token_dim": backbone.width,
         "num_transformer_submodules": 1,
@@ -49,23 +83,32 @@ def export_peft(source: Source, folder: Path) -> Written:
         "num_layers": backbone.n_layers,
         "encoder_hidden_size": backbone.width,
         "prefix_projection": False,
-        "inference_mode": True,
     }
-    (folder / CONFIG).write_text(to_json(about), encoding="utf-8")
-    save_tensors({PROMPT: to_prompt_embeddings(prompt.numbers.cpu())}, folder / WEIGHTS)
-    use = "model = PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder)"
-    card = model_card(
-        entry.name, encoder.recipe.replace(backbone=base), use=use, library="peft", provenance=entry.provenance,
-        scores=entry.scores, tags=[f"base_model:adapter:{base}"], relation="adapter",
-    )  # fmt: skip
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    rest = [encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
-    again = from_prompt_embeddings(to_prompt_embeddings(prompt.numbers.cpu()), prompt.numbers.shape)
-    assert torch.equal(again, prompt.numbers.cpu())
-    return Written(
-        f'PeftModel.from_pretrained(AutoModel.from_pretrained("{base}"), "FOLDER")',
-        notes=(f"peft holds the prefix; what comes after the layers is yours to do: {' then '.join(rest)}",),
-    )
+    stored = to_prompt_embeddings(prompt.numbers.cpu())
+    assert torch.equal(from_prompt_embeddings(stored, prompt.numbers.shape), prompt.numbers.cpu())
+    return about, {PROMPT: stored}
+
+
+def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the configuration and the tensors of a LoRA, under the names that peft stores."""
+    alpha = float(tensors[ALPHA])
+    stored = {
+        f"base_model.model.{name.replace('.default.weight', '.weight')}": tensor
+        for name, tensor in tensors.items()
+        if name != ALPHA
+    }
+    modules = sorted({name.partition(".lora_")[0] for name in tensors if name != ALPHA})
+    ranks = {tensor.size(0) for name, tensor in tensors.items() if ".lora_A." in name}
+    about = {
+        "peft_type": "LORA",
+        "r": ranks.pop(),
+        "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
+        "target_modules": modules,
+        "fan_in_fan_out": is_transposed(encoder.backbone.model, modules),
+        "bias": "none",
+        "lora_dropout": 0.0,
+    }
+    return about, stored
 
 
 def to_prompt_embeddings(numbers: Tensor) -> Tensor:

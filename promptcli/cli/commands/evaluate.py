@@ -1,6 +1,7 @@
 """`promptcli eval`: score encoders on STS tasks. Part of the entrance: options, notes and tables, no arithmetic."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from promptcli.cli.commands.eval_choice import (
     report_missing,
 )
 from promptcli.cli.commands.external import ExternalVectors, list_sentences, read_external
-from promptcli.cli.console import note, progress, result_json
+from promptcli.cli.console import note, progress, result_json, result_table
 from promptcli.cli.opening import announcer, configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Json, Runtime
 from promptcli.errors import UsageError, WrongKindError
@@ -27,12 +28,38 @@ if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.evaluator import Embedded
     from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
-    from promptcli.registry.registry import Entry
+    from promptcli.registry.registry import Entry, Registry
+
+
+@dataclass(frozen=True)
+class MtebChoice:
+    """Tasks of mteb."""
+
+    mteb: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A task of mteb (STS12, STSBenchmark, SICK-R, Banking77Classification, ...), run by mteb itself;"
+            " repeatable. Its data come from the hub, those of STS from --data-dir where that is given.",
+            metavar="TASK",
+            rich_help_panel="mteb",
+        ),
+    ] = None
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where mteb's result files go: results/MODEL/REVISION/TASK.json in it.",
+            metavar="FOLDER",
+            rich_help_panel="mteb",
+        ),
+    ] = Path("mteb-results")
 
 
 def evaluate_command(
     choice: EvalChoice,
     external: ExternalVectors,
+    mteb: MtebChoice,
     runtime: Runtime,
     data_dir: Annotated[
         Path | None,
@@ -68,6 +95,11 @@ def evaluate_command(
     from promptcli.data.task_table import protocol_named
     from promptcli.data.tasks import load_tasks, task_names
 
+    if mteb.mteb:
+        others: dict[str, Any] = {"--task": task, "--compare": compare, "--save": save, "--subsets": subsets}
+        _refuse({**others, "--vectors": external.vectors, "--list-sentences": external.list_sentences})
+        _run_mteb(mteb.mteb, mteb.output, choice, runtime, data_dir, json=json)
+        return
     data_dir = data_folder(data_dir)
     assumed = PAPER.tasks if choice.paper or data_dir is not None else BARE.tasks
     wanted = task_names(task if task else assumed)
@@ -102,13 +134,51 @@ def evaluate_command(
     _say_zeros(rows, runtime)
     comparisons = _compare(rows, baseline)
     if save:
-        for candidate in candidates:
-            if candidate.saved_as is not None:
-                registry.add_scores(candidate.saved_as, [score.to_dict() for score in rows[candidate.label]])
+        _save(registry, candidates, rows)
     if json:
         result_json(_document(rows, comparisons, loaded.missing))
         return
     print_tables(score_tables(rows, comparisons, wanted, tasks, subsets=subsets))
+
+
+def _save(registry: "Registry", candidates: "Sequence[Candidate]", rows: "dict[Label, list[SpearmanScore]]") -> None:
+    for candidate in candidates:
+        if candidate.saved_as is not None:
+            registry.add_scores(candidate.saved_as, [score.to_dict() for score in rows[candidate.label]])
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    if given := [name for name, value in options.items() if value]:
+        raise UsageError(f"--mteb runs mteb's own tasks by its own rules, without {given[0]}; leave that out")
+
+
+def _run_mteb(
+    names: Sequence[str], output: Path, choice: EvalChoice, runtime: Runtime, data_dir: Path | None, *, json: bool
+) -> None:
+    from promptcli.data.task_table import TaskName
+    from promptcli.data.tasks import load_tasks
+    from promptcli.evaluation.mteb_tasks import LOCAL, MtebEncoder, evaluate_mteb
+
+    configure_libraries(runtime)
+    loaded = None
+    if data_dir is not None and (wanted := [TaskName(LOCAL[name]) for name in names if name in LOCAL]):
+        loaded = load_tasks(data_dir, wanted, "mteb", offline=True)
+        report_missing(loaded, quiet=runtime.quiet)
+        shown = ", ".join(task.name for task in loaded.tasks)
+        note(f"{shown}: pairs of {data_dir}, {loaded.tasks[0].text}; mteb's own text is raw", quiet=runtime.quiet)
+    encoders, candidates = _open(find_candidates(open_registry(), choice), runtime, bare=is_bare(choice))
+    scores = evaluate_mteb(
+        [MtebEncoder(one, one.fingerprint, its.label) for one, its in zip(encoders, candidates, strict=True)],
+        names,
+        output,
+        own=loaded.tasks if loaded else (),
+        announce=announcer(runtime),
+    )
+    if json:
+        result_json({"results": [score.to_dict() for score in scores]})
+        return
+    rows = [[score.model, score.task, score.metric, f"{score.value:.6f}", score.file] for score in scores]
+    result_table(("model", "task", "main score", "value", "file"), rows)
 
 
 def _open(

@@ -46,8 +46,8 @@ def export(
     """Write an encoder as another program loads it, in float32, and compare that program's vectors with its own.
 
     A folder is written only if it holds the encoder exactly (every cosine at least 0.99999); else the reason is said.
-    onnx, openvino: the whole encoder as one graph; peft: a deep prefix; model2vec: a static recipe as a table of words;
-    merged: a tuned backbone as a plain checkpoint.
+    onnx, openvino: the whole encoder as one graph; peft: a deep prefix or a LoRA; model2vec: a static recipe as a table
+    of words; merged: a tuned backbone as a plain checkpoint.
     """
     configure_libraries(runtime)
     if to not in TARGETS:

@@ -1,0 +1,79 @@
+"""mteb's evaluator on an encoder: the adapter without mteb, and mteb itself where it is installed."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli.data.tasks import TaskName, load_tasks
+from promptcli.evaluation.evaluator import evaluate
+from promptcli.evaluation.mteb_tasks import LOCAL, MtebEncoder, evaluate_mteb
+from promptcli.evaluation.scores import Label
+from tests.tiny import SENTENCES
+
+
+@pytest.fixture
+def encoder(tiny_folder):
+    return pc.Encoder.from_recipe(pc.Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg"), device="cpu")
+
+
+def adapter(encoder):
+    return MtebEncoder(encoder, encoder.fingerprint, Label("/home/me/my model", "last-avg"))
+
+
+def test_the_adapter_encodes_batches_and_compares(encoder):
+    model = adapter(encoder)
+    assert (model.name, model.revision) == ("promptcli/my-model-last-avg", encoder.fingerprint[:40])
+    batches = [{"text": SENTENCES[:3], "other": [1, 2, 3]}, {"text": SENTENCES[3:8]}]
+    vectors = model.encode(batches, task_metadata=None, hf_split="test", hf_subset="default", batch_size=2)
+    np.testing.assert_array_equal(vectors, encoder.encode(SENTENCES[:8]))
+    first, second = vectors[:4], vectors[4:]
+    expected = np.array([[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in second] for a in first])
+    np.testing.assert_allclose(model.similarity(first, second), expected, atol=1e-6)
+    np.testing.assert_allclose(model.similarity_pairwise(first, second), expected.diagonal(), atol=1e-6)
+
+
+def test_without_mteb_one_line_names_the_extra(run, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    monkeypatch.chdir(tmp_path)
+    ran = run("eval", "--mteb", "STS12", "-r", "static-avg")
+    assert (ran.code, ran.out) == (2, "") and ran.err.endswith("pip install 'promptcli[mteb]'\n")
+    assert not list(tmp_path.glob("mteb*"))
+    for option in (("--task", "demo"), ("--save",), ("--list-sentences",)):
+        ran = run("eval", "--mteb", "STS12", *option)
+        assert ran.code == 2 and f"without {option[0]}; leave that out" in ran.err
+
+
+@pytest.fixture
+def downstream(tmp_path):
+    """SentEval's folder with a few pairs of STS-B."""
+    folder = tmp_path / "data" / "STS" / "STSBenchmark"
+    folder.mkdir(parents=True)
+    pairs = zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True)
+    rows = [
+        f"a\tb\tc\t{n}\t{n % 5}.0\t{one}\t{two}\n" for n, (one, two) in enumerate(pairs) if one.strip() and two.strip()
+    ]
+    for split in ("train", "dev", "test"):
+        (folder / f"sts-{split}.csv").write_text("".join(rows))
+    return tmp_path / "data"
+
+
+def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_folder):
+    TaskResult = pytest.importorskip("mteb").TaskResult
+    given = ("--backbone", tiny_folder("bert"), "-r", "last-avg", "--data-dir", downstream, "-o", tmp_path / "out")
+    ran = run("eval", "--mteb", "STSBenchmark", *given, "--offline", "--json")
+    assert ran.code == 0, ran.err
+    [score] = json.loads(ran.out)["results"]
+    loaded = load_tasks(downstream, [TaskName(LOCAL["STSBenchmark"])], "mteb").tasks
+    ours = evaluate([encoder], loaded)[0]
+    assert score["value"] == pytest.approx(ours.value / 100, abs=1e-6)
+    result = TaskResult.from_disk(Path(score["file"]))
+    assert result.dataset_revision == loaded[0].sha256()[:40] and result.get_score() == score["value"]
+    assert evaluate_mteb([adapter(encoder)], ["STSBenchmark"], tmp_path / "out", own=loaded)[0].value == score["value"]
+    wrong = run("eval", "--mteb", "STS112", *given, "--offline")
+    assert wrong.code == 2 and "mteb has no task 'STS112'" in wrong.err and "STS12" in wrong.err
+    lacking = run("eval", "--mteb", "STS12", *given[:4], "--offline")
+    assert lacking.code == 3 and "--data-dir FOLDER" in lacking.err and "Traceback" not in lacking.err
