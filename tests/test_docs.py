@@ -30,6 +30,8 @@ README = ROOT / "README.md"
 GUIDES = sorted(
     path for path in (ROOT / "docs").glob("*.md") if path.name not in ("cli.md", "log.md", "results.md", "training.md")
 )
+#: Their snippets are run one by one in test_snippets.py, each where its library is installed.
+OF_OTHER_LIBRARIES = ("stores.md", "tools.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -105,7 +107,9 @@ def narrow_mini(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-@pytest.mark.parametrize("page", [README, *GUIDES], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [README, *(page for page in GUIDES if page.name not in OF_OTHER_LIBRARIES)], ids=lambda page: page.name
+)
 def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path, monkeypatch):
     """On `mini` itself where the README or Python looks at it; on the narrow one, in a tenth of the time, elsewhere."""
     monkeypatch.chdir(tmp_path)

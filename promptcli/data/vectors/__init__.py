@@ -88,14 +88,15 @@ def holds_vectors(path: Path) -> bool:
     return form.columns is None or (path.is_file() and COLUMN in form.columns(path))
 
 
-def read_vectors(path: Path) -> Vectors:
-    """Read a vector file.
+def read_vectors(path: Path | str) -> Vectors:
+    """Read a vector file; float16, int8 and packed signs come back as float32 by its manifest.
 
     Raises:
         NotFoundError: there is no such file.
         UsageError: no vector file, or one of another shape than (n, d).
         CheckFailedError: it is damaged, or not the file that its manifest describes.
     """
+    path = Path(path)
     check_file(path)
     form = FORMATS.get(path.suffix.lower())
     if form is None:

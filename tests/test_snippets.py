@@ -1,0 +1,74 @@
+"""docs/stores.md and docs/tools.md: every snippet is run where its library is installed, else skipped by its name."""
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import promptcli as pc
+
+DOCS = Path(__file__).parents[1] / "docs"
+PART = re.compile(r"^(## .*?)$|^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+#: What is imported is named otherwise than what is installed.
+INSTALLED = {"sklearn": "scikit-learn", "qdrant_client": "qdrant-client", "chromadb": "chromadb", "faiss": "faiss-cpu"}
+
+
+def snippets(page):
+    """Yield the section ("" before the first), kind and text of every block of a page."""
+    section = ""
+    for heading, kind, text in PART.findall((DOCS / page).read_text(encoding="utf-8")):
+        section = heading.removeprefix("## ") if heading else section
+        if kind in ("console", "python"):
+            yield section, kind, text
+
+
+CASES = [
+    pytest.param(page, text, id=f"{page}-{section}")
+    for page in ("stores.md", "tools.md")
+    for section, kind, text in snippets(page)
+    if section and kind == "python"
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Return a folder where the command lines of a page were run, by page; each page once."""
+    from typer.testing import CliRunner
+
+    from promptcli.cli.app import app
+
+    folders = {}
+
+    def folder(page, monkeypatch):
+        made = page not in folders
+        if made:
+            folders[page] = tmp_path_factory.mktemp("page")
+        monkeypatch.chdir(folders[page])
+        for _, kind, text in snippets(page) if made else ():
+            for line in text.splitlines() if kind == "console" else ():
+                ran = CliRunner().invoke(app, line.split()[2:])
+                assert ran.exit_code == 0, (line, ran.output, ran.exception)
+
+    return folder
+
+
+@pytest.mark.parametrize(("page", "text"), CASES)
+def test_snippet(page, text, prepared, monkeypatch):
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in nodes:
+        module = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+        root = module.partition(".")[0]
+        if importlib.util.find_spec(root) is None:
+            pytest.skip(f"{INSTALLED.get(root, root)} is not installed")
+    prepared(page, monkeypatch)
+    names = {}
+    for section, kind, first in snippets(page):
+        if not section and kind == "python":
+            exec(compile(first, page, "exec"), names)
+    exec(compile(text, page, "exec"), names)
+    if "nearest = " in text:
+        rows = pc.read_vectors("vectors.parquet")
+        best = (-(rows.matrix @ names["query"])).argsort()[:3]
+        assert list(names["nearest"]) == [rows.texts[row] for row in best]
