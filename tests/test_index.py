@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.index.recall import NEIGHBOURS, recall, sample
+from promptcli.index.building import ArrayRows
+from promptcli.index.factory import Effort
+from promptcli.index.recall import NEIGHBOURS, Truth
 from promptcli.index.rows import Hit, named_rows, unit_rows
 from promptcli.index.stored import Origin, StoredIndex, change, check, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
@@ -85,8 +87,7 @@ def test_k_beyond_n_gives_n_and_never_minus_one(factory):
 
 def test_a_list_that_ends_early_has_no_minus_one():
     index = built(400, factory="IVF8,Flat")
-    index._index.nprobe = 1
-    answers = index.search(vectors(20, seed=1), 400)
+    answers = index.search(vectors(20, seed=1), 400, nprobe=1)
     assert all(0 < len(hits) < 400 for hits in answers), "one list of eight does not hold all rows"
     assert all(hit.id >= 0 for hits in answers for hit in hits)
 
@@ -263,7 +264,7 @@ def test_exact_index_has_no_recall_and_an_approximate_one_has():
 def test_recall_is_the_plain_definition():
     index, rows = built(1500, factory="PQ4x4"), unit_rows(vectors(1500))[0]
     found = 0
-    asked = sample(1500)
+    asked = ArrayRows(rows, range(1500), None).sample(1000)[0]
     for row in asked:
         others = [hit.id for hit in index.search(rows[row][None], 11)[0] if hit.id != row][:10]
         nearest = [other for other in by_product(rows, rows[row], 11)[0].tolist() if other != row][:10]
@@ -271,19 +272,26 @@ def test_recall_is_the_plain_definition():
     assert index.recall.at_10 == pytest.approx(found / (10 * len(asked)), abs=1e-3)
 
 
-def test_recall_counts_equal_neighbours_and_small_indexes():
+@pytest.mark.parametrize("block", [7, 60])
+def test_recall_counts_equal_neighbours_and_small_indexes(block):
     units = unit_rows(np.repeat(vectors(2), 30, axis=0))[0]
-    exact = [np.arange(NEIGHBOURS + 1)]
-    assert recall(units, np.array([0]), exact, [np.arange(15, 30)]).at_10 == 1.0, "any equal neighbour will do"
-    assert recall(units, np.array([0]), exact, [np.arange(30, 45)]).at_10 == 0.0
-    assert recall(units, np.array([0]), exact, [np.array([1, 2, 3, 40])]).at_10 == pytest.approx(0.3)
+    truth = Truth(np.array([0]), units[:1])
+    for start in range(0, 60, block):
+        truth.add(units[start : start + block])
+
+    def of(rows):
+        return truth.recall(lambda queries, k, effort: [(np.array(rows), None)], Effort()).at_10
+
+    assert truth.rows == 60 and of(range(15, 15 + NEIGHBOURS)) == 1.0, "any equal neighbour will do"
+    assert of(range(30, 45)) == 0.0
+    assert of([1, 2, 3, 40]) == pytest.approx(0.3)
     assert built(1, factory="HNSW8").recall.at_10 == 1.0
     assert built(2, factory="HNSW8").recall.at_10 == 1.0
 
 
 def test_more_lists_are_searched_while_recall_is_low():
     index = built(2000, factory="IVF32,Flat")
-    assert index._index.nprobe > 1 and index.recall.at_10 >= 0.95
+    assert index.effort.nprobe > 1 and index.recall.at_10 >= 0.95
 
 
 # The folder
@@ -321,27 +329,31 @@ def test_a_stored_index_answers_as_before(tmp_path, factory, texts):
     assert again.index.search(vectors(4, seed=1), 20) == index.search(vectors(4, seed=1), 20)
     assert again.index.factory == factory
     assert manifest == read_manifest(tmp_path / "deep" / "idx")
-    assert len(list((tmp_path / "deep" / "idx").glob("texts-*.parquet"))) == texts
+    assert any((tmp_path / "deep" / "idx").glob("texts-*.arrow")) == texts
 
 
 def test_manifest_says_what_is_in_the_folder(tmp_path):
     import faiss
-    import pyarrow.parquet as pq
+    import pyarrow as pa
 
     from promptcli.storage.files import sha256
 
     folder = tmp_path / "idx"
     manifest = save(folder, stored(factory="HNSW8"))
     assert json.loads((folder / "index.json").read_text()) == asdict(manifest)
-    names = [part(folder, name).name for name in ("index.faiss", "ids.parquet", "texts.parquet")]
+    names = [part(folder, name).name for name in ("index.faiss", "ids.arrow", "texts.arrow")]
     assert manifest.sha256 == {name: sha256(folder / name) for name in names}
     assert (manifest.rows, manifest.dim, manifest.factory) == (50, 16, "HNSW8")
     assert manifest.fingerprint == "a" * 64 and manifest.recall.queries == 50
     assert faiss.read_index(str(folder / names[0])).ntotal == 50, "anyone's FAISS reads it"
-    assert pq.read_table(folder / names[1]).column("id").to_pylist() == list(range(50))
+    with pa.ipc.open_file(folder / names[1]) as file:
+        assert file.read_all().column("id").to_pylist() == list(range(50))
+    assert [asdict(one) for one in manifest.segments] == [
+        {"rows": 50, "index": names[0], "ids": names[1], "texts": names[2]}
+    ]
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "ids.parquet", "texts.parquet"])
+@pytest.mark.parametrize("name", ["index.faiss", "ids.arrow", "texts.arrow"])
 def test_a_truncated_altered_or_missing_file_is_named(tmp_path, name):
     save(tmp_path / "idx", stored())
     path = part(tmp_path / "idx", name)
@@ -521,19 +533,34 @@ def test_a_loaded_index_answers_at_once(tmp_path):
 
 
 def renamed_as_before(folder):
-    """Turn an index into the layout of version 1: fixed names."""
-    path = folder / "index.json"
-    document = json.loads(path.read_text())
-    for name in list(document["sha256"]):
-        plain = f"{name.partition('-')[0]}{os.path.splitext(name)[1]}"
-        os.rename(folder / name, folder / plain)
-        document["sha256"][plain] = document["sha256"].pop(name)
-    path.write_text(json.dumps({**document, "schema_version": 1}))
+    """Turn an index of one segment into the layout of version 1: fixed names, ids and texts as Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from promptcli.storage.files import sha256
+
+    document = json.loads((folder / "index.json").read_text())
+    for name in list(document.pop("sha256")):
+        plain = f"{name.partition('-')[0]}{os.path.splitext(name)[1]}".replace(".arrow", ".parquet")
+        if plain.endswith(".parquet"):
+            with pa.ipc.open_file(folder / name) as file:
+                pq.write_table(file.read_all(), folder / plain)
+            (folder / name).unlink()
+        elif plain.startswith("trained"):
+            (folder / name).unlink()
+            continue
+        else:
+            os.rename(folder / name, folder / plain)
+        document.setdefault("sha256", {})[plain] = sha256(folder / plain)
+    for name in ("sizes", "segments", "deleted", "numbered", "nprobe", "ef", "factor"):
+        del document[name]
+    (folder / "index.json").write_text(json.dumps({**document, "schema_version": 1}))
 
 
-def test_an_index_of_the_version_before_is_read_changed_and_replaced(tmp_path):
+@pytest.mark.parametrize("factory", ["Flat", "IVF1,SQ8"])
+def test_an_index_of_the_version_before_is_read_changed_and_replaced(tmp_path, factory):
     folder = tmp_path / "idx"
-    save(folder, stored())
+    save(folder, stored(factory=factory))
     renamed_as_before(folder)
     assert sorted(path.name for path in folder.iterdir()) == [
         "ids.parquet",
@@ -541,25 +568,30 @@ def test_an_index_of_the_version_before_is_read_changed_and_replaced(tmp_path):
         "index.json",
         "texts.parquet",
     ]
-    assert load(folder).index.search(vectors(1), 5) == stored().index.search(vectors(1), 5)
+    expected = stored(factory=factory).index.search(vectors(1), 5)
+    assert load(folder).index.search(vectors(1), 5) == expected
     with change(folder) as held:
         held.index.add(vectors(1, seed=3), [0], ["new"])
-    assert load(folder).index.rows == 51
-    assert len(list(folder.iterdir())) == 4 and not (folder / "index.faiss").exists()
+    again = load(folder).index
+    assert again.rows == 51 and again.search(vectors(1, seed=3), 1)[0][0].text == "new"
+    assert not list(folder.glob("*.parquet")) and not (folder / "index.faiss").exists()
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "ids.parquet", "texts.parquet"])
-def test_a_file_cut_short_with_a_checksum_that_matches_is_one_line(tmp_path, name):
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("name", ["index.faiss", "ids.", "texts."])
+def test_a_file_cut_short_with_a_checksum_that_matches_is_one_line(tmp_path, name, before):
     from promptcli.storage.files import sha256
 
     folder = tmp_path / "idx"
     save(folder, stored())
-    renamed_as_before(folder)
-    whole = (folder / name).read_bytes()
+    if before:
+        renamed_as_before(folder)
+    (path,) = (one for one in folder.glob(f"{name.partition('.')[0]}*") if one.name != "index.json")
+    whole = path.read_bytes()
     for length in (0, 3, 20, len(whole) // 2, len(whole) - 1):
-        (folder / name).write_bytes(whole[:length])
+        path.write_bytes(whole[:length])
         document = json.loads((folder / "index.json").read_text())
-        document["sha256"][name] = sha256(folder / name)
+        document["sha256"][path.name] = sha256(path)
         (folder / "index.json").write_text(json.dumps(document))
         with pytest.raises(CheckFailedError, match="promptcli index build") as raised:
             load(folder)

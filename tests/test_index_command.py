@@ -194,7 +194,7 @@ def test_an_index_is_replaced_only_by_force(run, built, text, fake):
     assert "notes" in one_line(run("index", "build", text, "-o", built, "--force"), 2)
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "ids.parquet", "texts.parquet", "index.json"])
+@pytest.mark.parametrize("name", ["index.faiss", "ids.arrow", "texts.arrow", "index.json"])
 def test_damage_is_one_line(run, built, name):
     stem, suffix = name.split(".")
     (path,) = built.glob(f"{stem}*.{suffix}")

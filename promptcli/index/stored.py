@@ -1,33 +1,43 @@
-"""An index as a folder: FAISS's file, ids, texts, and a manifest that names them. Knows nothing of encoders.
+"""An index as a folder: segments of FAISS's file, ids and texts, what is deleted, and a manifest that names all that.
 
-See ``promptcli.storage.parts``: readers and kills meet the old index or the new one.
+See ``promptcli.storage.parts``: readers and kills meet the old index or the new one. Parts are memory-mapped; small ones
+are hashed when they are opened, of large ones only the size is looked at, ``check_whole`` hashes everything. Knows
+nothing of encoders.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import promptcli
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.index.recall import Recall
-from promptcli.index.rows import IDS, TEXTS
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import is_temporary
 from promptcli.storage.locks import hold
-from promptcli.storage.parts import check_part, is_part, part_named, read_parts, replace_parts
+from promptcli.storage.parts import PartsWriter, check_part, is_part, part_named, read_parts, replace_parts
 
 if TYPE_CHECKING:
+    from promptcli.index.segment import Segment
     from promptcli.index.vector_index import VectorIndex
 
-#: FAISS's own file, and the manifest, which is written last.
-INDEX, MANIFEST = "index.faiss", "index.json"
+#: The manifest, which is written last.
+MANIFEST = "index.json"
+#: The parts of a segment: FAISS's own file, ids, texts; and those of the whole index.
+INDEX, IDS, TEXTS, DELETED, TRAINED = "index.faiss", "ids.arrow", "texts.arrow", "deleted.npy", "trained.faiss"
+#: What ids and texts were called up to version 2.
+_BEFORE = ("ids.parquet", "texts.parquet")
+_NAMES = (INDEX, IDS, TEXTS, DELETED, TRAINED, *_BEFORE)
 
 #: Bytes of a folder's name: that of its lock must fit, too.
 _LONGEST_NAME = 240
+#: Larger parts are not hashed when they are opened.
+_SMALL = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,25 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class StoredSegment:
+    """The file names of a segment's parts."""
+
+    rows: int
+    index: str
+    ids: str
+    texts: str | None
+
+
+@dataclass(frozen=True)
+class MeasuredRecall:
+    """See ``promptcli.index.recall.Recall``, which loads FAISS."""
+
+    at_10: float
+    queries: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class IndexManifest:
     """The content of ``index.json``."""
 
@@ -48,16 +77,23 @@ class IndexManifest:
     dim: int
     factory: str
     texts: bool
-    recall: Recall | None
+    recall: MeasuredRecall | None
     fingerprint: str
     recipe: dict[str, Any]
     model: str | None
     provenance: dict[str, Any]
     created: str
     sha256: dict[str, str]  #: Of each part, by file name.
+    sizes: dict[str, int] = field(default_factory=dict)  #: Bytes of each part.
+    segments: list[StoredSegment] = field(default_factory=list)
+    deleted: int = 0  #: Rows that are there but masked; ``rows`` does not count them.
+    numbered: int | None = None  #: The number of the next row without an id; None: ``rows``.
+    nprobe: int | None = None  #: Lists, candidates of a graph, candidates compared again for each answer: of a search.
+    ef: int | None = None
+    factor: float | None = None
     promptcli: str = field(default_factory=lambda: promptcli.__version__)
     metric: str = "inner product of unit vectors"
-    schema_version: int = 2  #: 1: the parts have fixed names.
+    schema_version: int = 3  #: 1: the parts have fixed names; 2: one segment, ids and texts as Parquet, read whole.
 
     @property
     def origin(self) -> Origin:
@@ -107,17 +143,31 @@ def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> IndexMani
     Raises:
         UsageError: see ``check``.
     """
+    with create(folder, force=force) as store:
+        return store.commit(stored)
+
+
+@contextlib.contextmanager
+def create(folder: Path, *, force: bool = False) -> "Iterator[Store]":
+    """Yield what takes the segments of a new index as they are made, and then the index; see ``save``."""
     check(folder, force=force)
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with hold(_lock(folder)):
         check(folder, force=force)
-        return _write(folder, stored)
+        with replace_parts(folder, MANIFEST, owns=_is_ours) as writer:
+            yield Store(folder, writer)
 
 
 @contextlib.contextmanager
-def change(folder: Path) -> Iterator[StoredIndex]:
+def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
     """Yield an index and write it back when the block ends well; no other process changes it meanwhile.
+
+    Segments that stay as they are are not written again; new ones go to the disk as they are made.
+
+    Args:
+        folder: Of the index.
+        memory: Bytes that the process may take for new segments; None: as many as it takes.
 
     Raises:
         NotFoundError, CheckFailedError: see ``load``.
@@ -126,71 +176,157 @@ def change(folder: Path) -> Iterator[StoredIndex]:
     if not folder.is_dir():
         raise _missing(folder)
     with hold(_lock(folder)):
-        stored = _load(folder)
-        yield stored
-        _write(folder, stored)
+        stored = _load(folder, _checked(folder))
+        with replace_parts(folder, MANIFEST, owns=_is_ours) as writer:
+            store = Store(folder, writer)
+            stored.index.store, stored.index.memory = store.segment, memory
+            yield stored
+            store.commit(stored)
 
 
 def load(folder: Path) -> StoredIndex:
-    """Read an index, every file checked.
+    """Open an index: its manifest is read, its parts are mapped.
 
     Raises:
         NotFoundError: there is no index.
         CheckFailedError: a file is missing, or not the one that was saved.
     """
     folder = folder.resolve()
-    return read_parts(folder / MANIFEST, lambda: _load(folder))
+    return read_parts(folder / MANIFEST, lambda: _load(folder, _checked(folder)))
 
 
 def read_manifest(folder: Path) -> IndexManifest:
-    """Return an index's manifest, every file checked.
+    """Return an index's manifest, every file looked at as when it is opened.
 
     Raises:
         NotFoundError, CheckFailedError: see ``load``.
     """
     folder = folder.resolve()
-    return read_parts(folder / MANIFEST, lambda: _checked(folder)[0])
+    return read_parts(folder / MANIFEST, lambda: _checked(folder))
 
 
-def _write(folder: Path, stored: StoredIndex) -> IndexManifest:
-    index, origin = stored.index, stored.origin
-    with replace_parts(folder, MANIFEST, owns=_is_ours) as writer:
-        with writer.part(INDEX) as path:
-            index.write(path)
-        with writer.part(IDS) as path:
-            index.labels.write_ids(path)
-        if index.has_texts:
-            with writer.part(TEXTS) as path:
-                index.labels.write_texts(path)
+def check_whole(folder: Path) -> IndexManifest:
+    """Hash every file of an index, open all of it and return its manifest.
+
+    Raises:
+        NotFoundError, CheckFailedError: see ``load``.
+    """
+    folder = folder.resolve()
+
+    def look() -> IndexManifest:
+        manifest = _checked(folder, whole=True)
+        _load(folder, manifest)
+        return manifest
+
+    return read_parts(folder / MANIFEST, look)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Writes an index into its folder; see ``create`` and ``change``."""
+
+    folder: Path
+    writer: PartsWriter
+
+    def segment(self, segment: "Segment") -> "Segment":
+        """Write a segment and return it as it is in the folder, mapped."""
+        from promptcli.index.segment import Segment, read_index
+
+        parts: list[tuple[str, str, Callable[[Path], None]]] = [
+            ("index", INDEX, segment.write_index),
+            ("ids", IDS, segment.labels.write_ids),
+        ]
+        if segment.labels.has_texts:
+            parts.append(("texts", TEXTS, segment.labels.write_texts))
+        files = {}
+        for role, name, write in parts:
+            with self.writer.part(name) as path:
+                write(path)
+            files[role] = next(reversed(self.writer.sums))
+        paths = {role: self.folder / file for role, file in files.items()}
+        labels = type(segment.labels).read(paths["ids"], paths.get("texts"))
+        return Segment(read_index(paths["index"]), labels, files)
+
+    def commit(self, stored: StoredIndex) -> IndexManifest:
+        """Write what is not in the folder yet, then the manifest, which is returned."""
+        from promptcli.index.factory import faiss
+
+        index, origin = stored.index, stored.origin
+        there = _parts_in_force(self.folder)
+        for number, segment in enumerate(index.segments):
+            if set(segment.files.values()) <= self.writer.sums.keys() and segment.files:
+                continue
+            if segment.files and set(segment.files.values()) <= there.keys():
+                for file in segment.files.values():
+                    self.writer.keep(file, there[file])
+            else:
+                index.segments[number] = self.segment(segment)
+        if index.deleted:
+            with self.writer.part(DELETED) as path, path.open("wb") as file:
+                np.save(file, index.deleted_rows)
+        if index.trains:
+            with self.writer.part(TRAINED) as path:
+                faiss.write_index(index.empty, str(path))
         manifest = IndexManifest(
             rows=index.rows,
             dim=index.width,
             factory=index.factory,
             texts=index.has_texts,
-            recall=index.recall,
+            recall=index.recall and MeasuredRecall(**vars(index.recall)),
             **vars(origin),
             created=stored.created,
-            sha256=dict(writer.sums),
+            sha256=dict(self.writer.sums),
+            sizes={name: (self.folder / name).stat().st_size for name in self.writer.sums},
+            segments=[
+                StoredSegment(len(one), one.files["index"], one.files["ids"], one.files.get("texts"))
+                for one in index.segments
+            ],
+            deleted=index.deleted,
+            numbered=index.numbered,
+            **vars(index.effort),
         )
-        writer.commit(to_json(manifest))
-    return manifest
+        self.writer.commit(to_json(manifest))
+        return manifest
 
 
-def _load(folder: Path) -> StoredIndex:
+def _load(folder: Path, manifest: IndexManifest) -> StoredIndex:
+    from promptcli.index.factory import Effort, empty_of, make
+    from promptcli.index.labels import RowLabels
+    from promptcli.index.recall import Recall
+    from promptcli.index.segment import Segment, read_index
     from promptcli.index.vector_index import VectorIndex
 
-    manifest, paths = _checked(folder)
+    paths = {name: folder / Path(name).name for name in manifest.sha256}
+    mapped = manifest.schema_version > 2
+    segments, name = [], MANIFEST
     try:
-        index = VectorIndex.read(paths[INDEX], paths[IDS], paths.get(TEXTS), manifest.factory, manifest.recall)
-    except ValueError as error:
-        raise _damaged(folder, INDEX, str(error)) from None
+        for one in manifest.segments:
+            name = one.index
+            labels = RowLabels.read(paths[one.ids], None if one.texts is None else paths[one.texts])
+            files = {"index": one.index, "ids": one.ids, **({"texts": one.texts} if one.texts else {})}
+            segment = Segment(read_index(paths[one.index], mapped=mapped), labels, files if mapped else {})
+            if len(labels) != len(segment) or one.rows not in (-1, len(segment)):
+                raise ValueError(f"it holds {len(segment)} vectors for {len(labels)} ids; {MANIFEST} says {one.rows}")
+            segments.append(segment)
+        name = part_named(manifest.sha256, TRAINED) or MANIFEST
+        if name != MANIFEST:
+            empty = read_index(paths[name], mapped=False)
+        else:
+            empty = make(manifest.factory, manifest.dim) if mapped else empty_of(segments[0].index, manifest.factory)
+        name = part_named(manifest.sha256, DELETED) or MANIFEST
+        deleted = np.load(paths[name], allow_pickle=False) if name != MANIFEST else None
+        recall = manifest.recall and Recall(**vars(manifest.recall))
+        effort = Effort(manifest.nprobe, manifest.ef, manifest.factor)
+        index = VectorIndex(segments, empty, manifest.factory, recall, effort, deleted, manifest.numbered)
+    except (ValueError, IndexError, TypeError, EOFError, OSError, UsageError) as error:
+        raise _damaged(folder, name, str(error)) from None
     if (index.rows, index.width) != (manifest.rows, manifest.dim):
-        raise _damaged(folder, INDEX, f"it holds {index.rows} x {index.width} numbers, {MANIFEST} says otherwise")
+        raise _damaged(folder, name, f"it holds {index.rows} x {index.width} numbers, {MANIFEST} says otherwise")
     return StoredIndex(index, manifest.origin, manifest.created)
 
 
-def _checked(folder: Path) -> tuple[IndexManifest, dict[str, Path]]:
-    """Return the manifest, and the path of each part, its bytes checked."""
+def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
+    """Return the manifest, each part looked at: its size, and its bytes where they are few or ``whole``."""
     if not (folder / MANIFEST).exists():
         raise _missing(folder)
     manifest = read_document(folder / MANIFEST, IndexManifest, mend=_MEND)
@@ -198,13 +334,39 @@ def _checked(folder: Path) -> tuple[IndexManifest, dict[str, Path]]:
         Recipe.from_dict(manifest.recipe)
     except UsageError as error:
         raise _damaged(folder, MANIFEST, str(error)) from None
-    paths = {}
-    for name in (INDEX, IDS, TEXTS) if manifest.texts else (INDEX, IDS):
+    if manifest.schema_version <= 2:
+        manifest = _as_segments(folder, manifest)
+    named = {name for one in manifest.segments for name in (one.index, one.ids, one.texts) if name is not None}
+    if missing := sorted(named - manifest.sha256.keys()):
+        raise _damaged(folder, MANIFEST, f"it has no sha256 of {missing[0]}")
+    for file, digest in manifest.sha256.items():
+        path = folder / Path(file).name
+        size = path.stat().st_size if path.is_file() else 0
+        if whole or size <= _SMALL or file not in manifest.sizes:
+            check_part(folder, file, digest, lambda *found: _damaged(folder, *found))
+        elif size != manifest.sizes[file]:
+            raise _damaged(folder, file, f"it has {size:,} bytes, {manifest.sizes[file]:,} were written")
+    return manifest
+
+
+def _as_segments(folder: Path, manifest: IndexManifest) -> IndexManifest:
+    """Return a manifest of version 1 or 2 with its parts as one segment."""
+    files = []
+    for name in (INDEX, *_BEFORE) if manifest.texts else (INDEX, _BEFORE[0]):
         file = part_named(manifest.sha256, name)
         if file is None:
             raise _damaged(folder, MANIFEST, f"it names no {name}")
-        paths[name] = check_part(folder, file, manifest.sha256[file], lambda *found: _damaged(folder, *found))
-    return manifest, paths
+        files.append(file)
+    segment = StoredSegment(-1, files[0], files[1], files[2] if manifest.texts else None)
+    return replace(manifest, segments=[segment])
+
+
+def _parts_in_force(folder: Path) -> dict[str, str]:
+    """Return the parts that the manifest in force names, with their checksums; none where there is no manifest."""
+    with contextlib.suppress(CheckFailedError):
+        if (folder / MANIFEST).exists():
+            return read_document(folder / MANIFEST, IndexManifest, mend=_MEND).sha256
+    return {}
 
 
 _MEND = "build it again: promptcli index build FILE --force"
@@ -215,7 +377,7 @@ def _lock(folder: Path) -> Path:
 
 
 def _is_ours(name: str) -> bool:
-    return name in (INDEX, MANIFEST, IDS, TEXTS) or is_part(name, (INDEX, IDS, TEXTS)) or is_temporary(name)
+    return name in (*_NAMES, MANIFEST) or is_part(name, _NAMES) or is_temporary(name)
 
 
 def _missing(folder: Path) -> NotFoundError:

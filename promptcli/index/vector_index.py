@@ -1,27 +1,28 @@
-"""VectorIndex: cosine search over unit vectors under FAISS. Knows nothing of encoders or of an index's folder."""
+"""VectorIndex: cosine search over unit vectors under FAISS. Knows nothing of encoders or of an index's folder.
 
-import errno
-import os
-from collections.abc import Sequence
-from pathlib import Path
+Rows stand in segments, each searched by itself and the answers merged. A deleted row stays in its segment, masked,
+until segments are written anew.
+"""
+
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.index.factory import check_training, faiss, make, reason
-from promptcli.index.recall import NEIGHBOURS, Recall, recall, sample
-from promptcli.index.rows import Floats, Hit, Ids, RowLabels, check_counts, unit_rows
+from promptcli.index.building import ArrayRows, Builder, Rows, refusals, trained
+from promptcli.index.factory import Effort, adjusted, choose, faiss, make
+from promptcli.index.labels import RowLabels
+from promptcli.index.recall import Recall, Truth, queries_for, tune
+from promptcli.index.rows import Floats, Hit, Ids, RowNumbers, is_number, named_ids, unit_rows
+from promptcli.index.segment import Mask, Segment
 
-RowNumbers = NDArray[np.int64]
-
-#: Candidates fetched beyond k from an exact index: FAISS breaks ties at the end of its list as it likes.
-_MARGIN = 16
-#: Two float32 scores of one pair of unit vectors, computed in different batches, differ by less.
-_ROUNDING = 2e-6
-#: More lists of an inverted file are searched until recall@10 is this high, or grows by less than ``_WORTHWHILE``.
-_RECALL_WANTED, _WORTHWHILE = 0.95, 0.005
+#: recall@10 to be reached where nothing is said.
+TARGET = 0.95
+#: Segments of at most so many rows, or of twice as many as come in, are joined with new ones.
+_SMALL = 1024
+#: Rows that a filter leaves and that are compared one by one, whatever the index.
+_FEW = 20_000
 
 
 def set_threads(threads: int) -> None:
@@ -32,88 +33,195 @@ def set_threads(threads: int) -> None:
 class VectorIndex:
     """n vectors of width d with their ids and texts."""
 
-    def __init__(self, index: Any, labels: RowLabels, factory: str, recall: Recall | None) -> None:
-        self._index, self.labels = index, labels
+    def __init__(
+        self,
+        segments: list[Segment],
+        empty: Any,
+        factory: str,
+        recall: Recall | None = None,
+        effort: Effort = Effort(),  # noqa: B008
+        deleted: RowNumbers | None = None,
+        numbered: int | None = None,
+    ) -> None:
+        self.segments = segments
+        self.empty = empty  #: FAISS's index, trained, without rows.
         self.factory = factory  #: FAISS's description of the index.
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
+        self.effort = effort  #: Of a search where nothing else is said.
+        self.why = ""  #: How the factory was chosen, where nobody named one.
+        total = sum(map(len, segments))
+        self._deleted = np.zeros(total, bool)
+        self._deleted[[] if deleted is None else deleted] = True
+        self.numbered = total if numbered is None else numbered  #: The number of the next row without an id.
         #: Rows of the last ``build`` or ``add`` whose vector is zero; their score is 0 for every query.
         self.zero_rows: list[int] = []
+        #: Where a segment goes when it is whole, and the memory that a process may take until then.
+        self.store: Callable[[Segment], Segment] = lambda segment: segment
+        self.memory: int | None = None
 
     @classmethod
-    def build(cls, vectors: Floats, ids: Ids, texts: Sequence[str] | None, factory: str = "Flat") -> "VectorIndex":
-        """Index vectors; an approximate index is trained on them and its recall@10 measured.
+    def build(
+        cls,
+        vectors: Floats,
+        ids: Ids,
+        texts: Sequence[str] | None,
+        factory: str | None = "Flat",
+        *,
+        target: float = TARGET,
+    ) -> "VectorIndex":
+        """Index vectors (n, d) with n ids and n texts (or None); see ``build_from``."""
+        return cls.build_from(ArrayRows(vectors, ids, texts), factory, target=target)
+
+    @classmethod
+    def build_from(
+        cls,
+        rows: Rows,
+        factory: str | None = None,
+        *,
+        target: float = TARGET,
+        memory: int | None = None,
+        store: Callable[[Segment], Segment] = lambda segment: segment,
+    ) -> "VectorIndex":
+        """Index rows in one pass; an approximate index is trained on a sample of them and its recall@10 measured.
 
         Args:
-            vectors: (n, d); scaled to length 1 here.
-            ids: n, row numbers or texts.
-            texts: n, or None.
-            factory: FAISS factory string; ``Flat`` is exact.
+            rows: n of width d; scaled to length 1 here. Numbers as ids are row numbers.
+            factory: FAISS factory string; ``Flat`` is exact. None: chosen from n, d and ``target``.
+            target: recall@10, above 0, at most 1.
+            memory: Bytes that the process may take; None: what it takes.
+            store: Brings a segment to the disk when it is whole, and returns it as it is there.
 
         Raises:
-            UsageError: a factory that FAISS does not make for inner products, too few vectors to train it, or a
-                vector that is not finite.
+            UsageError: a factory that FAISS does not make for inner products, too few vectors to train it, a vector
+                that is not finite, or too little memory.
         """
-        check_counts(vectors, ids, texts)
-        units, zeros = unit_rows(vectors)
-        index = make(factory, units.shape[1])
-        check_training(index, len(units), factory)
-        try:
-            if not index.is_trained:
-                index.train(units)
-            index.add(units)
-            made = cls(index, RowLabels.of(ids, texts), factory, None)
-            if not made.exact:
-                made.recall = made._tune(units)
-        except (RuntimeError, MemoryError) as error:
-            raise UsageError(f"factory {factory!r} does not index {units.shape} vectors: {reason(error)}") from None
-        made.zero_rows = zeros
+        if not 0 < target <= 1:
+            raise UsageError(f"a target recall of {target} cannot be; give one above 0 and at most 1")
+        count, width = rows.shape
+        chosen, why = (factory, "") if factory is not None else choose(count, width, target)
+        made = cls([], trained(chosen, rows), chosen)
+        made.why, made.store, made.memory = why, store, memory
+        truth = None if made.exact else Truth(*rows.sample(queries_for(count)))
+        made._take(rows, truth)
+        if truth is not None:
+            made.recall, made.effort = tune(
+                truth, lambda units, k, effort: made.nearest(units, k, None, effort), made.empty, target
+            )
         return made
 
     @property
     def rows(self) -> int:
         """Number of vectors, n."""
-        return int(self._index.ntotal)
+        return len(self._deleted) - self.deleted
+
+    @property
+    def deleted(self) -> int:
+        """Number of rows that are masked and still take room."""
+        return int(self._deleted.sum())
+
+    @property
+    def deleted_rows(self) -> RowNumbers:
+        """The rows that are masked."""
+        return np.flatnonzero(self._deleted)
 
     @property
     def width(self) -> int:
         """Numbers in a vector, d."""
-        return int(self._index.d)
+        return int(self.empty.d)
 
     @property
     def has_texts(self) -> bool:
-        """Whether the rows have texts."""
-        return self.labels.has_texts
+        """Whether the rows have texts; one without rows has whatever comes."""
+        return all(segment.labels.has_texts for segment in self.segments)
 
     @property
     def exact(self) -> bool:
         """Whether every vector is compared, in full precision."""
-        return type(faiss.downcast_index(self._index)) in (faiss.IndexFlat, faiss.IndexFlatIP)
+        return type(faiss.downcast_index(self.empty)) in (faiss.IndexFlat, faiss.IndexFlatIP)
+
+    @property
+    def trains(self) -> bool:
+        """Whether ``empty`` holds what was learned from rows."""
+        return not make(self.factory, self.width).is_trained
 
     def add(self, vectors: Floats, ids: Ids, texts: Sequence[str] | None) -> None:
-        """Append m vectors; row numbers as ids go on from the last row.
+        """Append m vectors (m, d) with m ids, numbers counted on from the last row, and m texts; see ``add_from``."""
+        self.add_from(ArrayRows(vectors, ids, texts))
 
-        Args:
-            vectors: (m, d).
-            ids: m, row numbers from 0 or texts.
-            texts: m; None exactly where the index has none.
+    def add_from(self, rows: Rows) -> None:
+        """Append rows; row numbers as ids go on from the last row.
 
         Raises:
             UsageError: another width, texts on one side only, or a vector that is not finite.
         """
-        check_counts(vectors, ids, texts)
-        if vectors.shape[1] != self.width:
-            raise UsageError(f"vectors of width {vectors.shape[1]} do not go into an index of width {self.width}")
-        rows = self.labels.extended(ids, texts)
-        units, zeros = unit_rows(vectors)
-        before = self.rows
-        try:
-            self._index.add(units)
-        except RuntimeError as error:
-            raise UsageError(f"an index of factory {self.factory!r} takes no more rows: {reason(error)}") from None
-        self.labels = rows
-        self.zero_rows = [before + row for row in zeros]
+        self._check(rows)
+        self._take(rows)
 
-    def search(self, queries: Floats, k: int = 10) -> list[list[Hit]]:
+    def upsert(self, vectors: Floats, ids: Ids, texts: Sequence[str] | None) -> int:
+        """Put rows in the place of those with their ids, and append those whose id is new.
+
+        Args:
+            vectors: (m, d).
+            ids: m, each once.
+            texts: m; None exactly where the index has none.
+
+        Returns:
+            How many rows were replaced.
+
+        Raises:
+            UsageError: as for ``add_from``, or an id is given twice.
+        """
+        rows = ArrayRows(vectors, ids, texts)
+        self._check(rows)
+        names = [str(name) for name in ids]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UsageError(f"the id {twice!r} is given twice; give each once")
+        old, before, numbered = self._where(names)[0], self._deleted, self.numbered
+        if not any(segment.labels.text_ids for segment in self.segments) and all(map(is_number, names)):
+            numbers = [int(name) for name in names]
+            rows, numbered = ArrayRows(vectors, numbers, texts), max(numbered, 1 + max(numbers))
+        self._mask(old)
+        try:
+            self._take(rows, numbered=False)
+        except BaseException:
+            self._deleted = before
+            raise
+        self.numbered = max(self.numbered, numbered)
+        return len(old)
+
+    def delete(self, ids: Collection[int | str]) -> int:
+        """Delete the rows with these ids and return how many they were.
+
+        Raises:
+            UsageError: an id that no row has: then nothing is deleted; or FAISS cannot leave rows of it out.
+        """
+        names = {str(name) for name in ids}
+        rows, found = self._where(names)
+        if unknown := sorted(names - found):
+            few = f"{named_ids(unknown)} of {len(names):,}"
+            raise UsageError(f"ids that are not in the index: {few}; nothing was deleted")
+        self._mask(rows)
+        return len(rows)
+
+    def compact(self) -> None:
+        """Write all segments anew, as few as the memory allows, without the rows that are deleted.
+
+        Raises:
+            UsageError: the index does not give its vectors back.
+        """
+        self._rewrite(0)
+
+    def search(
+        self,
+        queries: Floats,
+        k: int = 10,
+        *,
+        nprobe: int | None = None,
+        ef: int | None = None,
+        allow: Collection[int | str] | None = None,
+        deny: Collection[int | str] | None = None,
+    ) -> list[list[Hit]]:
         """Return the k nearest rows of each of q queries, best first; all n where k is larger, never a non-row.
 
         Equal scores stand in the order of the rows, whatever the batch. An approximate index may return fewer.
@@ -121,21 +229,66 @@ class VectorIndex:
         Args:
             queries: (q, d); scaled to length 1 here.
             k: At least 1.
+            nprobe: Lists of an inverted file (IVF) that are read; None: as measured at the build.
+            ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
+            allow: Only rows with these ids may be answers; where they are few, they are compared one by one.
+            deny: Rows with these ids may not.
 
         Raises:
-            UsageError: another width, k below 1, or a query that is not finite.
+            UsageError: another width, k below 1, a query that is not finite, what the index does not have, or no
+                row with one of the ids of ``allow``.
         """
         if k < 1:
             raise UsageError(f"k is {k}; give at least 1")
         if queries.ndim != 2 or queries.shape[1] != self.width:
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
+        effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
         units, _ = unit_rows(queries, "query")
-        k = min(k, self.rows)
-        try:
-            found = self._search_exactly(units, k) if self.exact else self._search_roughly(units, k)
-        except (RuntimeError, MemoryError) as error:
-            raise PromptcliError(f"FAISS cannot search an index of factory {self.factory!r}: {reason(error)}") from None
-        return [self.labels.hits(rows, scores) for rows, scores in found]
+        allowed = self._allowed(allow, deny)
+        return [self.hits(rows, scores) for rows, scores in self.nearest(units, min(k, self.rows), allowed, effort)]
+
+    def nearest(
+        self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None
+    ) -> list[tuple[RowNumbers, Floats]]:
+        """Return rows and scores of the k nearest of each query, best first.
+
+        Args:
+            units: (q, d), of length 1.
+            k: At least 1.
+            allowed: The rows that may be answers, over all that there are, deleted ones too; None: all that are not.
+            effort: None: that of the index.
+        """
+        effort = effort or self.effort
+        few = None if allowed is None or self.exact or allowed.sum() > _FEW else np.flatnonzero(allowed)
+        allowed = ~self._deleted if allowed is None and self._deleted.any() else allowed
+        if few is not None and len(few):
+            flat = faiss.IndexFlatIP(self.width)
+            flat.add(self.vectors(few))
+            among = Segment(flat, RowLabels.of(range(len(few)), None)).search(units, k, None, effort)
+            return [(few[rows], scores) for rows, scores in among]
+        start, parts = 0, []
+        for segment in self.segments:
+            own = None if allowed is None else allowed[start : start + len(segment)]
+            own = None if own is None or own.all() else own
+            parts.append([(start + rows, scores) for rows, scores in segment.search(units, k, own, effort)])
+            start += len(segment)
+        return parts[0] if len(parts) == 1 else [_merged(found, k) for found in zip(*parts, strict=True)]
+
+    def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
+        """Return rows and their scores, best first, as hits."""
+        if len(self.segments) == 1:
+            return self.segments[0].labels.hits(rows, scores)
+        texts = any(segment.labels.text_ids for segment in self.segments)
+        found = []
+        for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1):
+            segment, own = self._segment_of(row)
+            name, text = segment.labels.at(own)
+            found.append(Hit(rank, str(name) if texts else name, text, score))
+        return found
+
+    def live(self) -> RowNumbers:
+        """Return the rows that are not deleted."""
+        return np.flatnonzero(~self._deleted)
 
     def vectors(self, rows: RowNumbers) -> Floats:
         """Return the unit vectors (m, d) of m rows, as exactly as the index keeps them.
@@ -143,76 +296,110 @@ class VectorIndex:
         Raises:
             UsageError: it keeps them in a way that does not give them back.
         """
-        lists = faiss.try_extract_index_ivf(self._index)
-        try:
-            if lists is not None:
-                lists.make_direct_map()
-            found: Floats = self._index.reconstruct_batch(rows)
-        except RuntimeError as error:
-            raise UsageError(f"an index of factory {self.factory!r} gives no vectors back: {reason(error)}") from None
+        found, start = np.empty((len(rows), self.width), np.float32), 0
+        for segment in self.segments:
+            own = (rows >= start) & (rows < start + len(segment))
+            if own.any():
+                found[own] = segment.vectors(rows[own] - start)
+            start += len(segment)
         return found
 
-    def write(self, path: Path) -> None:
-        """Write FAISS's file; ids and texts are written by ``labels``."""
-        try:
-            faiss.write_index(self._index, str(path))
-        except RuntimeError as error:
-            for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                if os.strerror(code) in str(error):
-                    raise OSError(code, os.strerror(code), str(path)) from None
-            raise PromptcliError(f"{path} could not be written: {reason(error)}") from None
+    def _check(self, rows: Rows) -> None:
+        if rows.shape[1] != self.width:
+            raise UsageError(f"vectors of width {rows.shape[1]} do not go into an index of width {self.width}")
+        if self.segments and rows.has_texts != self.has_texts:
+            has = "has texts and the new rows have none" if self.has_texts else "has no texts and the new rows have"
+            raise UsageError(f"the index {has}; build it anew from all rows with `promptcli index build`")
 
-    @classmethod
-    def read(cls, index: Path, ids: Path, texts: Path | None, factory: str, recall: Recall | None) -> "VectorIndex":
-        """Read what ``write`` and ``labels`` wrote.
+    def _take(self, rows: Rows, truth: Truth | None = None, *, numbered: bool = True) -> None:
+        """Append rows, joined with the small segments at the end; numbers as ids count on from the last row."""
+        first, total = len(self.segments), rows.shape[0]
+        while first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self._keeps_vectors:
+            first -= 1
+            total += len(self.segments[first])
+        before, start, zeros = self.rows, 0, []
 
-        Raises:
-            ValueError: a file is none of theirs, whatever its checksum, or they do not belong together.
-        """
-        labels = RowLabels.read(ids, texts)
-        try:
-            made = cls(faiss.read_index(str(index)), labels, factory, recall)
-        except (RuntimeError, MemoryError) as error:
-            raise ValueError(f"FAISS cannot read it: {reason(error)}") from None
-        if len(labels) != made.rows:
-            raise ValueError(f"it holds {made.rows} vectors for {len(labels)} ids")
-        return made
+        def new(builder: Builder) -> None:
+            nonlocal start
+            for block in rows.blocks():
+                units, none = unit_rows(block.vectors, start=start)
+                labels = RowLabels.of(block.ids, block.texts, self.numbered if numbered else 0)
+                builder.add(units, labels)
+                if truth is not None:
+                    truth.add(units)
+                zeros.extend(before + row for row in none)
+                start += len(units)
 
-    def _search_roughly(self, units: Floats, k: int) -> list[tuple[RowNumbers, Floats]]:
-        found = []
-        for scores, rows in zip(*self._index.search(units, k), strict=True):
-            order = np.lexsort((rows, -scores))
-            order = order[rows[order] >= 0]  # -1 is FAISS's "no hit"
-            found.append((rows[order], scores[order]))
-        return found
+        with refusals(self.factory, rows.shape):
+            self._rewrite(first, new)
+        self.numbered, self.zero_rows = self.numbered + start, zeros
 
-    def _search_exactly(self, units: Floats, k: int) -> list[tuple[RowNumbers, Floats]]:
-        """Fetch some more than k, score them anew in a way that does not depend on the batch, and cut at k."""
-        found = []
-        for query, scores, rows in zip(units, *self._index.search(units, min(self.rows, k + _MARGIN)), strict=True):
-            while len(rows) < self.rows and scores[k - 1] - scores[-1] < _ROUNDING:  # ties go beyond what was fetched
-                scores, rows = (part[0] for part in self._index.search(query[None], min(self.rows, 2 * len(rows))))
-            vectors = self._index.reconstruct_batch(rows).astype(np.float64)
-            anew = (vectors * query.astype(np.float64)).sum(axis=1).astype(np.float32)
-            order = np.lexsort((rows, -anew))[:k]
-            found.append((rows[order], anew[order]))
-        return found
+    @property
+    def _keeps_vectors(self) -> bool:
+        """Whether vectors come back as they went in, so that nothing is lost when they are indexed again."""
+        index = faiss.downcast_index(self.empty)
+        finest = index.refine_index if isinstance(index, faiss.IndexRefine) else getattr(index, "storage", index)
+        return int(getattr(faiss.downcast_index(finest), "code_size", 0)) >= 2 * self.width
 
-    def _tune(self, units: Floats) -> Recall:
-        """Measure recall@10; search more lists of an inverted file while that is low and it helps."""
-        asked = sample(len(units))
-        fetched = min(len(units), NEIGHBOURS + 1)
-        _, exact = faiss.knn(units[asked], units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
+    def _rewrite(self, first: int, more: Callable[[Builder], None] = lambda builder: None) -> None:
+        """Write the segments from ``first`` on anew without what is deleted, and more rows after them."""
+        builder = Builder(self.empty, self.store, self.memory)
+        start = sum(map(len, self.segments[:first]))
+        kept = start
+        for segment in self.segments[first:]:
+            for units, labels in segment.blocks(~self._deleted[start : start + len(segment)]):
+                builder.add(units, labels)
+            start += len(segment)
+        more(builder)
+        made = builder.finish()
+        self.segments = [*self.segments[:first], *made]
+        self._deleted = np.concatenate([self._deleted[:kept], np.zeros(sum(map(len, made)), bool)])
 
-        def measured() -> Recall:
-            return recall(units, asked, list(exact), [rows for rows, _ in self._search_roughly(units[asked], fetched)])
+    def _where(self, names: Collection[str]) -> tuple[RowNumbers, set[str]]:
+        """Return the rows that have one of these ids and are not deleted, and the ids found."""
+        names, rows, found, start = set(names), [], set(), 0
+        for segment in self.segments:
+            for row, name in segment.labels.where(names):
+                if not self._deleted[start + row]:
+                    rows.append(start + row)
+                    found.add(name)
+            start += len(segment)
+        return np.array(rows, np.int64), found
 
-        now = measured()
-        lists = faiss.try_extract_index_ivf(self._index)
-        while lists is not None and now.at_10 < _RECALL_WANTED and lists.nprobe < lists.nlist:
-            before = now
-            lists.nprobe = min(lists.nlist, 2 * lists.nprobe)
-            now = measured()
-            if now.at_10 - before.at_10 < _WORTHWHILE:
-                break
-        return now
+    def _mask(self, rows: RowNumbers) -> None:
+        masked = self._deleted.copy()
+        masked[rows] = True
+        for segment in self.segments[:1]:  # FAISS cannot leave rows of every kind of index out
+            some = np.arange(len(segment)) > 0
+            try:
+                segment.search(np.zeros((1, self.width), np.float32), 1, some, self.effort)
+            except PromptcliError as error:
+                raise UsageError(f"rows of an index of factory {self.factory!r} cannot be deleted: {error}") from None
+        self._deleted = masked
+
+    def _allowed(self, allow: Collection[int | str] | None, deny: Collection[int | str] | None) -> Mask | None:
+        if allow is None and not deny:
+            return None
+        allowed = ~self._deleted
+        if allow is not None:
+            rows, _ = self._where({str(name) for name in allow})
+            if not len(rows):
+                raise UsageError(f"none of the {len(allow):,} allowed ids is in the index; see `promptcli index info`")
+            allowed = np.zeros_like(allowed)
+            allowed[rows] = True
+        if deny:
+            allowed[self._where({str(name) for name in deny})[0]] = False
+        return allowed
+
+    def _segment_of(self, row: int) -> tuple[Segment, int]:
+        for segment in self.segments:
+            if row < len(segment):
+                return segment, row
+            row -= len(segment)
+        raise IndexError(row)
+
+
+def _merged(found: tuple[tuple[RowNumbers, Floats], ...], k: int) -> tuple[RowNumbers, Floats]:
+    rows, scores = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.lexsort((rows, -scores))[:k]
+    return rows[order], scores[order]

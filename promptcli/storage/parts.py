@@ -48,6 +48,10 @@ class PartsWriter:
         finally:
             temporary.unlink(missing_ok=True)
 
+    def keep(self, file: str, digest: str) -> None:
+        """Let a part of the version in force be one of the new version, too."""
+        self.sums[file] = digest
+
     def commit(self, manifest: str) -> None:
         """Let a new manifest take effect."""
         sync(self._folder)

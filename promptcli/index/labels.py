@@ -1,0 +1,139 @@
+"""What an index keeps of each row but its vector: id and text, as Arrow columns. Knows nothing of FAISS or of folders.
+
+The columns of a stored index are memory-mapped: opening them reads nothing, an answer reads its own row.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from promptcli.index.rows import Floats, Hit, Ids, RowNumbers, is_number
+
+#: Of the columns as they are written.
+_TYPES = (pa.int64(), pa.large_string())
+#: Rows that stand together in a file, and the bytes up to which a file's every offset is looked at when it is opened.
+_CHUNK, _SMALL = 65_536, 32 << 20
+
+
+class RowLabels:
+    """Ids and texts of n rows."""
+
+    def __init__(self, ids: Any, texts: Any) -> None:
+        self._ids, self._texts = ids, texts
+
+    @classmethod
+    def of(cls, ids: Ids, texts: Sequence[str] | None, start: int = 0) -> "RowLabels":
+        """Make the columns from n ids, numbers among them counted from ``start``, and n texts (or None)."""
+        return cls(
+            _column(ids, start), None if texts is None else pa.chunked_array([pa.array(texts, pa.large_string())])
+        )
+
+    @classmethod
+    def joined(cls, parts: "Sequence[RowLabels]") -> "RowLabels":
+        """Return the rows of all parts, one after another; numbers next to texts as ids become texts."""
+        kind = pa.large_string() if any(part.text_ids for part in parts) else pa.int64()
+        ids = [chunk for part in parts for chunk in part._ids.cast(kind).chunks]
+        has = all(part.has_texts for part in parts)
+        texts = pa.chunked_array([chunk for part in parts for chunk in part._texts.chunks]) if has else None
+        return cls(pa.chunked_array(ids, kind), texts)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the rows have texts."""
+        return self._texts is not None
+
+    @property
+    def text_ids(self) -> bool:
+        """Whether the ids are texts rather than numbers."""
+        return bool(self._ids.type == pa.large_string())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both columns."""
+        return int(self._ids.nbytes + (self._texts.nbytes if self.has_texts else 0))
+
+    def part(self, start: int, kept: NDArray[np.bool_]) -> "RowLabels":
+        """Return the rows from ``start`` on where ``kept`` (m,) holds."""
+        mask = pa.array(kept)
+        columns = [
+            None if one is None else one.slice(start, len(kept)).filter(mask) for one in (self._ids, self._texts)
+        ]
+        return RowLabels(*columns)
+
+    def at(self, row: int) -> tuple[int | str, str | None]:
+        """Return a row's id and text."""
+        return self._ids[row].as_py(), self._texts[row].as_py() if self.has_texts else None
+
+    def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
+        """Return rows and their scores, best first, as hits."""
+        found = zip(rows.tolist(), scores.tolist(), strict=True)
+        return [Hit(rank, *self.at(row), score) for rank, (row, score) in enumerate(found, 1)]
+
+    def where(self, names: Collection[str]) -> Iterator[tuple[int, str]]:
+        """Yield the rows whose id, as text, is one of ``names``, with the id; nothing but the column is read."""
+        wanted: Any = list(names)
+        if not self.text_ids:
+            wanted = [int(name) for name in names if is_number(name)]
+        wanted, start = pa.array(wanted, self._ids.type), 0
+        for chunk in self._ids.chunks:
+            for row in np.flatnonzero(pc.is_in(chunk, value_set=wanted).to_numpy(zero_copy_only=False)).tolist():
+                yield start + row, str(chunk[row].as_py())
+            start += len(chunk)
+
+    def write_ids(self, path: Path) -> None:
+        """Write the ids as an Arrow file."""
+        _write(path, pa.table({"id": self._ids}))
+
+    def write_texts(self, path: Path) -> None:
+        """Write the texts as an Arrow file."""
+        _write(path, pa.table({"text": self._texts}))
+
+    @classmethod
+    def read(cls, ids: Path, texts: Path | None) -> "RowLabels":
+        """Open what ``write_ids`` and ``write_texts`` wrote, or the Parquet files of an earlier version.
+
+        Raises:
+            ValueError: a file that is none of theirs, or not equally many rows in both.
+        """
+        names = [(ids, "id"), *([(texts, "text")] if texts else [])]
+        try:
+            columns = [_read(path, name) for path, name in names]
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise ValueError(f"its columns cannot be read: {str(error).splitlines()[0][:120]}") from None
+        if any(column.null_count or column.type not in _TYPES for column in columns):
+            raise ValueError("a column holds neither texts nor whole numbers")
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("ids and texts are not equally many")
+        return cls(columns[0], columns[1] if texts else None)
+
+
+def _write(path: Path, table: Any) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        few = table.num_rows < 16 * _CHUNK  # perhaps many small additions; a large table is not copied
+        writer.write_table(table.combine_chunks() if few else table, max_chunksize=_CHUNK)
+
+
+def _read(path: Path, name: str) -> Any:
+    if path.suffix == ".parquet":
+        # not memory-mapped, and not the dataset reader, which would keep the file open by name
+        return pq.ParquetFile(path).read([name]).column(name)
+    column = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(name)
+    column.validate(full=path.stat().st_size <= _SMALL)
+    return column
+
+
+def _column(ids: Ids, start: int) -> Any:
+    texts = not isinstance(ids, range) and any(isinstance(value, str) for value in ids)
+    if texts:
+        named = [value if isinstance(value, str) else str(start + value) for value in ids]
+        return pa.chunked_array([pa.array(named, pa.large_string())])
+    return pa.chunked_array([pc.add(pa.array(ids, pa.int64()), start)])
