@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.index.building import ArrayRows
 from promptcli.index.factory import Effort
 from promptcli.index.recall import NEIGHBOURS, Truth
-from promptcli.index.rows import Hit, named_rows, unit_rows
+from promptcli.index.rows import ArrayRows, Hit, named_rows, unit_rows
 from promptcli.index.stored import Origin, StoredIndex, change, check, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
 from tests import processes

@@ -242,7 +242,7 @@ def test_mask_tokens_of_named_templates_and_of_ones_own(client):
 
 def test_the_map_is_the_plane_of_most_variance(client, served):
     found = client.get("/map", params={"index": "first"}).json()
-    points, _ = project(served.indexes["first"].index.vectors(np.arange(6)))
+    points, _ = project(served.indexes["first"].index.stack.vectors(np.arange(6)))
     assert np.allclose([[point["x"], point["y"]] for point in found["points"]], points, atol=1e-4)
     assert [point["text"] for point in found["points"]] == SENTENCES[:6]
     assert client.get("/map", params={"index": "first"}).json() == found

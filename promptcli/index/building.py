@@ -1,82 +1,20 @@
-"""Segments from rows that are read once, block by block, in bounded memory; and what such rows come from."""
+"""Segments from rows that are read once, block by block, in bounded memory."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any
 
 from promptcli.errors import UsageError
-from promptcli.index.factory import check_training, faiss, make, needed, reason, row_bytes
+from promptcli.index.factory import check_training, copy, make, needed, reason, row_bytes
 from promptcli.index.labels import RowLabels
-from promptcli.index.rows import Floats, Ids, RowNumbers, check_counts, unit_rows
-from promptcli.index.segment import BLOCK, Segment
+from promptcli.index.rows import BLOCK, Floats, Rows, unit_rows
+from promptcli.index.segment import Segment
 
 #: What a process takes before the first row is read.
 _STARTED = 600 << 20
 #: FAISS's vectors double when they are full, so that for a moment three times their size is there.
 _GROWTH = 3
-
-
-class Block(NamedTuple):
-    """Rows that stand together: vectors (m, d), ids, texts (None where there are none)."""
-
-    vectors: Floats
-    ids: Ids
-    texts: Sequence[str] | None
-
-
-class Rows(Protocol):
-    """n rows of d numbers that can be read as often as need be."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Their number and width, (n, d)."""
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether they have texts."""
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield them in order; numbers as ids are row numbers from 0."""
-
-    def sample(self, count: int) -> tuple[RowNumbers, Floats]:
-        """Return up to ``count`` rows from all over: their numbers, ascending, and vectors."""
-
-
-@dataclass(frozen=True)
-class ArrayRows:
-    """Rows in memory, or a memory-mapped matrix."""
-
-    vectors: Floats  #: (n, d)
-    ids: Ids
-    texts: Sequence[str] | None
-
-    def __post_init__(self) -> None:
-        check_counts(self.vectors, self.ids, self.texts)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Their number and width, (n, d)."""
-        return self.vectors.shape[0], self.vectors.shape[1]
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether they have texts."""
-        return self.texts is not None
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield them in order."""
-        for start in range(0, len(self.vectors), BLOCK):
-            part = slice(start, start + BLOCK)
-            yield Block(self.vectors[part], self.ids[part], None if self.texts is None else self.texts[part])
-
-    def sample(self, count: int) -> tuple[RowNumbers, Floats]:
-        """Return up to ``count`` rows from all over."""
-        rows = np.random.default_rng(0).choice(len(self.vectors), min(count, len(self.vectors)), replace=False)
-        rows = np.sort(rows).astype(np.int64)
-        return rows, self.vectors[rows]
 
 
 @dataclass
@@ -94,7 +32,6 @@ class Builder:
         if self._room is not None and self._room < 0:
             least = -(-(_STARTED + self._bytes * BLOCK) // (1 << 20))
             raise UsageError(f"memory of {self.memory // (1 << 20)} MB is too little; give at least {least}MB")  # type: ignore[operator]
-        self._copy = faiss.serialize_index(self.empty)
         self._index: Any = None
         self._labels: list[RowLabels] = []
         self._held = 0
@@ -102,7 +39,7 @@ class Builder:
     def add(self, units: Floats, labels: RowLabels) -> None:
         """Take rows: unit vectors (m, d), and their ids and texts."""
         if self._index is None:
-            self._index = faiss.deserialize_index(self._copy)  # FAISS does not clone every kind
+            self._index = copy(self.empty)
         self._index.add(units)
         self._labels.append(labels)
         self._held += self._bytes * len(units) + 3 * labels.nbytes  # Arrow's columns are joined, then written
@@ -113,8 +50,6 @@ class Builder:
         """Hand on what is held, and return all segments."""
         if self._index is not None:
             segment = Segment(self._index, RowLabels.joined(self._labels))
-            if len(segment) != len(segment.labels):  # IVF with RaBitQfs, now and then (FAISS 1.15.1)
-                raise RuntimeError(f"of {len(segment.labels)} rows FAISS counts {len(segment)}")
             self._index, self._labels, self._held = None, [], 0
             self.made.append(self.store(segment))
         return self.made

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import faiss
+import faiss as _faiss
 
 from promptcli.errors import UsageError
 
@@ -19,6 +19,8 @@ __all__ = [
     "adjusted",
     "check_training",
     "choose",
+    "copy",
+    "empty_of",
     "faiss",
     "make",
     "needed",
@@ -26,6 +28,8 @@ __all__ = [
     "reason",
     "row_bytes",
 ]
+
+faiss: Any = _faiss  # its annotations know little of what it takes from NumPy
 
 if sys.platform == "darwin":  # there two OpenMPs that both start threads end the process
     faiss.omp_set_num_threads(1)
@@ -109,9 +113,17 @@ def empty_of(index: Any, factory: str) -> Any:
     fresh = make(factory, index.d)
     if fresh.is_trained:
         return fresh
-    copy = faiss.deserialize_index(faiss.serialize_index(index))
-    copy.reset()
-    return copy
+    copied = copy(index)
+    copied.reset()
+    return copied
+
+
+def copy(index: Any) -> Any:
+    """Return a copy of an index; FAISS clones nearly all kinds, and fast-scan lists are whole only then."""
+    try:
+        return faiss.clone_index(index)
+    except RuntimeError:
+        return faiss.deserialize_index(faiss.serialize_index(index))
 
 
 def needed(index: Any) -> int:
@@ -129,7 +141,7 @@ def row_bytes(index: Any) -> int:
     if isinstance(index, faiss.IndexPreTransform):
         return row_bytes(index.index)
     if isinstance(index, faiss.IndexHNSW):
-        return row_bytes(index.storage) + 10 * index.hnsw.nb_neighbors(0)
+        return row_bytes(index.storage) + 10 * int(index.hnsw.nb_neighbors(0))
     return int(getattr(index, "code_size", 4 * index.d)) + (8 if isinstance(index, faiss.IndexIVF) else 0)
 
 
@@ -189,7 +201,7 @@ def _codes(index: Any) -> int:
     sums = [
         1 << int(faiss.vector_to_array(one.nbits).max()) for one in found if isinstance(one, faiss.AdditiveQuantizer)
     ]
-    return max([0, *products, *sums])
+    return int(max([0, *products, *sums]))
 
 
 def _parts(index: Any) -> list[Any]:

@@ -15,13 +15,15 @@ from promptcli.data.streams import STANDARD
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source, open_source
 from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_vectors
+from promptcli.data.vectors.part_folder import is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.encoder.embedder import Progress
 from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index.origins import check_same, origin_of
-from promptcli.index.rows import Floats, Ids
+from promptcli.index.part_rows import PartRows
+from promptcli.index.rows import ArrayRows, Floats, Rows
 from promptcli.index.stored import Origin
 from promptcli.registry.registry import portable
 
@@ -38,13 +40,21 @@ Opener = Callable[[], "Encoder"]
 
 
 @dataclass(frozen=True)
-class VectorRows:
-    """n rows: vectors (n, d), ids, texts (None where unknown), and how the encoding went (None: none was needed)."""
+class Incoming:
+    """Rows that are to be indexed, and how their encoding went (None: none was needed)."""
 
-    vectors: Floats
-    ids: Ids
-    texts: list[str] | None
+    rows: Rows
     report: EmbedReport | None
+
+    @property
+    def in_memory(self) -> ArrayRows:
+        """The rows, all of them read."""
+        if isinstance(self.rows, ArrayRows):
+            return self.rows
+        blocks = list(self.rows.blocks())
+        texts = [text for block in blocks for text in block.texts or ()] if self.rows.has_texts else None
+        ids: Any = [name for block in blocks for name in block.ids]
+        return ArrayRows(np.concatenate([block.vectors for block in blocks]), ids, texts)
 
 
 class _Sink:
@@ -78,9 +88,11 @@ class RowFiles:
     @property
     def are_vectors(self) -> bool:
         """Whether ``file`` holds vectors."""
+        if self.file.is_dir():
+            return is_part_folder(self.file) or any(path.suffix == ".parquet" for path in self.file.iterdir())
         return self.file != STANDARD and holds_vectors(self.file)
 
-    def encoded(self, opened: Opener) -> "tuple[VectorRows, Encoder]":
+    def encoded(self, opened: Opener) -> "tuple[Incoming, Encoder]":
         """Return the rows of a file of sentences."""
         if self.texts is not None:
             raise UsageError(f"{self.file} holds sentences itself; leave out --texts, it is for .npy and .safetensors")
@@ -91,14 +103,19 @@ class RowFiles:
             with self.bar(source) as progress:
                 return _encode_rows(encoder, source, progress), encoder
 
-    def stored(self) -> "tuple[VectorRows, dict[str, Any] | None]":
+    def stored(self) -> "tuple[Incoming, dict[str, Any] | None]":
         """Return the rows of a file of vectors, and its manifest where it has one."""
         if self.texts is None and self.fields != Fields():
             raise UsageError(f"{self.file} holds vectors; --text-field and --id-field are for sentences")
+        if self.file.is_dir():
+            if self.texts is not None:
+                raise UsageError(f"{self.file} is a folder of parts, which hold their texts; leave out --texts")
+            rows = PartRows(self.file)
+            return Incoming(rows, None), rows.manifest
         return _stored_rows(self.file, self.texts, self.fields)
 
 
-def rows_to_build(files: RowFiles, opened: Opener, *, named: bool, model: str | None) -> "tuple[VectorRows, Origin]":
+def rows_to_build(files: RowFiles, opened: Opener, *, named: bool, model: str | None) -> "tuple[Incoming, Origin]":
     """Return the rows of a new index, and the encoder they come from.
 
     Args:
@@ -118,8 +135,8 @@ def rows_to_build(files: RowFiles, opened: Opener, *, named: bool, model: str | 
         encoder = opened()
         if manifest is not None:
             check_same(manifest["fingerprint"], encoder.fingerprint, str(files.file), "the encoder you name")
-        if rows.vectors.shape[1] != encoder.width:
-            width = rows.vectors.shape[1]
+        width = rows.rows.shape[1]
+        if width != encoder.width:
             raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
         return rows, origin_of(encoder, model)
     if manifest is None:
@@ -128,7 +145,7 @@ def rows_to_build(files: RowFiles, opened: Opener, *, named: bool, model: str | 
     return rows, Origin(manifest["fingerprint"], recipe.to_dict(), None, manifest["model"])
 
 
-def rows_to_add(files: RowFiles, origin: Origin, opened: Opener) -> "VectorRows":
+def rows_to_add(files: RowFiles, origin: Origin, opened: Opener) -> "Incoming":
     """Return rows for an index whose vectors come from ``origin``; ``opened`` makes that encoder.
 
     Raises:
@@ -148,9 +165,10 @@ def read_queries(files: RowFiles, origin: Origin, opened: Opener) -> "Iterator[t
     Stored vectors need no encoder.
     """
     if files.are_vectors:
-        rows, manifest = _stored_rows(files.file, None, files.fields)
+        stored, manifest = RowFiles(files.file, None, files.fields).stored()
         _check_manifest(manifest, origin, files.file)
-        yield rows.texts or [str(name) for name in rows.ids], rows.vectors
+        for block in stored.rows.blocks():
+            yield list(block.texts or map(str, block.ids)), block.vectors
         return
     with open_source(files.file, files.fields, stdin=files.stdin) as source:
         encoder = opened()
@@ -165,7 +183,7 @@ def _check_manifest(manifest: "dict[str, object] | None", origin: Origin, file: 
     check_same(str(manifest["fingerprint"]), origin.fingerprint, str(file))
 
 
-def _encode_rows(encoder: "Encoder", source: Source, progress: Progress) -> VectorRows:
+def _encode_rows(encoder: "Encoder", source: Source, progress: Progress) -> Incoming:
     """Encode all sentences of a source.
 
     Raises:
@@ -174,10 +192,11 @@ def _encode_rows(encoder: "Encoder", source: Source, progress: Progress) -> Vect
     sink = _Sink()
     report = embed_stream(encoder, source, sink, progress=progress)
     ids: Any = [record.id for record in sink.records]
-    return VectorRows(np.concatenate(sink.windows), ids, [record.text for record in sink.records], report)
+    texts = [record.text for record in sink.records]
+    return Incoming(ArrayRows(np.concatenate(sink.windows), ids, texts), report)
 
 
-def _stored_rows(path: Path, texts: Path | None, fields: Fields) -> tuple[VectorRows, dict[str, Any] | None]:
+def _stored_rows(path: Path, texts: Path | None, fields: Fields) -> tuple[Incoming, dict[str, Any] | None]:
     """Return the rows of a vector file, and its manifest where it has one.
 
     Args:
@@ -196,7 +215,7 @@ def _stored_rows(path: Path, texts: Path | None, fields: Fields) -> tuple[Vector
         raise CheckFailedError(f"{manifest_path(path)} does not say which encoder made the vectors; embed again")
     if texts is not None:
         vectors = _with_texts(vectors, path, texts, fields)
-    return VectorRows(vectors.matrix, vectors.ids, vectors.texts, None), vectors.manifest
+    return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), None), vectors.manifest
 
 
 def _with_texts(vectors: Vectors, path: Path, texts: Path, fields: Fields) -> Vectors:

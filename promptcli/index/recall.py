@@ -56,7 +56,8 @@ class Truth:
         scores, rows = faiss.knn(self.units, units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
         scores, rows = np.hstack([self._scores, scores]), np.hstack([self._numbers, self.rows + rows])
         best = np.argsort(-scores, axis=1, kind="stable")[:, : _KNOWN + 1]
-        self._scores, self._numbers = (np.take_along_axis(part, best, axis=1) for part in (scores, rows))
+        self._scores = np.take_along_axis(scores, best, axis=1)
+        self._numbers = np.take_along_axis(rows, best, axis=1)
         self.rows += len(units)
 
     def recall(self, search: Search, effort: Effort) -> Recall:

@@ -1,7 +1,8 @@
-"""Rows as they come in and answers as they go out: vectors scaled and checked, hits. Knows nothing of FAISS."""
+"""Rows as they come in, block by block, scaled and checked, and answers as they go out. Knows nothing of FAISS."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ Floats = NDArray[np.float32]
 Ids = Sequence[int] | Sequence[str]
 RowNumbers = NDArray[np.int64]
 
+#: Rows read or given back at once.
+BLOCK = 16_384
 #: Rows named in a message.
 _NAMED = 5
 
@@ -23,6 +26,66 @@ class Hit(NamedTuple):
     id: int | str
     text: str | None
     score: float
+
+
+class Block(NamedTuple):
+    """Rows that stand together: vectors (m, d), ids, texts (None where there are none)."""
+
+    vectors: Floats
+    ids: Ids
+    texts: Sequence[str] | None
+
+
+class Rows(Protocol):
+    """n rows of d numbers that can be read as often as need be."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Their number and width, (n, d)."""
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether they have texts."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield them in order; numbers as ids are row numbers from 0."""
+
+    def sample(self, count: int) -> tuple[RowNumbers, Floats]:
+        """Return up to ``count`` rows from all over: their numbers, ascending, and vectors."""
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Rows in memory, or a memory-mapped matrix."""
+
+    vectors: Floats  #: (n, d)
+    ids: Ids
+    texts: Sequence[str] | None
+
+    def __post_init__(self) -> None:
+        check_counts(self.vectors, self.ids, self.texts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Their number and width, (n, d)."""
+        return self.vectors.shape[0], self.vectors.shape[1]
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether they have texts."""
+        return self.texts is not None
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield them in order."""
+        for start in range(0, len(self.vectors), BLOCK):
+            part = slice(start, start + BLOCK)
+            yield Block(self.vectors[part], self.ids[part], None if self.texts is None else self.texts[part])
+
+    def sample(self, count: int) -> tuple[RowNumbers, Floats]:
+        """Return up to ``count`` rows from all over."""
+        rows = np.random.default_rng(0).choice(len(self.vectors), min(count, len(self.vectors)), replace=False)
+        rows = np.sort(rows).astype(np.int64)
+        return rows, self.vectors[rows]
 
 
 def check_counts(vectors: Floats, ids: Ids, texts: Sequence[str] | None) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.factory import Effort, faiss, parameters, reason
 from promptcli.index.labels import RowLabels
-from promptcli.index.rows import Floats, RowNumbers
+from promptcli.index.rows import BLOCK, Floats, RowNumbers
 
 Mask = NDArray[np.bool_]
 
@@ -21,8 +21,6 @@ Mask = NDArray[np.bool_]
 _MARGIN = 16
 #: Two float32 scores of one pair of unit vectors, computed in different batches, differ by less.
 _ROUNDING = 2e-6
-#: Rows given back at once.
-BLOCK = 16_384
 
 
 @dataclass
@@ -71,7 +69,7 @@ class Segment:
         for scores, rows in zip(*found, strict=True):
             order = np.lexsort((rows, -scores))
             order = order[rows[order] >= 0]  # -1 is FAISS's "no hit"
-            answers.append((rows[order], scores[order]))
+            answers.append((rows[order], np.minimum(scores[order], 1)))  # codes may be a little too long
         return answers
 
     def _exactly(self, units: Floats, k: int, there: int, given: Any) -> list[tuple[RowNumbers, Floats]]:
@@ -98,6 +96,8 @@ class Segment:
         lists = None if isinstance(index, faiss.IndexRefine) else faiss.try_extract_index_ivf(index)
         try:
             if lists is not None:
+                if isinstance(faiss.downcast_index(lists), faiss.IndexIVFFastScan):  # once read, it crashes (1.15.1)
+                    raise RuntimeError("fast-scan codes without Refine")
                 lists.make_direct_map()
             found: Floats = index.reconstruct_batch(rows)
         except RuntimeError as error:
@@ -125,6 +125,13 @@ class Segment:
                 if os.strerror(code) in str(error):
                     raise OSError(code, os.strerror(code), str(path)) from None
             raise PromptcliError(f"{path} could not be written: {reason(error)}") from None
+
+
+def of_vectors(vectors: Floats) -> Segment:
+    """Return an exact segment of unit vectors (m, d), without labels of meaning."""
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    return Segment(index, RowLabels.of(range(len(vectors)), None))
 
 
 def read_index(path: Path, *, mapped: bool = True) -> Any:

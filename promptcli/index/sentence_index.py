@@ -1,14 +1,17 @@
 """SentenceIndex: sentences, their vectors and the encoder that made them, for search by meaning from Python."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from promptcli.data.tables import Fields
 from promptcli.errors import UsageError
+from promptcli.index.inputs import RowFiles, rows_to_build
+from promptcli.index.neighbours import Cluster, Pair, dups, pairs
 from promptcli.index.origins import check_same, origin_of, rebuild_encoder
 from promptcli.index.rows import Hit
-from promptcli.index.stored import StoredIndex, load, save
-from promptcli.index.vector_index import VectorIndex
+from promptcli.index.stored import StoredIndex, create, load, save
+from promptcli.index.vector_index import TARGET, VectorIndex
 from promptcli.registry.entries import Entry, utc_now
 from promptcli.registry.registry import Registry, load_encoder
 
@@ -35,7 +38,8 @@ class SentenceIndex:
         encoder: "Encoder",
         ids: Sequence[int] | Sequence[str] | None = None,
         *,
-        factory: str = "Flat",
+        factory: str | None = None,
+        target_recall: float = TARGET,
     ) -> "SentenceIndex":
         """Encode and index sentences.
 
@@ -43,15 +47,60 @@ class SentenceIndex:
             sentences: n, at least one.
             encoder: Makes their vectors, and those of the queries.
             ids: n, one for each sentence; None: their numbers from 0.
-            factory: FAISS factory string, e.g. ``HNSW32``; ``Flat`` is exact.
+            factory: FAISS factory string, e.g. ``HNSW32``; ``Flat`` is exact. None: chosen from n, d and the recall.
+            target_recall: recall@10 that an approximate index is searched for.
 
         Raises:
             UsageError: no sentences, not equally many ids, or a factory that cannot be.
         """
         texts = _texts(sentences)
         vectors = encoder.encode(texts)
-        made = VectorIndex.build(vectors, range(len(texts)) if ids is None else ids, texts, factory)
+        numbers = range(len(texts)) if ids is None else ids
+        made = VectorIndex.build(vectors, numbers, texts, factory, target=target_recall)
         return cls(StoredIndex(made, origin_of(encoder), utc_now()), encoder)
+
+    @classmethod
+    def build_from(
+        cls,
+        vectors: str | Path,
+        folder: str | Path,
+        encoder: "Encoder | None" = None,
+        *,
+        factory: str | None = None,
+        target_recall: float = TARGET,
+        memory: int | None = None,
+        force: bool = False,
+        registry: Registry | None = None,
+    ) -> "SentenceIndex":
+        """Index stored vectors, block by block, into a folder: as many as the disk holds, not the memory.
+
+        Args:
+            vectors: What ``embed`` wrote: a folder of parts, or a file.
+            folder: Of the index, as for ``save``.
+            encoder: The one that made them; None: their manifest says it.
+            factory: As for ``build``.
+            target_recall: As for ``build``.
+            memory: Bytes that the process may take; None: what it takes.
+            force: Replace an index that is there.
+            registry: As for ``load``.
+
+        Raises:
+            NotFoundError, UsageError, CheckFailedError: see ``rows_to_build``, ``save``, ``load``.
+        """
+
+        def given() -> "Encoder":
+            if encoder is None:
+                raise UsageError(f"{vectors} has no manifest, so its encoder is unknown; give encoder=...")
+            return encoder
+
+        files = RowFiles(Path(vectors), None, Fields())
+        incoming, origin = rows_to_build(files, given, named=encoder is not None, model=None)
+        with create(Path(folder), force=force) as store:
+            made = VectorIndex.build_from(
+                incoming.rows, factory, target=target_recall, memory=memory, store=store.segment
+            )
+            store.commit(StoredIndex(made, origin, utc_now()))
+        return cls.load(folder, encoder, registry=registry)
 
     def __len__(self) -> int:
         return self._stored.index.rows
@@ -61,21 +110,55 @@ class SentenceIndex:
         texts = _texts(sentences)
         self._stored.index.add(self.encoder.encode(texts), range(len(texts)) if ids is None else ids, texts)
 
+    def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
+        """Put sentences in the place of those with their ids, append those whose id is new; return how many were there.
+
+        Raises:
+            UsageError: not equally many ids, or one twice.
+        """
+        texts = _texts(sentences)
+        return self._stored.index.upsert(self.encoder.encode(texts), ids, texts)
+
+    def delete(self, ids: Collection[int | str]) -> int:
+        """Delete the sentences with these ids and return how many they were.
+
+        Raises:
+            UsageError: an id that is not there; then nothing is deleted.
+        """
+        return self._stored.index.delete(ids)
+
+    def compact(self) -> None:
+        """Free the room of deleted sentences."""
+        self._stored.index.compact()
+
     @overload
-    def search(self, query: str, k: int = 10) -> list[Hit]: ...
+    def search(self, query: str, k: int = 10, **filters: Any) -> list[Hit]: ...
     @overload
-    def search(self, query: list[str], k: int = 10) -> list[list[Hit]]: ...
-    def search(self, query: str | list[str], k: int = 10) -> list[Hit] | list[list[Hit]]:
+    def search(self, query: list[str], k: int = 10, **filters: Any) -> list[list[Hit]]: ...
+    def search(self, query: str | list[str], k: int = 10, **filters: Any) -> list[Hit] | list[list[Hit]]:
         """Return the k nearest sentences, best first; for a list of queries one such list each.
 
         Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the cosine, -1 to 1.
 
+        Args:
+            query: A sentence, or a list of them.
+            k: At least 1.
+            **filters: ``nprobe``, ``ef``, ``allow``, ``deny`` of ``VectorIndex.search``.
+
         Raises:
-            UsageError: ``k`` below 1.
+            UsageError: ``k`` below 1, or an effort that the index does not have.
         """
         if isinstance(query, str):
-            return self.search([query], k)[0]
-        return self._stored.index.search(self.encoder.encode(_texts(query)), k) if query else []
+            return self.search([query], k, **filters)[0]
+        return self._stored.index.search(self.encoder.encode(_texts(query)), k, **filters) if query else []
+
+    def dups(self, threshold: float = 0.95) -> list[Cluster]:
+        """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""
+        return dups(self._stored.index, threshold)
+
+    def pairs(self, k: int = 100, threshold: float | None = None) -> list[Pair]:
+        """Return the k nearest pairs; see ``promptcli.index.neighbours.pairs``."""
+        return pairs(self._stored.index, k, threshold)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the index into a folder, for ``load`` and the ``index`` commands.

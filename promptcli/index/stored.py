@@ -1,8 +1,8 @@
 """An index as a folder: segments of FAISS's file, ids and texts, what is deleted, and a manifest that names all that.
 
-See ``promptcli.storage.parts``: readers and kills meet the old index or the new one. Parts are memory-mapped; small ones
-are hashed when they are opened, of large ones only the size is looked at, ``check_whole`` hashes everything. Knows
-nothing of encoders.
+See ``promptcli.storage.parts``: readers and kills meet the old index or the new one. Parts are memory-mapped; small
+ones are hashed when they are opened, of large ones only the size is looked at, ``check_whole`` hashes everything.
+Knows nothing of encoders.
 """
 
 import contextlib
@@ -251,19 +251,20 @@ class Store:
         """Write what is not in the folder yet, then the manifest, which is returned."""
         from promptcli.index.factory import faiss
 
-        index, origin = stored.index, stored.origin
+        index, origin, segments = stored.index, stored.origin, stored.index.stack.segments
         there = _parts_in_force(self.folder)
-        for number, segment in enumerate(index.segments):
+        for number, segment in enumerate(segments):
             if set(segment.files.values()) <= self.writer.sums.keys() and segment.files:
                 continue
             if segment.files and set(segment.files.values()) <= there.keys():
                 for file in segment.files.values():
                     self.writer.keep(file, there[file])
             else:
-                index.segments[number] = self.segment(segment)
-        if index.deleted:
-            with self.writer.part(DELETED) as path, path.open("wb") as file:
-                np.save(file, index.deleted_rows)
+                segments[number] = self.segment(segment)
+        deleted = index.stack.deleted
+        if len(deleted):
+            with self.writer.part(DELETED) as path, path.open("wb") as content:
+                np.save(content, deleted)
         if index.trains:
             with self.writer.part(TRAINED) as path:
                 faiss.write_index(index.empty, str(path))
@@ -272,16 +273,16 @@ class Store:
             dim=index.width,
             factory=index.factory,
             texts=index.has_texts,
-            recall=index.recall and MeasuredRecall(**vars(index.recall)),
+            recall=MeasuredRecall(**vars(index.recall)) if index.recall else None,
             **vars(origin),
             created=stored.created,
             sha256=dict(self.writer.sums),
             sizes={name: (self.folder / name).stat().st_size for name in self.writer.sums},
             segments=[
                 StoredSegment(len(one), one.files["index"], one.files["ids"], one.files.get("texts"))
-                for one in index.segments
+                for one in segments
             ],
-            deleted=index.deleted,
+            deleted=len(deleted),
             numbered=index.numbered,
             **vars(index.effort),
         )
@@ -315,7 +316,7 @@ def _load(folder: Path, manifest: IndexManifest) -> StoredIndex:
             empty = make(manifest.factory, manifest.dim) if mapped else empty_of(segments[0].index, manifest.factory)
         name = part_named(manifest.sha256, DELETED) or MANIFEST
         deleted = np.load(paths[name], allow_pickle=False) if name != MANIFEST else None
-        recall = manifest.recall and Recall(**vars(manifest.recall))
+        recall = Recall(**vars(manifest.recall)) if manifest.recall else None
         effort = Effort(manifest.nprobe, manifest.ef, manifest.factor)
         index = VectorIndex(segments, empty, manifest.factory, recall, effort, deleted, manifest.numbered)
     except (ValueError, IndexError, TypeError, EOFError, OSError, UsageError) as error:

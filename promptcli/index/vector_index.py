@@ -1,7 +1,6 @@
 """VectorIndex: cosine search over unit vectors under FAISS. Knows nothing of encoders or of an index's folder.
 
-Rows stand in segments, each searched by itself and the answers merged. A deleted row stays in its segment, masked,
-until segments are written anew.
+Rows are added, replaced and deleted here; ``stack`` holds and searches them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -10,19 +9,18 @@ from typing import Any
 import numpy as np
 
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.index.building import ArrayRows, Builder, Rows, refusals, trained
+from promptcli.index.building import Builder, refusals, trained
 from promptcli.index.factory import Effort, adjusted, choose, faiss, make
 from promptcli.index.labels import RowLabels
 from promptcli.index.recall import Recall, Truth, queries_for, tune
-from promptcli.index.rows import Floats, Hit, Ids, RowNumbers, is_number, named_ids, unit_rows
+from promptcli.index.rows import ArrayRows, Floats, Hit, Ids, RowNumbers, Rows, is_number, named_ids, unit_rows
 from promptcli.index.segment import Mask, Segment
+from promptcli.index.stack import Stack
 
 #: recall@10 to be reached where nothing is said.
 TARGET = 0.95
 #: Segments of at most so many rows, or of twice as many as come in, are joined with new ones.
 _SMALL = 1024
-#: Rows that a filter leaves and that are compared one by one, whatever the index.
-_FEW = 20_000
 
 
 def set_threads(threads: int) -> None:
@@ -43,16 +41,14 @@ class VectorIndex:
         deleted: RowNumbers | None = None,
         numbered: int | None = None,
     ) -> None:
-        self.segments = segments
+        self.stack = Stack(segments, deleted)
         self.empty = empty  #: FAISS's index, trained, without rows.
         self.factory = factory  #: FAISS's description of the index.
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
         self.effort = effort  #: Of a search where nothing else is said.
         self.why = ""  #: How the factory was chosen, where nobody named one.
-        total = sum(map(len, segments))
-        self._deleted = np.zeros(total, bool)
-        self._deleted[[] if deleted is None else deleted] = True
-        self.numbered = total if numbered is None else numbered  #: The number of the next row without an id.
+        #: The number of the next row without an id.
+        self.numbered = len(self.stack.masked) if numbered is None else numbered
         #: Rows of the last ``build`` or ``add`` whose vector is zero; their score is 0 for every query.
         self.zero_rows: list[int] = []
         #: Where a segment goes when it is whole, and the memory that a process may take until then.
@@ -105,34 +101,24 @@ class VectorIndex:
         made._take(rows, truth)
         if truth is not None:
             made.recall, made.effort = tune(
-                truth, lambda units, k, effort: made.nearest(units, k, None, effort), made.empty, target
+                truth, lambda units, k, effort: made.stack.nearest(units, k, None, effort), made.empty, target
             )
         return made
 
     @property
     def rows(self) -> int:
         """Number of vectors, n."""
-        return len(self._deleted) - self.deleted
+        return len(self.stack)
 
     @property
-    def deleted(self) -> int:
-        """Number of rows that are masked and still take room."""
-        return int(self._deleted.sum())
-
-    @property
-    def deleted_rows(self) -> RowNumbers:
-        """The rows that are masked."""
-        return np.flatnonzero(self._deleted)
+    def has_texts(self) -> bool:
+        """Whether the rows have texts; an index without rows takes either."""
+        return self.stack.has_texts
 
     @property
     def width(self) -> int:
         """Numbers in a vector, d."""
         return int(self.empty.d)
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether the rows have texts; one without rows has whatever comes."""
-        return all(segment.labels.has_texts for segment in self.segments)
 
     @property
     def exact(self) -> bool:
@@ -177,15 +163,15 @@ class VectorIndex:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise UsageError(f"the id {twice!r} is given twice; give each once")
-        old, before, numbered = self._where(names)[0], self._deleted, self.numbered
-        if not any(segment.labels.text_ids for segment in self.segments) and all(map(is_number, names)):
+        old, before, numbered = self.stack.where(names)[0], self.stack.masked, self.numbered
+        if not self.stack.text_ids and all(map(is_number, names)):
             numbers = [int(name) for name in names]
             rows, numbered = ArrayRows(vectors, numbers, texts), max(numbered, 1 + max(numbers))
         self._mask(old)
         try:
             self._take(rows, numbered=False)
         except BaseException:
-            self._deleted = before
+            self.stack.masked = before
             raise
         self.numbered = max(self.numbered, numbered)
         return len(old)
@@ -197,7 +183,7 @@ class VectorIndex:
             UsageError: an id that no row has: then nothing is deleted; or FAISS cannot leave rows of it out.
         """
         names = {str(name) for name in ids}
-        rows, found = self._where(names)
+        rows, found = self.stack.where(names)
         if unknown := sorted(names - found):
             few = f"{named_ids(unknown)} of {len(names):,}"
             raise UsageError(f"ids that are not in the index: {few}; nothing was deleted")
@@ -210,7 +196,8 @@ class VectorIndex:
         Raises:
             UsageError: the index does not give its vectors back.
         """
-        self._rewrite(0)
+        with refusals(self.factory, (self.rows, self.width)):
+            self.stack.rewrite(0, self._builder())
 
     def search(
         self,
@@ -245,93 +232,41 @@ class VectorIndex:
         effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
         units, _ = unit_rows(queries, "query")
         allowed = self._allowed(allow, deny)
-        return [self.hits(rows, scores) for rows, scores in self.nearest(units, min(k, self.rows), allowed, effort)]
-
-    def nearest(
-        self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None
-    ) -> list[tuple[RowNumbers, Floats]]:
-        """Return rows and scores of the k nearest of each query, best first.
-
-        Args:
-            units: (q, d), of length 1.
-            k: At least 1.
-            allowed: The rows that may be answers, over all that there are, deleted ones too; None: all that are not.
-            effort: None: that of the index.
-        """
-        effort = effort or self.effort
-        few = None if allowed is None or self.exact or allowed.sum() > _FEW else np.flatnonzero(allowed)
-        allowed = ~self._deleted if allowed is None and self._deleted.any() else allowed
-        if few is not None and len(few):
-            flat = faiss.IndexFlatIP(self.width)
-            flat.add(self.vectors(few))
-            among = Segment(flat, RowLabels.of(range(len(few)), None)).search(units, k, None, effort)
-            return [(few[rows], scores) for rows, scores in among]
-        start, parts = 0, []
-        for segment in self.segments:
-            own = None if allowed is None else allowed[start : start + len(segment)]
-            own = None if own is None or own.all() else own
-            parts.append([(start + rows, scores) for rows, scores in segment.search(units, k, own, effort)])
-            start += len(segment)
-        return parts[0] if len(parts) == 1 else [_merged(found, k) for found in zip(*parts, strict=True)]
-
-    def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
-        """Return rows and their scores, best first, as hits."""
-        if len(self.segments) == 1:
-            return self.segments[0].labels.hits(rows, scores)
-        texts = any(segment.labels.text_ids for segment in self.segments)
-        found = []
-        for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1):
-            segment, own = self._segment_of(row)
-            name, text = segment.labels.at(own)
-            found.append(Hit(rank, str(name) if texts else name, text, score))
-        return found
-
-    def live(self) -> RowNumbers:
-        """Return the rows that are not deleted."""
-        return np.flatnonzero(~self._deleted)
-
-    def vectors(self, rows: RowNumbers) -> Floats:
-        """Return the unit vectors (m, d) of m rows, as exactly as the index keeps them.
-
-        Raises:
-            UsageError: it keeps them in a way that does not give them back.
-        """
-        found, start = np.empty((len(rows), self.width), np.float32), 0
-        for segment in self.segments:
-            own = (rows >= start) & (rows < start + len(segment))
-            if own.any():
-                found[own] = segment.vectors(rows[own] - start)
-            start += len(segment)
-        return found
+        found = self.stack.nearest(units, min(k, self.rows), allowed, effort, exact=self.exact)
+        return [self.stack.hits(rows, scores) for rows, scores in found]
 
     def _check(self, rows: Rows) -> None:
         if rows.shape[1] != self.width:
             raise UsageError(f"vectors of width {rows.shape[1]} do not go into an index of width {self.width}")
-        if self.segments and rows.has_texts != self.has_texts:
+        if self.rows and rows.has_texts != self.has_texts:
             has = "has texts and the new rows have none" if self.has_texts else "has no texts and the new rows have"
             raise UsageError(f"the index {has}; build it anew from all rows with `promptcli index build`")
 
+    def _builder(self) -> Builder:
+        return Builder(self.empty, self.store, self.memory)
+
     def _take(self, rows: Rows, truth: Truth | None = None, *, numbered: bool = True) -> None:
         """Append rows, joined with the small segments at the end; numbers as ids count on from the last row."""
-        first, total = len(self.segments), rows.shape[0]
-        while first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self._keeps_vectors:
+        segments, total = self.stack.segments, rows.shape[0]
+        first = len(segments)
+        while first and len(segments[first - 1]) <= max(_SMALL, 2 * total) and self._keeps_vectors:
             first -= 1
-            total += len(self.segments[first])
-        before, start, zeros = self.rows, 0, []
+            total += len(segments[first])
+        builder, before, start = self._builder(), self.rows, 0
+        zeros: list[int] = []
 
-        def new(builder: Builder) -> None:
+        def new() -> None:
             nonlocal start
             for block in rows.blocks():
                 units, none = unit_rows(block.vectors, start=start)
-                labels = RowLabels.of(block.ids, block.texts, self.numbered if numbered else 0)
-                builder.add(units, labels)
+                builder.add(units, RowLabels.of(block.ids, block.texts, self.numbered if numbered else 0))
                 if truth is not None:
                     truth.add(units)
                 zeros.extend(before + row for row in none)
                 start += len(units)
 
         with refusals(self.factory, rows.shape):
-            self._rewrite(first, new)
+            self.stack.rewrite(first, builder, new)
         self.numbered, self.zero_rows = self.numbered + start, zeros
 
     @property
@@ -341,65 +276,27 @@ class VectorIndex:
         finest = index.refine_index if isinstance(index, faiss.IndexRefine) else getattr(index, "storage", index)
         return int(getattr(faiss.downcast_index(finest), "code_size", 0)) >= 2 * self.width
 
-    def _rewrite(self, first: int, more: Callable[[Builder], None] = lambda builder: None) -> None:
-        """Write the segments from ``first`` on anew without what is deleted, and more rows after them."""
-        builder = Builder(self.empty, self.store, self.memory)
-        start = sum(map(len, self.segments[:first]))
-        kept = start
-        for segment in self.segments[first:]:
-            for units, labels in segment.blocks(~self._deleted[start : start + len(segment)]):
-                builder.add(units, labels)
-            start += len(segment)
-        more(builder)
-        made = builder.finish()
-        self.segments = [*self.segments[:first], *made]
-        self._deleted = np.concatenate([self._deleted[:kept], np.zeros(sum(map(len, made)), bool)])
-
-    def _where(self, names: Collection[str]) -> tuple[RowNumbers, set[str]]:
-        """Return the rows that have one of these ids and are not deleted, and the ids found."""
-        names, rows, found, start = set(names), [], set(), 0
-        for segment in self.segments:
-            for row, name in segment.labels.where(names):
-                if not self._deleted[start + row]:
-                    rows.append(start + row)
-                    found.add(name)
-            start += len(segment)
-        return np.array(rows, np.int64), found
-
     def _mask(self, rows: RowNumbers) -> None:
-        masked = self._deleted.copy()
+        masked = self.stack.masked.copy()
         masked[rows] = True
-        for segment in self.segments[:1]:  # FAISS cannot leave rows of every kind of index out
+        for segment in self.stack.segments[:1]:  # FAISS cannot leave rows of every kind of index out
             some = np.arange(len(segment)) > 0
             try:
                 segment.search(np.zeros((1, self.width), np.float32), 1, some, self.effort)
             except PromptcliError as error:
                 raise UsageError(f"rows of an index of factory {self.factory!r} cannot be deleted: {error}") from None
-        self._deleted = masked
+        self.stack.masked = masked
 
     def _allowed(self, allow: Collection[int | str] | None, deny: Collection[int | str] | None) -> Mask | None:
         if allow is None and not deny:
             return None
-        allowed = ~self._deleted
+        allowed = ~self.stack.masked
         if allow is not None:
-            rows, _ = self._where({str(name) for name in allow})
+            rows, _ = self.stack.where({str(name) for name in allow})
             if not len(rows):
                 raise UsageError(f"none of the {len(allow):,} allowed ids is in the index; see `promptcli index info`")
             allowed = np.zeros_like(allowed)
             allowed[rows] = True
         if deny:
-            allowed[self._where({str(name) for name in deny})[0]] = False
+            allowed[self.stack.where({str(name) for name in deny})[0]] = False
         return allowed
-
-    def _segment_of(self, row: int) -> tuple[Segment, int]:
-        for segment in self.segments:
-            if row < len(segment):
-                return segment, row
-            row -= len(segment)
-        raise IndexError(row)
-
-
-def _merged(found: tuple[tuple[RowNumbers, Floats], ...], k: int) -> tuple[RowNumbers, Floats]:
-    rows, scores = (np.concatenate(part) for part in zip(*found, strict=True))
-    order = np.lexsort((rows, -scores))[:k]
-    return rows[order], scores[order]

@@ -158,9 +158,9 @@ def _points(served: ServedIndex) -> dict[str, Any]:
     index = served.index
     if index.rows < 3:
         raise UsageError(f"index {served.name!r} has {index.rows} rows; a map needs at least 3")
-    rows = index.live()[np.unique(np.linspace(0, index.rows - 1, min(index.rows, _MOST_POINTS)).astype(np.int64))]
-    points, variance = project(index.vectors(rows))
-    labels = index.hits(rows, np.zeros(len(rows), np.float32))
+    rows = index.stack.live()[np.unique(np.linspace(0, index.rows - 1, min(index.rows, _MOST_POINTS)).astype(np.int64))]
+    points, variance = project(index.stack.vectors(rows))
+    labels = index.stack.hits(rows, np.zeros(len(rows), np.float32))
     return {
         "index": served.name,
         "rows": index.rows,

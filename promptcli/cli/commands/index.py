@@ -1,9 +1,6 @@
-"""The commands ``index build``, ``add``, ``search`` and ``info``: search by meaning over a stored index."""
+"""The commands that make and change a stored index: ``index build``, ``add``, ``upsert``, ``delete``, ``compact``."""
 
-import contextlib
-import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,28 +9,25 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.embed import IdField, TextField
+from promptcli.cli.commands.index_common import Folder, Memory, encoder_of, files_of, read_ids, set_threads, size_of
+from promptcli.cli.commands.index_search import dups, pairs, search
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import Json, ModelChoice, Runtime, expand
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.text import Source
-    from promptcli.encoder.embedder import Progress
-    from promptcli.encoder.encoder import Encoder
-    from promptcli.index.inputs import RowFiles, VectorRows
-    from promptcli.index.rows import Hit
-    from promptcli.index.stored import IndexManifest, Origin
+    from promptcli.encoder.embedding import EmbedReport
+    from promptcli.index.inputs import Incoming, RowFiles
+    from promptcli.index.rows import Rows
+    from promptcli.index.stored import IndexManifest
     from promptcli.index.vector_index import VectorIndex
 
-#: Stands for standard input.
-STANDARD = "-"
-
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the index.", show_default=False)]
 File = Annotated[
     Path,
     typer.Argument(
-        help="Sentences as for `embed` (- for standard input), or vectors that `embed` wrote, used as they are.",
+        help="Sentences as for `embed` (- for standard input), or vectors that `embed` wrote, used as they are: a file,"
+        " or a folder of Parquet parts, read block by block.",
         show_default=False,
     ),
 ]
@@ -49,11 +43,17 @@ def build(
     runtime: Runtime,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the index.")],
     factory: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--factory", help="FAISS factory string, e.g. HNSW32 or IVF256,Flat; Flat is exact. Recall is measured."
+            "--factory",
+            help="FAISS factory string, e.g. Flat (exact), HNSW32 or IVF256,SQ8. Recall is measured.",
+            show_default="by the number of rows",
         ),
-    ] = "Flat",
+    ] = None,
+    target_recall: Annotated[
+        float, typer.Option("--target-recall", help="recall@10 that an approximate index is searched for; 1: exact.")
+    ] = 0.95,
+    memory: Memory = "4GB",
     texts: Texts = None,
     text_field: TextField = None,
     id_field: IdField = None,
@@ -63,22 +63,29 @@ def build(
     """Index sentences, or vectors that `embed` wrote, for search by cosine."""
     from promptcli.cli import opening
     from promptcli.index.inputs import rows_to_build
-    from promptcli.index.stored import StoredIndex, check, save
+    from promptcli.index.stored import StoredIndex, create
+    from promptcli.index.stored import check as check_free
     from promptcli.registry.entries import utc_now
 
-    check(output, force=force)
-    rows, origin = rows_to_build(
-        _files(file, runtime, texts, text_field, id_field),
+    check_free(output, force=force)
+    room = size_of(memory)
+    incoming, origin = rows_to_build(
+        files_of(file, runtime, texts, text_field, id_field),
         lambda: opening.open_encoder(choice, runtime, default_dtype="auto"),
         named=bool(choice.model or choice.recipe or choice.changes()),
         model=choice.model and opening.open_registry().aliases().get(choice.model, choice.model),
     )
     from promptcli.index.vector_index import VectorIndex  # after the input is known to be right: it loads FAISS
 
-    _set_threads(runtime)
-    index = VectorIndex.build(rows.vectors, rows.ids, rows.texts, factory)
-    manifest = save(output, StoredIndex(index, origin, utc_now()), force=force)
-    _tell(rows, index, quiet=runtime.quiet)
+    set_threads(runtime)
+    with create(output, force=force) as store:
+        index = VectorIndex.build_from(incoming.rows, factory, target=target_recall, memory=room, store=store.segment)
+        manifest = store.commit(StoredIndex(index, origin, utc_now()))
+    if not index.exact and index.why:
+        console.note(index.why, quiet=runtime.quiet)
+    _tell(incoming.report, index, quiet=runtime.quiet)
+    if index.recall is not None and index.recall.at_10 < target_recall:
+        console.note(f"recall@10 is below {target_recall:g}; a finer --factory reaches more", quiet=runtime.quiet)
     _show(output, manifest, as_json=as_json)
 
 
@@ -89,127 +96,128 @@ def add(
     texts: Texts = None,
     text_field: TextField = None,
     id_field: IdField = None,
+    memory: Memory = "4GB",
     as_json: Json = False,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
-    from promptcli.index.inputs import rows_to_add
-    from promptcli.index.origins import check_same
+    incoming = _incoming(folder, files_of(file, runtime, texts, text_field, id_field), runtime)
+    _changed(folder, incoming, lambda index, rows: index.add_from(rows), runtime, memory, as_json=as_json)
+
+
+def upsert(
+    folder: Folder,
+    file: File,
+    runtime: Runtime,
+    texts: Texts = None,
+    text_field: TextField = None,
+    id_field: IdField = None,
+    memory: Memory = "4GB",
+    as_json: Json = False,
+) -> None:
+    """Put rows in the place of those with the same ids, and add those whose id is new."""
+    incoming = _incoming(folder, files_of(file, runtime, texts, text_field, id_field), runtime)
+    rows = incoming.in_memory
+    if not any(isinstance(name, str) for name in rows.ids):
+        raise UsageError(
+            f"{file} has row numbers for ids; name the field of its ids with --id-field, or `index add` it"
+        )
+
+    def put(index: "VectorIndex", _: "Rows") -> None:
+        replaced = index.upsert(rows.vectors, rows.ids, rows.texts)
+        console.note(f"{replaced:,} of {rows.shape[0]:,} rows replace others", quiet=runtime.quiet)
+
+    _changed(folder, incoming, put, runtime, memory, as_json=as_json)
+
+
+def delete(
+    folder: Folder,
+    runtime: Runtime,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the rows.", show_default=False)
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--ids", metavar="FILE", help="File of ids, one a line.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Delete rows by their ids: they are no answers any more, and `index compact` frees their room."""
     from promptcli.index.stored import change, read_manifest
 
-    origin = read_manifest(folder).origin
-    files = _files(file, runtime, texts, text_field, id_field)
-    rows = rows_to_add(files, origin, lambda: _encoder_of(origin, runtime))
-    _set_threads(runtime)
-    with change(folder) as stored:  # read again: another process may have added rows meanwhile
-        check_same(stored.origin.fingerprint, origin.fingerprint, str(folder))
-        stored.index.add(rows.vectors, rows.ids, rows.texts)
-    _tell(rows, stored.index, quiet=runtime.quiet)
+    ids = [*(given or ()), *(read_ids(file) or ())]
+    if not ids:
+        raise UsageError("no ids are given; give some, or a file of them with --ids FILE")
+    with change(folder) as stored:
+        deleted = stored.index.delete(ids)
+    console.note(f"{deleted:,} rows deleted", quiet=runtime.quiet)
     _show(folder, read_manifest(folder), as_json=as_json)
 
 
-def search(
-    folder: Folder,
-    query: Annotated[
-        str,
-        typer.Argument(
-            help="A sentence; a file of sentences or of vectors that `embed` wrote, if there is one of that name;"
-            " - for standard input.",
-            show_default=False,
-        ),
-    ],
-    runtime: Runtime,
-    k: Annotated[int, typer.Option("-k", min=1, help="Answers to each query.")] = 10,
-    min_score: Annotated[
-        float | None, typer.Option("--min-score", help="Leave out answers below this cosine.", show_default=False)
-    ] = None,
-    text_field: TextField = None,
-    json_lines: Annotated[bool, typer.Option("--json", help='JSONL {"query", "rank", "id", "text", "score"}.')] = False,
-) -> None:
-    """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
-    from promptcli.index.inputs import read_queries
-    from promptcli.index.stored import load
+def compact(folder: Folder, runtime: Runtime, memory: Memory = "4GB", as_json: Json = False) -> None:
+    """Write an index anew without its deleted rows, in as few segments as the memory allows."""
+    from promptcli.index.stored import change, read_manifest
 
-    stored = load(folder)
-    _set_threads(runtime)
-    many = query == STANDARD or (os.path.exists(query) and not os.path.isdir(query))
-    if many:
-        files = _files(Path(query), runtime, None, text_field, None)
-        found = read_queries(files, stored.origin, lambda: _encoder_of(stored.origin, runtime))
-    else:
-        _check_query(query)
-        found = iter([([query], _encoder_of(stored.origin, runtime).encode([query]))])
-    for names, vectors in found:
-        for line, hits in zip(names, stored.index.search(vectors, k), strict=True):
-            kept = [hit for hit in hits if min_score is None or hit.score >= min_score]
-            if json_lines:
-                for hit in kept:
-                    console.result_json({"query": line, **hit._asdict(), "score": round(hit.score, 6)})
-            else:
-                _print_hits(line if many else None, kept)
-            if not kept:
-                console.note(f"no answer of at least {min_score} to {line!r}", quiet=runtime.quiet)
+    set_threads(runtime)
+    with change(folder, memory=size_of(memory)) as stored:
+        stored.index.compact()
+    _show(folder, read_manifest(folder), as_json=as_json)
 
 
 def info(folder: Folder, as_json: Json = False) -> None:
-    """Check the files of an index and print what it holds."""
+    """Print what an index holds; its files are looked at as for a search."""
     from promptcli.index.stored import read_manifest
 
     _show(folder, read_manifest(folder), as_json=as_json)
 
 
-app = typer.Typer(help="Build and search an index of sentences.", no_args_is_help=True)
-for _command in (build, add, search, info):
+def check(folder: Folder, runtime: Runtime, as_json: Json = False) -> None:
+    """Read every file of an index whole, compare its checksum, and open it."""
+    from promptcli.index.stored import check_whole
+
+    manifest = check_whole(folder)
+    total = sum((folder / name).stat().st_size for name in manifest.sha256)
+    console.note(f"{len(manifest.sha256):,} files, {total:,} bytes: all as they were written", quiet=runtime.quiet)
+    _show(folder, manifest, as_json=as_json)
+
+
+app = typer.Typer(help="Build, change and search an index of sentences.", no_args_is_help=True)
+for _command in (build, add, upsert, delete, compact, search, dups, pairs, info, check):
     app.command(_command.__name__)(expand(_command))
 
 
-def _files(
-    file: Path, runtime: Runtime, texts: Path | None, text_field: str | None, id_field: str | None
-) -> "RowFiles":
-    from promptcli.data.tables import Fields
-    from promptcli.index.inputs import RowFiles
+def _incoming(folder: Path, files: "RowFiles", runtime: Runtime) -> "Incoming":
+    """Return rows for an index that is there."""
+    from promptcli.index.inputs import rows_to_add
+    from promptcli.index.stored import read_manifest
 
-    @contextlib.contextmanager
-    def bar(source: "Source") -> "Iterator[Progress]":
-        total = source.total() if console.err.is_terminal and not runtime.quiet else None
-        with console.progress("index", total, quiet=runtime.quiet) as progress:
-            yield progress
-
-    stdin = sys.stdin.buffer if str(file) == STANDARD else None
-    return RowFiles(file, texts, Fields(text_field, id_field), stdin, bar)
+    origin = read_manifest(folder).origin
+    return rows_to_add(files, origin, lambda: encoder_of(origin, runtime))
 
 
-def _encoder_of(origin: "Origin", runtime: Runtime) -> "Encoder":
-    """Return the encoder that made an index."""
-    from promptcli.cli import opening
-    from promptcli.index.origins import rebuild_encoder
+def _changed(
+    folder: Path,
+    incoming: "Incoming",
+    work: "Callable[[VectorIndex, Rows], None]",
+    runtime: Runtime,
+    memory: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Bring rows into an index and print what it holds then."""
+    from promptcli.index.origins import check_same
+    from promptcli.index.stored import change, read_manifest
 
-    opening.configure_libraries(runtime)
-    return rebuild_encoder(
-        origin,
-        opening.open_registry(),
-        lambda entry, dtype: opening.open_entries([entry], runtime, default_dtype=dtype)[0],
-    )
-
-
-def _check_query(sentence: str) -> None:
-    from promptcli.data.text import check_encodable
-
-    if not sentence.strip():
-        raise UsageError("the query is empty; give a sentence, a file, or - for standard input")
-    check_encodable(sentence)
-
-
-def _set_threads(runtime: Runtime) -> None:
-    from promptcli.index.vector_index import set_threads
-
-    if runtime.threads is not None:
-        set_threads(runtime.threads)
+    set_threads(runtime)
+    before = read_manifest(folder).origin
+    with change(folder, memory=size_of(memory)) as stored:  # another process may have changed it meanwhile
+        check_same(stored.origin.fingerprint, before.fingerprint, str(folder))
+        work(stored.index, incoming.rows)
+    _tell(incoming.report, stored.index, quiet=runtime.quiet)
+    _show(folder, read_manifest(folder), as_json=as_json)
 
 
-def _tell(rows: "VectorRows", index: "VectorIndex", *, quiet: bool) -> None:
+def _tell(report: "EmbedReport | None", index: "VectorIndex", *, quiet: bool) -> None:
     from promptcli.index.rows import named_rows
 
-    report = rows.report
     if report is not None and report.blank:
         console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row", quiet=quiet)
     if report is not None and report.truncated:
@@ -225,10 +233,13 @@ def _show(folder: Path, manifest: "IndexManifest", *, as_json: bool) -> None:
         return
     recall, recipe = manifest.recall, manifest.recipe
     quality = "exact" if recall is None else f"recall@10 {recall.at_10:.3f}, measured on {recall.queries:,} rows"
+    settings = {"nprobe": manifest.nprobe, "ef": manifest.ef, "candidates": manifest.factor and 10 * manifest.factor}
+    effort = "".join(f", {name} {value:g}" for name, value in settings.items() if value)
+    masked = f", {manifest.deleted:,} deleted ones not freed yet" if manifest.deleted else ""
     lines = {
         "index": str(folder),
-        "rows": f"{manifest.rows:,} of {manifest.dim:,} numbers{'' if manifest.texts else ', without texts'}",
-        "factory": f"{manifest.factory} ({quality})",
+        "rows": f"{manifest.rows:,} of {manifest.dim:,} numbers{'' if manifest.texts else ', without texts'}{masked}",
+        "factory": f"{manifest.factory} ({quality}{effort})",
         "encoder": f"{manifest.fingerprint[:12]} {manifest.model or ''}".rstrip(),
         "recipe": method_line(Recipe.from_dict(recipe)),
         "backbone": recipe["backbone"],
@@ -236,17 +247,3 @@ def _show(folder: Path, manifest: "IndexManifest", *, as_json: bool) -> None:
     }
     for name, value in lines.items():
         console.result(f"{name:<10}{value}")
-
-
-def _print_hits(query: str | None, hits: "list[Hit]") -> None:
-    """Print a table; texts are shown on one line each, whatever characters they hold."""
-    if query is not None:
-        console.result(f"query: {_one_line(query)}")
-    width = max([2, *(len(_one_line(str(hit.id))) for hit in hits)])
-    for hit in hits:
-        shown = "" if hit.text is None else _one_line(hit.text)
-        console.result(f"{hit.rank:>4}  {hit.score:7.4f}  {_one_line(str(hit.id)):<{width}}  {shown}".rstrip())
-
-
-def _one_line(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -139,14 +139,23 @@ class PartFolder:
         Raises:
             CheckFailedError: A part is missing, cut short, or not of this folder.
         """
+        self.check()
         row = 0
+        for part in self.manifest.parts:
+            for block in read_blocks(self.path / part.path, row, rows):
+                yield block
+                row += len(block.vectors)
+
+    def check(self) -> None:
+        """Look at the footer of every part.
+
+        Raises:
+            CheckFailedError: A part is missing, cut short, or not of this folder.
+        """
         for shard, part in enumerate(self.manifest.parts):
             about = about_part(self.path / part.path)
             if (about.plan, about.shard, about.rows) != (self.manifest.plan, shard, part.rows):
                 raise CheckFailedError(f"{self.path / part.path}: not the part that {MANIFEST} names; {_AGAIN}")
-            for block in read_blocks(self.path / part.path, row, rows):
-                yield block
-                row += len(block.vectors)
 
 
 def is_part_folder(path: Path) -> bool:

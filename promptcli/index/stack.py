@@ -1,0 +1,139 @@
+"""The rows of an index: segments, each searched by itself and the answers merged, and which rows are masked.
+
+A deleted row stays in its segment, masked, until segments are written anew.
+"""
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from promptcli.index.building import Builder
+from promptcli.index.factory import Effort
+from promptcli.index.rows import Floats, Hit, RowNumbers
+from promptcli.index.segment import Mask, Segment, of_vectors
+
+#: Rows that a filter leaves and that are compared one by one, whatever the index.
+_FEW = 20_000
+
+
+class Stack:
+    """Segments one on another; rows are numbered through all of them, masked ones too."""
+
+    def __init__(self, segments: list[Segment], deleted: RowNumbers | None = None) -> None:
+        self.segments = segments
+        self.masked = np.zeros(sum(map(len, segments)), bool)
+        self.masked[[] if deleted is None else deleted] = True
+
+    def __len__(self) -> int:
+        return len(self.masked) - int(self.masked.sum())
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the rows have texts; one without rows has whatever comes."""
+        return all(segment.labels.has_texts for segment in self.segments)
+
+    @property
+    def text_ids(self) -> bool:
+        """Whether some ids are texts rather than numbers: then all are shown so."""
+        return any(segment.labels.text_ids for segment in self.segments)
+
+    @property
+    def deleted(self) -> RowNumbers:
+        """The rows that are masked."""
+        return np.flatnonzero(self.masked)
+
+    def live(self) -> RowNumbers:
+        """Return the rows that are not deleted."""
+        return np.flatnonzero(~self.masked)
+
+    def where(self, names: Collection[str]) -> tuple[RowNumbers, set[str]]:
+        """Return the rows that have one of these ids and are not deleted, and the ids found."""
+        rows: list[int] = []
+        found: set[str] = set()
+        start = 0
+        for segment in self.segments:
+            for row, name in segment.labels.where(names):
+                if not self.masked[start + row]:
+                    rows.append(start + row)
+                    found.add(name)
+            start += len(segment)
+        return np.array(rows, np.int64), found
+
+    def nearest(
+        self, units: Floats, k: int, allowed: Mask | None, effort: Effort, *, exact: bool = False
+    ) -> list[tuple[RowNumbers, Floats]]:
+        """Return rows and scores of the k nearest of each query, best first.
+
+        Args:
+            units: (q, d), of length 1.
+            k: At least 1.
+            allowed: The rows that may be answers, masked ones too; None: all that are not masked.
+            effort: Of approximate segments.
+            exact: The segments are exact.
+        """
+        if allowed is not None and not exact and 0 < allowed.sum() <= _FEW:
+            few = np.flatnonzero(allowed)
+            among = of_vectors(self.vectors(few)).search(units, k, None, effort)
+            return [(few[rows], scores) for rows, scores in among]
+        allowed = ~self.masked if allowed is None and self.masked.any() else allowed
+        start, parts = 0, []
+        for segment in self.segments:
+            own = None if allowed is None else allowed[start : start + len(segment)]
+            own = None if own is None or own.all() else own
+            parts.append([(start + rows, scores) for rows, scores in segment.search(units, k, own, effort)])
+            start += len(segment)
+        if len(parts) == 1:
+            return parts[0]
+        return [_merged([part[number] for part in parts], k) for number in range(len(units))]
+
+    def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
+        """Return rows and their scores, best first, as hits."""
+        if len(self.segments) == 1:
+            return self.segments[0].labels.hits(rows, scores)
+        texts, found = self.text_ids, []
+        for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1):
+            segment, own = self._segment_of(row)
+            name, text = segment.labels.at(own)
+            found.append(Hit(rank, str(name) if texts else name, text, score))
+        return found
+
+    def vectors(self, rows: RowNumbers) -> Floats:
+        """Return the unit vectors (m, d) of m rows, as exactly as the index keeps them.
+
+        Raises:
+            UsageError: it keeps them in a way that does not give them back.
+        """
+        found, start = np.empty((len(rows), self.segments[0].index.d), np.float32), 0
+        for segment in self.segments:
+            own = (rows >= start) & (rows < start + len(segment))
+            if own.any():
+                found[own] = segment.vectors(rows[own] - start)
+            start += len(segment)
+        return found
+
+    def rewrite(self, first: int, builder: Builder, more: Callable[[], None] = lambda: None) -> None:
+        """Write the segments from ``first`` on anew without what is deleted, and what ``more`` adds after them."""
+        start = sum(map(len, self.segments[:first]))
+        kept = start
+        for segment in self.segments[first:]:
+            for units, labels in segment.blocks(~self.masked[start : start + len(segment)]):
+                builder.add(units, labels)
+            start += len(segment)
+        more()
+        made = builder.finish()
+        self.segments = [*self.segments[:first], *made]
+        self.masked = np.concatenate([self.masked[:kept], np.zeros(sum(map(len, made)), bool)])
+
+    def _segment_of(self, row: int) -> tuple[Segment, int]:
+        for segment in self.segments:
+            if row < len(segment):
+                return segment, row
+            row -= len(segment)
+        raise IndexError(row)
+
+
+def _merged(found: list[tuple[RowNumbers, Floats]], k: int) -> tuple[RowNumbers, Floats]:
+    rows = np.concatenate([np.empty(0, np.int64), *(part[0] for part in found)])
+    scores = np.concatenate([np.empty(0, np.float32), *(part[1] for part in found)])
+    order = np.lexsort((rows, -scores))[:k]
+    return rows[order], scores[order]
