@@ -9,7 +9,16 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.embed import IdField, TextField
-from promptcli.cli.commands.index_common import Folder, Memory, encoder_of, files_of, read_ids, set_threads, size_of
+from promptcli.cli.commands.index_common import (
+    Folder,
+    Memory,
+    Work,
+    encoder_of,
+    files_of,
+    read_ids,
+    set_threads,
+    size_of,
+)
 from promptcli.cli.commands.index_search import dups, pairs, search
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import Json, ModelChoice, Runtime, expand
@@ -131,7 +140,7 @@ def upsert(
 
 def delete(
     folder: Folder,
-    runtime: Runtime,
+    work: Work,
     given: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the rows.", show_default=False)
     ] = None,
@@ -148,15 +157,15 @@ def delete(
         raise UsageError("no ids are given; give some, or a file of them with --ids FILE")
     with change(folder) as stored:
         deleted = stored.index.delete(ids)
-    console.note(f"{deleted:,} rows deleted", quiet=runtime.quiet)
+    console.note(f"{deleted:,} rows deleted", quiet=work.quiet)
     _show(folder, read_manifest(folder), as_json=as_json)
 
 
-def compact(folder: Folder, runtime: Runtime, memory: Memory = "4GB", as_json: Json = False) -> None:
+def compact(folder: Folder, work: Work, memory: Memory = "4GB", as_json: Json = False) -> None:
     """Write an index anew without its deleted rows, in as few segments as the memory allows."""
     from promptcli.index.stored import change, read_manifest
 
-    set_threads(runtime)
+    set_threads(work)
     with change(folder, memory=size_of(memory)) as stored:
         stored.index.compact()
     _show(folder, read_manifest(folder), as_json=as_json)
@@ -169,13 +178,13 @@ def info(folder: Folder, as_json: Json = False) -> None:
     _show(folder, read_manifest(folder), as_json=as_json)
 
 
-def check(folder: Folder, runtime: Runtime, as_json: Json = False) -> None:
+def check(folder: Folder, work: Work, as_json: Json = False) -> None:
     """Read every file of an index whole, compare its checksum, and open it."""
     from promptcli.index.stored import check_whole
 
     manifest = check_whole(folder)
     total = sum((folder / name).stat().st_size for name in manifest.sha256)
-    console.note(f"{len(manifest.sha256):,} files, {total:,} bytes: all as they were written", quiet=runtime.quiet)
+    console.note(f"{len(manifest.sha256):,} files, {total:,} bytes: all as they were written", quiet=work.quiet)
     _show(folder, manifest, as_json=as_json)
 
 
@@ -196,7 +205,7 @@ def _incoming(folder: Path, files: "RowFiles", runtime: Runtime) -> "Incoming":
 def _changed(
     folder: Path,
     incoming: "Incoming",
-    work: "Callable[[VectorIndex, Rows], None]",
+    change_it: "Callable[[VectorIndex, Rows], None]",
     runtime: Runtime,
     memory: str,
     *,
@@ -210,7 +219,7 @@ def _changed(
     before = read_manifest(folder).origin
     with change(folder, memory=size_of(memory)) as stored:  # another process may have changed it meanwhile
         check_same(stored.origin.fingerprint, before.fingerprint, str(folder))
-        work(stored.index, incoming.rows)
+        change_it(stored.index, incoming.rows)
     _tell(incoming.report, stored.index, quiet=runtime.quiet)
     _show(folder, read_manifest(folder), as_json=as_json)
 

@@ -4,6 +4,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +29,16 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the index
 Memory = Annotated[
     str, typer.Option("--memory", metavar="SIZE", help="Memory that the process may take, e.g. 4GB or 800MB.")
 ]
+
+
+@dataclass(frozen=True)
+class Work:
+    """How work without an encoder is done."""
+
+    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads. Default: all cores.")] = None
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")] = False
+
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -69,7 +80,7 @@ def encoder_of(origin: "Origin", runtime: Runtime) -> "Encoder":
     )
 
 
-def set_threads(runtime: Runtime) -> None:
+def set_threads(runtime: Runtime | Work) -> None:
     """Let FAISS use as many threads as the user says."""
     from promptcli.index.vector_index import set_threads
 

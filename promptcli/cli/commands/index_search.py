@@ -11,6 +11,7 @@ from promptcli.cli.commands.embed import TextField
 from promptcli.cli.commands.index_common import (
     STANDARD,
     Folder,
+    Work,
     encoder_of,
     files_of,
     one_line,
@@ -90,7 +91,7 @@ def search(
 
 def dups(
     folder: Folder,
-    runtime: Runtime,
+    work: Work,
     threshold: Annotated[float, typer.Option("--threshold", help="Cosine from which two rows are linked.")] = 0.95,
     json_lines: Annotated[
         bool, typer.Option("--json", help='JSONL {"cluster", "size", "rank", "id", "text", "score"}.')
@@ -101,8 +102,8 @@ def dups(
     from promptcli.index.stored import load
 
     stored = load(folder)
-    set_threads(runtime)
-    with console.progress("dups", stored.index.rows, quiet=runtime.quiet) as progress:
+    set_threads(work)
+    with console.progress("dups", stored.index.rows, quiet=work.quiet) as progress:
         clusters = find(stored.index, threshold, progress)
     for number, cluster in enumerate(clusters, 1):
         if json_lines:
@@ -112,14 +113,12 @@ def dups(
             console.result(f"{len(cluster.rows):,} rows")
             print_hits(cluster.rows)
     spare = sum(len(cluster.rows) - 1 for cluster in clusters)
-    console.note(
-        f"{len(clusters):,} groups; {spare:,} of {stored.index.rows:,} rows repeat another", quiet=runtime.quiet
-    )
+    console.note(f"{len(clusters):,} groups; {spare:,} of {stored.index.rows:,} rows repeat another", quiet=work.quiet)
 
 
 def pairs(
     folder: Folder,
-    runtime: Runtime,
+    work: Work,
     k: Annotated[int, typer.Option("-k", min=1, help="Pairs.")] = 10,
     threshold: Annotated[
         float | None, typer.Option("--threshold", help="Only pairs with at least this cosine.", show_default=False)
@@ -133,8 +132,8 @@ def pairs(
     from promptcli.index.stored import load
 
     stored = load(folder)
-    set_threads(runtime)
-    with console.progress("pairs", stored.index.rows, quiet=runtime.quiet) as progress:
+    set_threads(work)
+    with console.progress("pairs", stored.index.rows, quiet=work.quiet) as progress:
         found = find(stored.index, k, threshold, progress)
     for pair in found:
         if json_lines:
@@ -144,7 +143,7 @@ def pairs(
             console.result(f"pair {pair.rank}: {pair.score:.4f}")
             print_hits([pair.first, pair.second])
     if not found:
-        console.note("no such pair", quiet=runtime.quiet)
+        console.note("no such pair", quiet=work.quiet)
 
 
 _SIDES = ("first", "second")
