@@ -1,8 +1,9 @@
 """Exports read by the other programs, each in a process of its own that knows nothing of promptcli.
 
-    python benchmarks/interop.py [TOOL ...]
+    PYTHONPATH=. python benchmarks/interop.py [TOOL ...]
 
 Prints the rows of the table in docs/interop.md: recipe, tool and version, lowest cosine, command. Needs the tools.
+Learned and fitted numbers are random here: what is compared is whether they arrive.
 """
 
 import json
@@ -13,11 +14,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import promptcli as pc
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.pretrained import SHIPPED
+from promptcli.encoder.encoder import TUNED
 from promptcli.interchange.exactness import PROBES, lowest_cosine
 from promptcli.interchange.export import export
+from promptcli.interchange.target import Choices
 from promptcli.registry.registry import Entry
+from tests.making import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer
 load = lambda folder: SentenceTransformer(folder, device='cpu'{}).encode"""
@@ -40,24 +47,67 @@ def load(folder):
     model = TextEmbedding(name, specific_model_path=folder)
     return lambda texts: numpy.array(list(model.embed(texts)))"""
 _MODEL2VEC = "from model2vec import StaticModel\nload = lambda folder: StaticModel.from_pretrained(folder).encode"
+_OPENVINO = """import numpy, openvino, tokenizers
+def load(folder):
+    model = openvino.Core().compile_model(folder + '/openvino_model.xml', 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})
+    tokenizer = tokenizers.Tokenizer.from_file(folder + '/tokenizer.json')
+    def encode(texts):
+        rows = [numpy.array([tokenizer.encode(text).ids]) for text in texts]
+        fed = [{'input_ids': row, 'attention_mask': row * 0 + 1} for row in rows]
+        return numpy.concatenate([model(given)[0] for given in fed])
+    return encode"""
+_HIDDEN = """import torch
+from transformers import AutoModel, AutoTokenizer
+def averages(model, folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    def encode(texts):
+        with torch.inference_mode():
+            given = [tokenizer(text, return_tensors='pt', truncation=True, max_length=480) for text in texts]
+            return torch.stack([model.eval()(**one).last_hidden_state[0].mean(0) for one in given]).numpy()
+    return encode
+"""
+_MERGED = f"{_HIDDEN}load = lambda folder: averages(AutoModel.from_pretrained(folder), folder)"
+_PEFT = f"""{_HIDDEN}from peft import PeftModel
+BASE = {str(SHIPPED["mini"])!r}
+load = lambda folder: averages(PeftModel.from_pretrained(AutoModel.from_pretrained(BASE), folder), BASE)"""
+#: Encoders of this table alone, in the words of a recipe; their numbers are random.
+LEARNED = {
+    "a middle layer": {"pooling": "layer-3/avg"},
+    "whitening": {"pooling": "first-last/avg", "transforms": ("whitening:64",)},
+    "soft template": {"prompt": "soft-template:it is [X] [MASK]", "pooling": "last/mask"},
+    "tanh head": {"pooling": "last/cls", "transforms": ("projection:tanh",)},
+    "deep prefix": {"prompt": "deep-prefix:16", "pooling": "last/avg"},
+    "LoRA": {"pooling": "last/avg"},
+    "tuned backbone": {"pooling": "last/avg"},
+}
 #: Tool -> target, package, how it loads, recipes.
 ARROWS = {
     "sentence-transformers": (
         "sentence-transformers",
         "sentence-transformers",
         _ST.format(""),
-        ["last-avg", "first-last-avg", "cls", "prompt", "static-avg", "static-unbiased"],
+        ["last-avg", "first-last-avg", "cls", "prompt", "static-avg", "static-unbiased", "a middle layer", "whitening",
+         "soft template", "tanh head", "tuned backbone"],
     ),
     "sentence-transformers, trust_remote_code": (
         "sentence-transformers",
         "sentence-transformers",
         _ST.format(", trust_remote_code=True"),
-        ["first-last-ditto", "prompt-denoised"],
+        ["first-last-ditto", "prompt-denoised", "deep prefix"],
     ),
     "model2vec": ("model2vec", "model2vec", _MODEL2VEC, ["static-avg", "static-unbiased"]),
-    "onnxruntime": ("onnx", "onnxruntime", _ORT, ["first-last-ditto", "prompt-denoised"]),
-    "fastembed": ("onnx", "fastembed", _FASTEMBED, ["first-last-ditto"]),
-}
+    "onnxruntime": (
+        "onnx",
+        "onnxruntime",
+        _ORT,
+        ["first-last-avg", "first-last-ditto", "prompt", "prompt-denoised", "deep prefix", "soft template", "whitening",
+         "tanh head"],
+    ),
+    "OpenVINO": ("openvino", "openvino", _OPENVINO, ["first-last-ditto", "prompt-denoised", "deep prefix"]),
+    "fastembed": ("onnx", "fastembed", _FASTEMBED, ["first-last-ditto", "prompt"]),
+    "peft": ("peft", "peft", _PEFT, ["deep prefix", "LoRA"]),
+    "transformers": ("merged", "transformers", _MERGED, ["tuned backbone", "LoRA"]),
+}  # fmt: skip
 _READ = """
 import json, sys
 import numpy
@@ -67,21 +117,49 @@ for number, folder in enumerate(folders):
 """
 
 
+def made(name: str) -> Entry:
+    """Return an encoder of the tables: a named recipe, or one with random numbers."""
+    if name in pc.RECIPES:
+        return Entry(name, pc.RECIPES[name])
+    recipe = pc.Recipe(backbone="mini", **LEARNED[name])
+    backbone = load_backbone("mini")
+    tensors = random_numbers(recipe, backbone)
+    generator = torch.Generator().manual_seed(0)
+    weights = {key: value for key, value in backbone.model.state_dict().items() if value.is_floating_point()}
+    if name == "tuned backbone":
+        whole = backbone.model.state_dict()
+        noisy = {key: value + 0.01 * torch.randn(value.shape, generator=generator) for key, value in weights.items()}
+        tensors |= {TUNED + key: noisy.get(key, value) for key, value in whole.items()}
+    if name == "LoRA":
+        tensors[f"{TUNED}lora_alpha"] = torch.tensor(16.0)
+        for key, value in weights.items():
+            if key.endswith("query.weight"):
+                for part, shape in (("A", (8, value.size(1))), ("B", (value.size(0), 8))):
+                    numbers = 0.05 * torch.randn(shape, generator=generator)
+                    tensors[f"{TUNED}{key.removesuffix('.weight')}.lora_{part}.default.weight"] = numbers
+    return Entry(name, recipe, tensors)
+
+
 def main() -> None:
     for tool in sys.argv[1:] or ARROWS:
         target, package, loader, recipes = ARROWS[tool]
+        entries = {recipe: made(recipe) for recipe in recipes}
+        choices = Choices(base="owner/mini" if target == "peft" else None)
         with tempfile.TemporaryDirectory() as work:
             folders = [str(Path(work, recipe)) for recipe in recipes]
-            for recipe, folder in zip(recipes, folders, strict=True):
-                export(Entry(recipe, pc.RECIPES[recipe]), target, Path(folder), offline=True)
+            for entry, folder in zip(entries.values(), folders, strict=True):
+                export(entry, target, Path(folder), choices=choices, offline=True)
             given = json.dumps([list(PROBES), folders, work])
             subprocess.run([sys.executable, "-c", loader + _READ], input=given, text=True, check=True)
-            for number, recipe in enumerate(recipes):
+            for number, (recipe, entry) in enumerate(entries.items()):
                 theirs = np.load(f"{work}/{number}.npy")
-                ours = pc.load(pc.RECIPES[recipe], device="cpu").encode(list(PROBES))
+                encoder = pc.Encoder.from_recipe(entry.recipe, device="cpu", tensors=entry.tensors)
+                ours = encoder.encode(list(PROBES))
                 there = theirs.any(axis=1)  # that a vector is zero is said by the command
                 cosine = lowest_cosine(ours[there], theirs[there])
-                command = f"`promptcli export {recipe} -o FOLDER --to {target}`"
+                model = recipe if recipe in pc.RECIPES else "MODEL"
+                base = " --base OWNER/NAME" if choices.base else ""
+                command = f"`promptcli export {model} -o FOLDER --to {target}{base}`"
                 print(f"| {recipe} | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
 
 

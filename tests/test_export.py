@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from promptcli.encoder.recipe import RECIPES, Recipe
@@ -114,6 +115,18 @@ def test_the_command_writes_a_folder_and_says_what_loads_it(run, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"st"}
     refused = run("export", "last-avg", "-o", tmp_path / "st", "--to", "sentence-transformers")
     assert refused.code == 2 and "it is there; choose another name, or give --force" in refused.err
+
+
+def test_the_card_has_the_figures_that_the_entry_has_and_no_path_of_this_machine(run, tmp_path, home, tiny_folder):
+    scores = [{"task": "STS12", "split": "test", "metric": "spearman", "value": value} for value in (61.0, 62.5)]
+    recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
+    Registry(home).save(Entry("scored", recipe, {}, {}, scores))
+    made = run("export", "scored", "-o", tmp_path / "st", "--to", "sentence-transformers")
+    assert made.code == 0, made.err
+    text = (tmp_path / "st" / "README.md").read_text()
+    [result] = yaml.safe_load(text.split("---\n")[1])["model-index"][0]["results"]
+    assert result["dataset"] == {"name": "STS12", "type": "mteb/sts12-sts", "split": "test"}
+    assert result["metrics"][0]["value"] == 62.5 and str(tiny_folder("bert")) not in text
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_backbone, tiny_folder):

@@ -301,6 +301,20 @@ def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
     assert [request for request in hub.asked if "POST" in request] == []
 
 
+def test_a_folder_called_as_a_repository_goes_first_and_that_is_said(hub, run, tiny_folder, tmp_path, monkeypatch):
+    hub_sha = put_backbone(hub, tiny_folder("bert"))
+    (tmp_path / "owner").mkdir()
+    (tmp_path / "owner" / "tiny").symlink_to(tiny_folder("bert"))
+    monkeypatch.chdir(tmp_path)
+    rule = "owner/tiny is a folder here, and folders go first; the hub's model of that name: owner/tiny@main"
+    ran = run("similarity", "a cat", "a dog", "--backbone", "owner/tiny")
+    assert ran.code == 0 and rule in ran.err and not hub.asked
+    assert "is a folder here" not in run("similarity", "a cat", "a dog", "--backbone", "./owner/tiny").err
+    ran = run("models", "import", "owner/tiny@main", "--name", "x", "--json")
+    assert ran.code == 0 and hub.asked, ran.err
+    assert Registry(tmp_path / "home").load("x").provenance["imported"]["revision"] == hub_sha
+
+
 def test_the_library(hub, entry, tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", WRITER)
     made = entry(transforms=["whitening"])

@@ -68,6 +68,7 @@ class Found:
     body: dict[str, Tensor] = field(default_factory=dict)  #: weights of a backbone that is to be written
     config: dict[str, Any] = field(default_factory=dict)  #: its ``config.json``
     notes: tuple[str, ...] = ()
+    named_base: bool = False  #: its backbone is another model, for which the user may name one
 
 
 #: Returns what a folder is, None where it is of another kind.

@@ -38,10 +38,11 @@ def read_peft(folder: Folder) -> Found | None:
     if stored is None or 0 in (layers, heads, width, length) or tuple(stored.shape) != (length, 2 * layers * width):
         raise UsageError(f"{folder.name}: {PROMPT} is not there, or not of the shape that {CONFIG} says")
     revision = config.get("revision")
-    base = f"{config['base_model_name_or_path']}{f'@{revision}' if revision else ''}"
+    base = f"{config.get('base_model_name_or_path') or ''}{f'@{revision}' if revision else ''}"
     return Found(
         "peft prefix tuning",
         Recipe(backbone=base, prompt=f"deep-prefix:{length}", pooling="last/cls"),
         {TENSOR: from_prompt_embeddings(stored.float(), (layers, 2, heads, length, width // heads))},
         notes=(_UNSAID.format("last/cls"),),
+        named_base=True,
     )

@@ -86,7 +86,12 @@ def import_model(
             announce(f"a separate process reads the tensors of {source}'s pickles, and nothing else, into safetensors")
         found = _read(Folder(source, path, work, convert))
         changes = changes or {}
+        if "backbone" in changes and not found.named_base:
+            own = f"--backbone: {source} ({found.kind}) brings its own backbone, or names it in {_MARKS[-1]}"
+            raise UsageError(f"{own}; leave it out")
         recipe = found.recipe.replace(**({"period": None} if "prompt" in changes else {}), **changes)
+        if found.named_base and not recipe.backbone:
+            raise UsageError(f"{source} does not say what it was trained on; name it by --backbone")
         if found.body:
             _write_backbone(found, path, backbone)
             recipe = recipe.replace(backbone=str(backbone))
