@@ -20,6 +20,7 @@ __all__ = [
     "Recipe",
     "SentenceIndex",
     "Trained",
+    "embed_dataset",
     "evaluate",
     "export",
     "fit",

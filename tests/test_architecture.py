@@ -21,6 +21,7 @@ ROOMS = [
     "training",
     "fitting",
     "pretraining",
+    "scaling",
     "interchange",
     "index",
     "evaluation",
@@ -51,6 +52,8 @@ DOORS = {
     "sacremoses": ("data",),
     "starlette": ("serving",),
     "uvicorn": ("serving",),
+    "fsspec": ("data",),
+    "ray": ("scaling",),
 }
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 

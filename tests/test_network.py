@@ -55,6 +55,9 @@ LINES = {
     "index pairs": "index pairs index -q",
     "index check": "index check index -q",
     "index info": "index info index",
+    "vectors check": "vectors check parts",
+    "vectors merge": "vectors merge parts -o merged.npy --force -q",
+    "vectors sample": "vectors sample parts -k 2",
     "models list": "models list",
     "models show": "models show mini",
     "models import": "models import bert --name imported --force -q",
@@ -113,6 +116,8 @@ def test_no_socket_is_opened_for_files_of_this_machine(name, place, online, few_
     ways = ["", "--offline"] if any("--offline" in option.opts for option in COMMANDS[name].params) else [""]
     if name == "models remove":
         run("models", "alias", "short", "mini")
+    if name == "vectors check":
+        assert run("embed", "mine.txt", "-o", "parts", "--shards", "2", "--backbone", "bert").code == 0
     for number, way in enumerate(ways):
         line = LINES[name].replace("MADE", f"made{number}")
         ran = run(*shlex.split(f"{line} {way}"))

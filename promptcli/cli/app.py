@@ -37,6 +37,7 @@ from promptcli.cli.commands import (
     templates,
     train,
     transfer,
+    vectors,
 )
 from promptcli.cli.console import note, write_what_cannot_be_shown
 from promptcli.cli.options import expand
@@ -82,6 +83,7 @@ app.command("serve", short_help="Serve embeddings and search over HTTP, with a p
 )
 app.command("recipes", short_help="List the named recipes of the papers.")(models.recipes)
 app.add_typer(index.app, name="index")
+app.add_typer(vectors.app, name="vectors")
 app.add_typer(models.app, name="models")
 _templates = typer.Typer(help="Named templates.", no_args_is_help=True)
 _templates.command("list")(templates.list_templates)

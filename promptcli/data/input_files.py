@@ -121,7 +121,7 @@ def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> 
             " folder with -o"
         )
     for file, name in zip(files, names, strict=True):
-        _check_unchanged(replace(file, path=name), began)
+        check_unchanged(replace(file, path=name), began)
     return [replace(file, path=name) for file, name in zip(files, names, strict=True)]
 
 
@@ -141,7 +141,7 @@ def read_rows(files: Sequence[InputFile], start: int, stop: int, began: str) -> 
     for file in files:
         lower, upper = max(start - first, 0), min(stop - first, file.rows)
         if lower < upper:
-            _check_unchanged(file, began)
+            check_unchanged(file, began)
             number = lower
             for record in _read_range(file, lower, upper):
                 # a blank line of JSONL has no id where the others have
@@ -150,7 +150,7 @@ def read_rows(files: Sequence[InputFile], start: int, stop: int, began: str) -> 
                 number += 1
             if number < upper:
                 raise _changed(file, began)
-            _check_unchanged(file, began)
+            check_unchanged(file, began)
         first += file.rows
 
 
@@ -253,7 +253,12 @@ def _sha256(file: BinaryIO) -> str:
     return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
-def _check_unchanged(file: InputFile, began: str) -> None:
+def check_unchanged(file: InputFile, began: str) -> None:
+    """Refuse a file that is another one than was counted; it is read only where size or stamp leave a doubt.
+
+    Raises:
+        NotFoundError, UsageError: It is gone, or has changed.
+    """
     size, stamp = _state(file.path)
     if size == file.size and stamp == file.stamp:
         return

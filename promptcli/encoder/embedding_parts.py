@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import promptcli
 from promptcli.data.input_files import InputFile, check_same, count_input, has_text_ids, read_rows
@@ -34,12 +35,6 @@ from promptcli.storage.documents import shown
 from promptcli.storage.files import atomic_path, remove_all_leftovers
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def check_shards(shards: int, shard: int | None, option: str = "--shard") -> None:
-    """Refuse a shard that is not among 0 to ``shards`` - 1."""
-    if shard is not None and not 0 <= shard < shards:
-        raise UsageError(f"{option} {shard} is out of range; of --shards {shards} they are numbered 0 to {shards - 1}")
 
 
 def counted_inputs(folder: Path, names: Sequence[str], fields: Fields, shards: int) -> list[InputFile]:
@@ -87,7 +82,14 @@ def counted_inputs(folder: Path, names: Sequence[str], fields: Fields, shards: i
 
 
 def make_plan(
-    folder: Path, encoder: Encoder, inputs: Sequence[InputFile], shards: int, *, normalize: bool, with_text: bool
+    folder: Path,
+    encoder: Encoder,
+    inputs: Sequence[InputFile],
+    shards: int,
+    *,
+    normalize: bool,
+    with_text: bool,
+    precision: str = "float32",
 ) -> Plan:
     """Begin a folder, or check that it was begun with the same encoder and options; return its plan.
 
@@ -101,6 +103,7 @@ def make_plan(
         dim=encoder.width,
         normalized=normalize,
         with_text=with_text,
+        precision=precision,
         text_ids=has_text_ids(inputs),
         recipe=encoder.recipe.to_dict(),
         fingerprint=encoder.fingerprint,
@@ -114,6 +117,7 @@ def make_plan(
         ("the encoder", plan.fingerprint[:12], wanted.fingerprint[:12]),
         ("--normalize", plan.normalized, normalize),
         ("texts", plan.with_text, with_text),
+        ("--precision", plan.precision, precision),
     ):
         if there != now:
             raise UsageError(
@@ -160,7 +164,8 @@ def make_part(
             sink = ParquetSink(file, plan.dim, plan.with_text)
             try:
                 records = read_rows(inputs, start, stop, str(folder))
-                report = embed_stream(encoder, records, sink, normalize=plan.normalized, progress=progress)
+                options: dict[str, Any] = {"normalize": plan.normalized, "precision": plan.precision}
+                report = embed_stream(encoder, records, sink, **options, progress=progress)
                 about = About(plan.digest(), shard, report.rows, report.blank, report.zero, report.truncated)
                 sink.about = json.dumps(about._asdict())
             except BaseException:

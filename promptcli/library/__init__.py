@@ -21,6 +21,7 @@ from promptcli.library.encoders import (
     transfer,
 )
 from promptcli.library.exchange import export, import_model, pull, push
+from promptcli.scaling.datasets import embed_dataset
 from promptcli.searching.heads import search_heads
 from promptcli.searching.layers import search_layers
 from promptcli.searching.template_search import search_templates
@@ -32,6 +33,7 @@ __all__ = [
     "Recipe",
     "SentenceIndex",
     "Trained",
+    "embed_dataset",
     "evaluate",
     "export",
     "fit",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from promptcli.cli import console
+from promptcli.cli.commands.embed_parts import Sharding, Stored, embed_parts
 from promptcli.cli.options import Json, ModelChoice, Runtime
 from promptcli.errors import UsageError
 
@@ -29,24 +30,26 @@ IdField = Annotated[
 
 
 def embed(
-    file: Annotated[
-        Path,
+    files: Annotated[
+        list[str],
         typer.Argument(
+            metavar="FILE...",
             help="Sentences: text (one a line), .jsonl, .csv, .tsv (each also .gz), .parquet, or - for standard input"
-            " (text; JSONL where a field is named).",
+            " (text; JSONL where a field is named). With --shards many files, globs, folders of .parquet files and URLs"
+            " (hf://, s3://).",
             show_default=False,
-            readable=False,  # checked below, in one line
         ),
     ],
     choice: ModelChoice,
     runtime: Runtime,
+    sharding: Sharding,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="Vector file: .npy, .parquet, .jsonl or .safetensors; - writes JSONL to stdout."
-            " Default: FILE.npy next to the input; stdout for standard input and pipes.",
+            help="Vector file: .npy, .parquet, .jsonl or .safetensors; - writes JSONL to stdout; with --shards a"
+            " folder. Default: FILE.npy next to the input; stdout for standard input and pipes.",
             show_default=False,
         ),
     ] = None,
@@ -62,14 +65,26 @@ def embed(
         ),
     ] = "float32",
     no_text: Annotated[bool, typer.Option("--no-text", help="Leave the sentences out of .parquet and JSONL.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file or folder.")] = False,
     as_json: Json = False,
 ) -> None:
     """Encode the sentences of a file. Row i of the output is line i of the input, counted from 0; blank lines too.
 
     OUTPUT.manifest.json, written last, says which model and input the vectors come from, and how int8 is read.
+
+    With --shards the output is a folder of Parquet files, made by one process or by many, which goes on where it was
+    stopped when the same command is run again.
     """
     from promptcli.data.tables import Fields
+
+    sharding.check()
+    if sharding.shards is not None:
+        stored = Stored(normalize, not no_text, precision, force, as_json)
+        embed_parts(files, choice, runtime, output, Fields(text_field, id_field), sharding, stored)
+        return
+    file = Path(files[0])
+    if len(files) > 1 or "://" in files[0]:
+        raise UsageError("several files, and URLs, are embedded into a folder of parts; give --shards N -o FOLDER")
     from promptcli.data.text import open_source
     from promptcli.data.vectors import output_of
     from promptcli.data.vectors.precision import precision_named

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from promptcli.data.input_files import InputFile
 from promptcli.data.vectors.parquet import ABOUT, rows_of
 from promptcli.data.vectors.vector_format import COLUMN, Floats
-from promptcli.errors import CheckFailedError, NotFoundError
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import parse_json, read_document, to_json
 from promptcli.storage.files import sha256, write_text
 from promptcli.storage.locks import hold_folder
@@ -25,6 +25,9 @@ from promptcli.storage.locks import hold_folder
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
 #: Rows of a part that are read at once.
 BLOCK = 4096
+
+#: How parts may hold numbers; int8 is read by the ranges of all rows, which no shard knows.
+PRECISIONS = ("float32", "float16")
 
 _AGAIN = "run the same `promptcli embed` again"
 
@@ -44,6 +47,7 @@ class Plan:
     model: dict[str, Any]  #: where the backbone came from, and its precision
     inputs: list[InputFile]
     versions: dict[str, str] = field(default_factory=dict)
+    precision: str = "float32"
     schema_version: int = 1
 
     def bounds(self, shard: int) -> tuple[int, int]:
@@ -54,7 +58,7 @@ class Plan:
         """Return what parts say of the plan they follow: equal wherever the inputs lie and whatever they are called."""
         same = [self.shards, self.rows, self.dim, self.normalized, self.with_text, self.text_ids, self.fingerprint]
         inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
-        return hashlib.sha256(json.dumps([*same, self.model.get("dtype"), inputs]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([*same, self.precision, self.model.get("dtype"), inputs]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,14 @@ class PartFolder:
             about = about_part(self.path / part.path)
             if (about.plan, about.shard, about.rows) != (self.manifest.plan, shard, part.rows):
                 raise CheckFailedError(f"{self.path / part.path}: not the part that {MANIFEST} names; {_AGAIN}")
+
+
+def check_precision(precision: str) -> None:
+    """Refuse what parts cannot hold: numbers that are read by something common to all rows, or packed."""
+    if precision not in PRECISIONS:
+        raise UsageError(
+            f"--precision {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}, or merge first"
+        )
 
 
 def is_part_folder(path: Path) -> bool:
@@ -289,6 +301,7 @@ def finish(folder: Path, plan: Plan) -> FolderManifest | None:
         zero=sum(about.zero for about in abouts),
         truncated=sum(about.truncated for about in abouts),
         versions=plan.versions,
+        dtype=plan.precision,
     )
     write_text(folder / MANIFEST, to_json(manifest, indent=1))
     return manifest

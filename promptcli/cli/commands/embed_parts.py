@@ -1,0 +1,212 @@
+"""``embed --shards``: sentences of many files to a folder of vectors in parts."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from promptcli.cli import console, opening
+from promptcli.cli.options import ModelChoice, Runtime
+from promptcli.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from promptcli.data.tables import Fields
+    from promptcli.data.vectors.part_folder import Plan
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.scaling.part_job import PartJob
+
+_PANEL = "Parts"
+#: What makes the parts: processes of this machine, or a cluster.
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Into how many parts, which of them, and who makes them."""
+
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=99_999,
+            help="Write a folder of so many Parquet files and a manifest; what is whole is not made again.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = None
+    shard: Annotated[
+        int | None,
+        typer.Option(
+            help="Make this part alone, from 0, in any order, many at once; the last one writes the manifest.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Worker processes. Default: one a GPU, else this process alone.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = None
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: actors of a Ray cluster (extra `ray`).", rich_help_panel=_PANEL)
+    ] = "local"
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of the Ray cluster. Default: this machine.", rich_help_panel=_PANEL, show_default=False),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse options that do not go together, and a shard that is out of range."""
+        if self.engine not in ENGINES:
+            raise unknown("engine", self.engine, ENGINES)
+        if self.address is not None and self.engine != "ray":
+            raise UsageError("--address is of a Ray cluster; give --engine ray too")
+        if self.shards is None:
+            given = {"--shard": self.shard, "--workers": self.workers, "--engine": self.engine != "local" or None}
+            for option, value in given.items():
+                if value is not None:
+                    raise UsageError(f"{option} needs --shards: how many parts there are in all")
+        elif self.shard is not None:
+            if not 0 <= self.shard < self.shards:
+                last = self.shards - 1
+                raise UsageError(f"--shard {self.shard} is out of range; of --shards {self.shards} it is 0 to {last}")
+            if (self.workers, self.engine) != (None, "local"):
+                raise UsageError("--shard makes one part in this process; leave out --workers and --engine")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is written how."""
+
+    normalize: bool
+    text: bool
+    precision: str
+    force: bool
+    as_json: bool
+
+
+def embed_parts(
+    files: Sequence[str],
+    choice: ModelChoice,
+    runtime: Runtime,
+    folder: Path | None,
+    fields: "Fields",
+    sharding: Sharding,
+    stored: Stored,
+) -> None:
+    """Make what is missing of a folder of parts."""
+    from promptcli.data.input_files import find_inputs, needs_network
+    from promptcli.data.vectors.part_folder import check_precision
+
+    shards = sharding.shards or 1
+    if folder is None or str(folder) == "-":
+        raise UsageError("--shards writes a folder; name it with -o FOLDER")
+    check_precision(stored.precision)
+    remote = needs_network(files)
+    if remote is not None:
+        if runtime.offline:
+            raise UsageError(f"{remote} is on another machine, which --offline forbids; copy it here")
+        console.note(f"reading {remote} over the network", quiet=runtime.quiet)
+    if stored.force:
+        _begin_anew(folder, sharding)
+    names = find_inputs(files)
+    opening.configure_libraries(runtime)
+    from promptcli.encoder.embedding_parts import counted_inputs, finish_folder, make_plan, missing_shards
+
+    inputs = counted_inputs(folder, names, fields, shards)
+    encoders = [opening.open_encoder(choice, runtime, default_dtype="auto")]
+    plan = make_plan(
+        folder,
+        encoders[0],
+        inputs,
+        shards,
+        normalize=stored.normalize,
+        with_text=stored.text,
+        precision=stored.precision,
+    )
+    missing = missing_shards(folder, plan)
+    todo = [shard for shard in missing if sharding.shard in (None, shard)]
+    start = time.perf_counter()
+    if todo:
+        from promptcli.scaling.part_job import PartJob
+
+        job = PartJob(folder, plan, inputs, opening.chosen_entry(choice), runtime.threads, runtime.offline)
+        rows = sum(stop - first for first, stop in map(plan.bounds, todo))
+        with console.progress("embed", rows, quiet=runtime.quiet) as progress:
+            _make(job, todo, encoders, sharding, runtime, progress)
+    finished = finish_folder(folder, plan, len(todo))
+    _tell(folder, plan, finished, todo, time.perf_counter() - start, quiet=runtime.quiet)
+    if stored.as_json:
+        about = {"output": str(folder), "rows": plan.rows, "dim": plan.dim, "precision": plan.precision}
+        console.result_json({**about, "shards": plan.shards, "made": todo, "finished": finished})
+
+
+def _begin_anew(folder: Path, sharding: Sharding) -> None:
+    from promptcli.data.vectors.part_folder import is_part_folder
+    from promptcli.storage.files import remove_folder
+
+    if sharding.shard is not None:
+        raise UsageError("--force would take away the parts of others; leave it out with --shard")
+    if is_part_folder(folder):
+        remove_folder(folder)
+
+
+def _make(
+    job: "PartJob",
+    todo: list[int],
+    encoders: "list[Encoder]",
+    sharding: Sharding,
+    runtime: Runtime,
+    progress: Callable[[int], None],
+) -> None:
+    """Make parts where the options say; other processes do without the encoder here, whose memory is given back."""
+    from promptcli.scaling.part_job import Pool, make_here
+
+    announce = opening.announcer(runtime)
+    pool = Pool(sharding.workers, runtime.device, sharding.address, progress, announce)
+    if sharding.engine == "ray":
+        from promptcli.scaling.ray_engine import run_ray
+
+        encoders.clear()
+        run_ray(job, todo, pool)
+    elif sharding.shard is not None or len(pool.devices()) == 1:
+        make_here(job, todo, encoders[0], progress)
+    else:
+        from promptcli.scaling.workers import run_workers
+
+        encoders.clear()
+        run_workers(job, todo, pool)
+
+
+def _tell(folder: Path, plan: "Plan", finished: bool, made: list[int], seconds: float, *, quiet: bool) -> None:
+    from promptcli.data.vectors.part_folder import PartFolder, parts_there
+
+    rows = sum(stop - first for first, stop in map(plan.bounds, made))
+    rate = (
+        f"{len(made):,} made in {seconds:,.1f} s ({rows / max(seconds, 1e-9):,.0f} sentences/s)"
+        if made
+        else "none made"
+    )
+    if not finished:
+        there = len(parts_there(folder, plan.shards))
+        console.note(
+            f"{there:,} of {plan.shards:,} parts are in {folder}, {rate}; the last one finishes it", quiet=quiet
+        )
+        return
+    manifest = PartFolder(folder).manifest
+    for count, what in (
+        (manifest.blank, "lines are blank; each keeps its row"),
+        (manifest.zero, "sentences have a zero vector: nothing in them is known"),
+        (manifest.truncated, "sentences were longer than the model's input and were cut"),
+    ):
+        if count:
+            console.note(f"{count:,} of {plan.rows:,} {what}", quiet=quiet)
+    whole = f"{plan.rows:,} vectors of {plan.dim:,} numbers in {plan.shards:,} parts in {folder}"
+    console.note(f"{whole}, {rate}", quiet=quiet)

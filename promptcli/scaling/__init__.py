@@ -1,0 +1,1 @@
+"""One encode step on many processes and machines: parts of a folder, columns of data sets; transports are engines."""
