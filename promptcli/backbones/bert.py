@@ -93,16 +93,21 @@ class BertOutput:
     hidden_states: tuple[Tensor, ...] = ()  #: where asked for: the first layer's input, then every layer's output
 
 
+def _table(rows: int, width: int, pad: int | None = None) -> nn.Embedding:
+    # without the random numbers of its own start, for which torch imports its compiler on the meta device
+    return nn.Embedding(rows, width, padding_idx=pad, _weight=torch.empty(rows, width))
+
+
 class _Embeddings(nn.Module):
     def __init__(self, config: BertConfig, family: Family) -> None:
         super().__init__()
         width = config.embedding_size or config.hidden_size
         pad = config.pad_token_id
-        self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=pad)
-        self.position_embeddings = nn.Embedding(
-            config.max_position_embeddings, width, padding_idx=pad if family.pads_before_positions else None
+        self.word_embeddings = _table(config.vocab_size, width, pad)
+        self.position_embeddings = _table(
+            config.max_position_embeddings, width, pad if family.pads_before_positions else None
         )
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.token_type_embeddings = _table(config.type_vocab_size, width)
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
