@@ -22,8 +22,9 @@ from promptcli.backbones.pretrained import SHIPPED
 from promptcli.encoder.encoder import TUNED
 from promptcli.interchange.exactness import PROBES, lowest_cosine
 from promptcli.interchange.export import export
+from promptcli.interchange.importing import import_model
 from promptcli.interchange.target import Choices
-from promptcli.registry.registry import Entry
+from promptcli.registry.registry import Entry, Registry
 from tests.making import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer
@@ -73,7 +74,7 @@ load = lambda folder: averages(PeftModel.from_pretrained(AutoModel.from_pretrain
 #: Encoders of this table alone, in the words of a recipe; their numbers are random.
 LEARNED = {
     "a middle layer": {"pooling": "layer-3/avg"},
-    "whitening": {"pooling": "first-last/avg", "transforms": ("whitening:64",)},
+    "whitening": {"pooling": "last/avg", "transforms": ("whitening:64",)},
     "soft template": {"prompt": "soft-template:it is [X] [MASK]", "pooling": "last/mask"},
     "tanh head": {"pooling": "last/cls", "transforms": ("projection:tanh",)},
     "deep prefix": {"prompt": "deep-prefix:16", "pooling": "last/avg"},
@@ -108,6 +109,11 @@ ARROWS = {
     "peft": ("peft", "peft", _PEFT, ["deep prefix", "LoRA"]),
     "transformers": ("merged", "transformers", _MERGED, ["tuned backbone", "LoRA"]),
 }  # fmt: skip
+#: Folders that are taken in again: tool -> recipe -> what its files do not say.
+IMPORTED: dict[str, dict[str, dict[str, str]]] = {
+    "sentence-transformers": {name: {} for name in ("last-avg", "cls", "whitening", "tanh head", "tuned backbone")},
+    "peft": {"deep prefix": {"pooling": "last/avg", "backbone": "mini"}, "LoRA": {"pooling": "last/avg"}},
+}
 _READ = """
 import json, sys
 import numpy
@@ -119,7 +125,7 @@ for number, folder in enumerate(folders):
 
 def made(name: str) -> Entry:
     """Return an encoder of the tables: a named recipe, or one with random numbers."""
-    if name in pc.RECIPES:
+    if name not in LEARNED:
         return Entry(name, pc.RECIPES[name])
     recipe = pc.Recipe(backbone="mini", **LEARNED[name])
     backbone = load_backbone("mini")
@@ -140,6 +146,14 @@ def made(name: str) -> Entry:
     return Entry(name, recipe, tensors)
 
 
+def imported(folder: Path, changes: dict[str, str]) -> np.ndarray:
+    """Return the vectors of a folder that was taken in."""
+    if (adapter := folder / "adapter_config.json").is_file():
+        adapter.write_text(adapter.read_text().replace("owner/mini", str(SHIPPED["mini"])))
+    entry = import_model(Registry(folder / "home"), str(folder), "again", changes=changes).entry
+    return pc.Encoder.from_recipe(entry.recipe, device="cpu", tensors=entry.tensors).encode(list(PROBES))
+
+
 def main() -> None:
     for tool in sys.argv[1:] or ARROWS:
         target, package, loader, recipes = ARROWS[tool]
@@ -157,10 +171,15 @@ def main() -> None:
                 ours = encoder.encode(list(PROBES))
                 there = theirs.any(axis=1)  # that a vector is zero is said by the command
                 cosine = lowest_cosine(ours[there], theirs[there])
-                model = recipe if recipe in pc.RECIPES else "MODEL"
+                model = "MODEL" if recipe in LEARNED else recipe
                 base = " --base OWNER/NAME" if choices.base else ""
                 command = f"`promptcli export {model} -o FOLDER --to {target}{base}`"
                 print(f"| {recipe} | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
+                if (changes := IMPORTED.get(tool, {}).get(recipe)) is not None:
+                    cosine = lowest_cosine(imported(Path(folders[number]), changes), theirs)
+                    options = "".join(f" --{key} {value}" for key, value in changes.items())
+                    command = f"`promptcli models import FOLDER --name NAME{options}`"
+                    print(f"| {recipe}, in | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
 
 
 if __name__ == "__main__":
