@@ -69,7 +69,7 @@ def _embed_arrow(dataset: Any, encoder: Encoder, text: str, column: str) -> Any:
         for batch in reader:
             yield from add_vectors(pa.Table.from_batches([batch]), encoder, text, column).to_batches()
 
-    schema = add_vectors(reader.schema.empty_table(), encoder, text, column).schema
+    schema = reader.schema.append(pa.field(column, pa.list_(pa.float32(), encoder.width)))
     made = pa.RecordBatchReader.from_batches(schema, batches())
     return made if isinstance(dataset, pa.RecordBatchReader) else pads.dataset(made.read_all())
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,17 @@ def run_ray(job: PartJob, shards: list[int], pool: Pool) -> None:
     actors, resources = actors_of(ray, pool, most=len(shards))
     where = ray.put(_reachable(job))
     data = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
-    made = data.map_batches(
-        _Maker,
-        fn_constructor_args=([where], "cuda" if "num_gpus" in resources else "cpu"),
-        batch_size=1,
-        compute=ray.data.ActorPoolStrategy(size=actors),
-        max_restarts=-1,
-        max_task_retries=1,
-        **resources,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that remote arguments are to get names of their own; these have none yet
+        made = data.map_batches(
+            _Maker,
+            fn_constructor_args=([where], "cuda" if "num_gpus" in resources else "cpu"),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=actors),
+            max_restarts=-1,
+            max_task_retries=1,
+            **resources,
+        )
     for row in _rows(ray, made, job):
         if row["error"]:
             raise _again(row["error"], row["message"], job, row["shard"])

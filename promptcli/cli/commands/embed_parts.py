@@ -1,5 +1,6 @@
 """``embed --shards``: sentences of many files to a folder of vectors in parts."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -172,6 +173,7 @@ def _make(
     announce = opening.announcer(runtime)
     pool = Pool(sharding.workers, runtime.device, sharding.address, progress, announce)
     if sharding.engine == "ray":
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # read at import: what it mends itself is no news
         from promptcli.scaling.ray_engine import run_ray
 
         encoders.clear()

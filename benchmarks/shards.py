@@ -1,0 +1,171 @@
+"""Kill the making of a folder of parts at random moments, run the same command again, compare with an unbroken run.
+
+    python benchmarks/shards.py --lines 20000 --shards 8 --kills 10
+    python benchmarks/shards.py --lines 1000000 --shards 64 --kills 100 --folder /dev/shm/shards --log shards.jsonl
+
+An unbroken run is made and timed first, and the same command again, which has nothing to do. Then the command is
+started, ended by SIGKILL with its workers at a random moment, and started again: so many times, from the first moment
+of Python on, so that the kills are spread over the parts; last of all it may end. Every file of the folder must have
+the bytes of the unbroken run's, with no file more. ``--alone`` makes parts by ``--shard I`` in random order, up to
+``--workers`` at once, as a Slurm array would. The text is ``--text`` over and over, numbered from its second time on.
+"""
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def write_lines(path: Path, source: Path | None, lines: int) -> None:
+    sentences = ["A small boat lies at the quay.", "Prices fell.", "The cat sleeps on the warm roof of the old mill."]
+    if source is not None:
+        sentences = [line for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+    with path.open("w", encoding="utf-8") as file:
+        for number, sentence in enumerate(itertools.islice(itertools.cycle(sentences), lines)):
+            file.write(f"{sentence} {number}\n" if number >= len(sentences) else f"{sentence}\n")
+
+
+def digests(folder: Path) -> dict[str, str]:
+    found = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def whole(folder: Path) -> int:
+    return len(list(folder.glob("part-*.parquet"))) if folder.is_dir() else 0
+
+
+class Runs:
+    """Starts the command in a group of its own, and kills groups."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = command
+
+    def start(self, folder: Path, *more: str) -> subprocess.Popen[bytes]:
+        """Start the command on a folder."""
+        return subprocess.Popen([*self.command, "-o", str(folder), *more], start_new_session=True)
+
+    def finish(self, folder: Path, *more: str) -> float:
+        """Let the command end well; return its seconds."""
+        began = time.perf_counter()
+        code = self.start(folder, *more).wait()
+        if code:
+            sys.exit(f"the command ended with {code}")
+        return time.perf_counter() - began
+
+    @staticmethod
+    def kill(process: subprocess.Popen[bytes]) -> bool:
+        """Kill a process with its workers; return whether it was still at work."""
+        working = process.poll() is None
+        if working:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return working
+
+
+def broken_run(runs: Runs, folder: Path, kills: int, longest: float, chance: random.Random, log) -> int:
+    """Kill one run after another, each at a random moment; return how many were at work when they were killed."""
+    spent = 0
+    while spent < kills:
+        process = runs.start(folder)
+        after = chance.uniform(0, longest)
+        time.sleep(after)
+        working = runs.kill(process)
+        spent += working
+        log({"kill": spent, "after": round(after, 3), "working": working, "whole": whole(folder)})
+        if not working:  # it was done before: begin anew, else the rest of the kills meets nothing
+            shutil.rmtree(folder)
+    runs.finish(folder)
+    return spent
+
+
+def alone_run(runs: Runs, folder: Path, given, longest: float, chance: random.Random, log) -> int:
+    """Make every part by a process of its own in random order; kill so many of them and give these out again."""
+    waiting = list(range(given.shards))
+    chance.shuffle(waiting)
+    killed, working = 0, {}
+    while waiting or working:
+        while waiting and len(working) < given.workers:
+            shard = waiting.pop()
+            working[shard] = runs.start(folder, "--shard", str(shard))
+        time.sleep(chance.uniform(0, longest / given.workers))
+        shard = chance.choice(list(working))
+        if killed < given.kills and runs.kill(working[shard]):
+            killed += 1
+            waiting.insert(chance.randrange(len(waiting) + 1), shard)
+            del working[shard]
+            log({"kill": killed, "shard": shard, "whole": whole(folder)})
+        for shard, process in list(working.items()):
+            if process.poll() is not None:
+                if process.returncode:
+                    sys.exit(f"shard {shard} ended with {process.returncode}")
+                del working[shard]
+    return killed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", type=int, default=20_000)
+    parser.add_argument("--shards", type=int, default=8)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--model", default="mini-static")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--alone", action="store_true", help="one process a shard, in random order")
+    parser.add_argument("--text", type=Path, help="a file of sentences; else three of our own")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("shards-benchmark"), help="all is written here, and deleted"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", type=Path, help="a line for each kill and one for the end")
+    given = parser.parse_args()
+
+    def log(about: dict) -> None:
+        print(json.dumps(about), flush=True)
+        if given.log is not None:
+            with given.log.open("a") as file:
+                file.write(json.dumps(about) + "\n")
+
+    given.folder.mkdir(parents=True)
+    try:
+        text = given.folder / "lines.txt"
+        write_lines(text, given.text, given.lines)
+        model = ["-m", given.model, "--shards", str(given.shards), "--offline", "--quiet"]
+        runs = Runs([sys.executable, "-m", "promptcli", "embed", str(text), *model])
+        crew = ["--workers", str(given.workers)] if given.workers > 1 else []
+        seconds = runs.finish(given.folder / "whole", *crew)
+        start = runs.finish(given.folder / "whole", *crew)
+        wanted = digests(given.folder / "whole")
+        size = sum(path.stat().st_size for path in (given.folder / "whole").iterdir())
+        work = max(seconds - start, 0.1)
+        rate = round(given.lines / work)
+        log({"unbroken": round(seconds, 1), "start": round(start, 1), "lines_per_second": rate, "bytes": size})
+        # on average a kill loses half a part: so many kills and what they lose are about one whole run
+        longest = start + work * (2 / given.kills + 1 / given.shards)
+        folder, chance = given.folder / "broken", random.Random(given.seed)
+        began = time.perf_counter()
+        if given.alone:
+            killed = alone_run(runs, folder, given, longest, chance, log)
+        else:
+            runs.command += crew
+            killed = broken_run(runs, folder, given.kills, longest, chance, log)
+        found = digests(folder)
+        same = found == wanted
+        differing = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+        log({"killed": killed, "seconds": round(time.perf_counter() - began, 1), "same": same, "differing": differing})
+    finally:
+        shutil.rmtree(given.folder)
+    sys.exit(0 if same else 1)
+
+
+if __name__ == "__main__":
+    main()
