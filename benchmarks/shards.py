@@ -73,16 +73,24 @@ class Runs:
         return working
 
 
-def broken_run(runs: Runs, folder: Path, kills: int, longest: float, chance: random.Random, log) -> int:
-    """Kill one run after another, each at a random moment; return how many were at work when they were killed."""
+def broken_run(
+    runs: Runs, folder: Path, shards: int, kills: int, start: float, longest: float, chance: random.Random, log
+) -> int:
+    """Kill one run after another; return how many were at work when they were killed.
+
+    The moment is a random time after the start, or after the run has made some parts more.
+    """
     spent = 0
     while spent < kills:
         process = runs.start(folder)
-        after = chance.uniform(0, longest)
+        before, more = whole(folder), chance.randrange(max(2, 1 + -(-2 * shards // kills)))
+        while whole(folder) < before + more and process.poll() is None:
+            time.sleep(0.01)
+        after = chance.uniform(0, longest if more else start + longest)
         time.sleep(after)
         working = runs.kill(process)
         spent += working
-        log({"kill": spent, "after": round(after, 3), "working": working, "whole": whole(folder)})
+        log({"kill": spent, "parts": more, "after": round(after, 3), "working": working, "whole": whole(folder)})
         if not working:  # it was done before: begin anew, else the rest of the kills meets nothing
             shutil.rmtree(folder)
     runs.finish(folder)
@@ -149,15 +157,14 @@ def main() -> None:
         work = max(seconds - start, 0.1)
         rate = round(given.lines / work)
         log({"unbroken": round(seconds, 1), "start": round(start, 1), "lines_per_second": rate, "bytes": size})
-        # on average a kill loses half a part: so many kills and what they lose are about one whole run
-        longest = start + work * (2 / given.kills + 1 / given.shards)
+        longest = work / given.shards
         folder, chance = given.folder / "broken", random.Random(given.seed)
         began = time.perf_counter()
         if given.alone:
-            killed = alone_run(runs, folder, given, longest, chance, log)
+            killed = alone_run(runs, folder, given, start + longest, chance, log)
         else:
             runs.command += crew
-            killed = broken_run(runs, folder, given.kills, longest, chance, log)
+            killed = broken_run(runs, folder, given.shards, given.kills, start, longest, chance, log)
         found = digests(folder)
         same = found == wanted
         differing = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))

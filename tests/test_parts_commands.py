@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -212,3 +214,27 @@ def test_an_error_of_a_worker_is_one_line(run, ending):
 def test_ray_is_asked_for_where_it_is_absent(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     refused(run(*EMBED, "--engine", "ray"), 2, "pip install 'promptcli[ray]'")
+
+
+# --- the guide
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["Slurm array", "loop"])
+def test_scripts_of_the_guide_make_a_whole_folder(run, tmp_path, number):
+    """The shell runs the scripts with a program that notes its arguments, in its order; then these are run here."""
+    page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text()
+    script = re.findall(r"```text\n(#!/bin/sh\n.*?)```", page, flags=re.DOTALL)[number]
+    Path("bin").mkdir()
+    program = Path("bin", "promptcli")
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$*" >> noted\n')
+    program.chmod(0o755)
+    Path("a.txt").write_text("".join(f"line {number}\n" for number in range(64)))
+    for task in range(64) if number == 0 else [0]:
+        own = {"CORPUS": "a.txt", "FOLDER": "out", "SLURM_ARRAY_TASK_ID": str(task)}
+        environment = {**os.environ, **own, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+        subprocess.run(["sh", "-c", script], env=environment, check=True)
+    noted = Path("noted").read_text().splitlines()
+    assert len(noted) == 64
+    for line in noted:
+        assert run(*line.split())[0] == 0
+    assert run("vectors", "check", "out")[1] == "out: 64 vectors of 8 numbers in 64 parts, all whole\n"
