@@ -306,6 +306,8 @@ def _load(folder: Path, manifest: IndexManifest) -> StoredIndex:
             labels = RowLabels.read(paths[one.ids], None if one.texts is None else paths[one.texts])
             files = {"index": one.index, "ids": one.ids, **({"texts": one.texts} if one.texts else {})}
             segment = Segment(read_index(paths[one.index], mapped=mapped), labels, files if mapped else {})
+            if segment.index.d != manifest.dim:
+                raise ValueError(f"it holds vectors of {segment.index.d} numbers; {MANIFEST} says {manifest.dim}")
             if len(labels) != len(segment) or one.rows not in (-1, len(segment)):
                 raise ValueError(f"it holds {len(segment)} vectors for {len(labels)} ids; {MANIFEST} says {one.rows}")
             segments.append(segment)

@@ -1,0 +1,229 @@
+"""Measure indexes of 100,000 to 10 million vectors: building, opening, searching, next to raw FAISS and usearch.
+
+    python benchmarks/indexes.py make FOLDER --rows 1000000 --kind text --corpus lines.txt
+    python benchmarks/indexes.py run FOLDER --memory 4GB
+    python benchmarks/indexes.py peer FOLDER --python /path/with/usearch/bin/python
+
+``make`` writes Parquet parts of 256-wide vectors and 200 queries that are not among them: ``random`` ones, or ``text``:
+sentences of a corpus encoded by a model, two mixed for each vector, with noise. ``run`` builds by the command
+line, opens and searches, each in a process of its own, so that its peak memory is its own; exact neighbours come from
+comparing all rows. Everything is printed as JSON lines.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+WIDTH, QUERIES, PART = 256, 200, 50_000
+
+
+def say(**values: Any) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def peak() -> int:
+    """Return the most memory that this process has had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def units(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def make(given: argparse.Namespace) -> None:
+    """Write parts and queries."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder, random = given.folder / "parts", np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    if given.kind == "text":
+        import promptcli as pc
+
+        lines = given.corpus.read_text(encoding="utf-8").splitlines()[: given.sentences]
+        base = units(pc.load(given.model, dtype="auto").encode(lines))
+
+    def some(count: int) -> np.ndarray:
+        noise = units(random.normal(size=(count, WIDTH)))
+        if given.kind == "random":
+            return noise
+        first, second = (base[random.integers(0, len(base), count)] for _ in range(2))
+        return units(first + 0.5 * second + 0.2 * noise)
+
+    np.save(given.folder / "queries.npy", some(QUERIES))
+    parts = -(-given.rows // PART)
+    for part in range(parts):
+        rows = range(part * PART, min(given.rows, (part + 1) * PART))
+        matrix = pa.FixedSizeListArray.from_arrays(pa.array(some(len(rows)).reshape(-1)), WIDTH)
+        table = pa.table({"id": [f"row-{row}" for row in rows], "text": [f"text {row}" for row in rows]})
+        path = folder / f"part-{part:05}-of-{parts:05}.parquet"
+        pq.write_table(table.append_column("embedding", matrix), path, compression="none", row_group_size=8192)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    say(step="make", rows=given.rows, kind=given.kind, parts=parts, bytes=size)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Build, open and search, each in a process of its own."""
+    index = given.folder / "index"
+    command = [sys.executable, "-m", "promptcli", "index", "build", str(given.folder / "parts"), "-o", str(index)]
+    command += ["--force", "--json", "--memory", given.memory, "--target-recall", str(given.target_recall)]
+    command += ["--model", given.model, *(["--factory", given.factory] if given.factory else [])]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    manifest = json.loads(process.stdout.read())  # type: ignore[union-attr]
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    size = sum(path.stat().st_size for path in index.iterdir())
+    names = ("rows", "factory", "recall", "nprobe", "ef", "factor")
+    known = {name: manifest[name] for name in names} | {"segments": len(manifest["segments"])}
+    say(
+        step="build",
+        seconds=round(time.perf_counter() - start, 1),
+        peak_mb=usage.ru_maxrss // 1024,
+        bytes=size,
+        **known,
+    )
+    for step in ("open", "search"):
+        subprocess.run([sys.executable, __file__, step, str(given.folder)], check=True)
+
+
+def open_once(given: argparse.Namespace) -> None:
+    """Open an index and search once, from the start of the process."""
+    start = time.perf_counter()
+    from promptcli.index.stored import load
+
+    imported = time.perf_counter()
+    stored = load(given.folder / "index")
+    opened = time.perf_counter()
+    stored.index.search(np.load(given.folder / "queries.npy")[:1], 10)
+    done = time.perf_counter()
+    seconds = {"importing": imported - start, "opening": opened - imported, "searching": done - opened}
+    say(step="open", peak_mb=peak(), **{name: round(value, 3) for name, value in seconds.items()})
+
+
+def truth(given: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
+    """Return the exact 10 nearest rows (q, 10) and keep them for the next run."""
+    kept = given.folder / "truth.npy"
+    if not kept.exists():
+        from promptcli.index.factory import faiss
+        from promptcli.index.part_rows import PartRows
+
+        scores, rows, start = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), 0
+        for block in PartRows(given.folder / "parts").blocks():
+            more, found = faiss.knn(queries, block.vectors, 10, metric=faiss.METRIC_INNER_PRODUCT)
+            scores, rows = np.hstack([scores, more]), np.hstack([rows, start + found])
+            best = np.argsort(-scores, axis=1)[:, :10]
+            scores, rows = (np.take_along_axis(part, best, axis=1) for part in (scores, rows))
+            start += len(block.vectors)
+        np.save(kept, rows)
+    return np.load(kept)
+
+
+def search(given: argparse.Namespace) -> None:
+    """Search one by one and all at once, in turns with FAISS alone on the same files."""
+    from promptcli.index.factory import faiss, parameters
+    from promptcli.index.stored import load
+
+    queries = np.load(given.folder / "queries.npy")
+    exact = truth(given, queries)
+    index = load(given.folder / "index").index
+    raw = [segment.index for segment in load(given.folder / "index").index.stack.segments]
+    effort = [parameters(one, index.effort, None) for one in raw]
+
+    def alone(some: np.ndarray) -> None:
+        for one, given_effort in zip(raw, effort, strict=True):
+            one.search(some, 10, params=given_effort)
+
+    ours, theirs, answers = [], [], []
+    for query in queries:
+        start = time.perf_counter()
+        answers.append(index.search(query[None], 10)[0])
+        middle = time.perf_counter()
+        alone(query[None])
+        ours.append(middle - start)
+        theirs.append(time.perf_counter() - middle)
+    batches = []
+    for work in (lambda: index.search(queries, 10), lambda: alone(queries)) * 3:
+        start = time.perf_counter()
+        work()
+        batches.append(len(queries) / (time.perf_counter() - start))
+    found = [{int(str(hit.id).removeprefix("row-")) for hit in hits} for hits in answers]
+    recall = np.mean([len(one & set(rows.tolist())) / 10 for one, rows in zip(found, exact, strict=True)])
+    say(
+        step="search",
+        recall_at_10=round(float(recall), 4),
+        ms=round(1e3 * statistics.median(ours), 3),
+        raw_faiss_ms=round(1e3 * statistics.median(theirs), 3),
+        overhead=round(statistics.median(ours) / statistics.median(theirs) - 1, 4),
+        queries_a_second=round(max(batches[::2])),
+        raw_faiss_queries_a_second=round(max(batches[1::2])),
+        threads=faiss.omp_get_max_threads(),
+        peak_mb=peak(),
+    )
+
+
+def peer(given: argparse.Namespace) -> None:
+    """Do the same with usearch, with its defaults in half precision; in the Python that has it."""
+    if given.python:
+        truth(given, np.load(given.folder / "queries.npy"))
+        subprocess.run([given.python, __file__, "peer", str(given.folder)], check=True)
+        return
+    import pyarrow.parquet as pq
+    from usearch.index import Index  # type: ignore[import-not-found]
+
+    index, start, row = Index(ndim=WIDTH, metric="ip", dtype="f16"), time.perf_counter(), 0
+    for path in sorted((given.folder / "parts").iterdir()):
+        column = pq.read_table(path, columns=["embedding"]).column("embedding").combine_chunks()
+        matrix = column.flatten().to_numpy().reshape(-1, WIDTH)
+        index.add(np.arange(row, row + len(matrix)), matrix, threads=given.threads)
+        row += len(matrix)
+    index.save(str(given.folder / "usearch.index"))
+    say(step="usearch build", seconds=round(time.perf_counter() - start, 1), peak_mb=peak(), rows=row)
+    start = time.perf_counter()
+    view = Index.restore(str(given.folder / "usearch.index"), view=True)
+    opened, took, recall = time.perf_counter() - start, [], []
+    for query, exact in zip(np.load(given.folder / "queries.npy"), np.load(given.folder / "truth.npy"), strict=True):
+        start = time.perf_counter()
+        found = view.search(query, 10).keys
+        took.append(time.perf_counter() - start)
+        recall.append(len(set(found.tolist()) & set(exact.tolist())) / 10)
+    say(
+        step="usearch search",
+        opening=round(opened, 3),
+        ms=round(1e3 * statistics.median(took), 3),
+        recall_at_10=round(float(np.mean(recall)), 4),
+    )
+
+
+STEPS = {"make": make, "run": run, "open": open_once, "search": search, "peer": peer}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--kind", choices=["random", "text"], default="random")
+    parser.add_argument("--corpus", type=Path, help="Sentences, one a line, for --kind text.")
+    parser.add_argument("--sentences", type=int, default=100_000, help="Lines of the corpus that are encoded.")
+    parser.add_argument("--model", default="mini-static")
+    parser.add_argument("--memory", default="4GB")
+    parser.add_argument("--factory")
+    parser.add_argument("--target-recall", type=float, default=0.95)
+    parser.add_argument("--python", help="Of an environment with usearch.")
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    STEPS[given.step](given)
+
+
+if __name__ == "__main__":
+    main()

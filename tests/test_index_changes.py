@@ -1,0 +1,405 @@
+"""Rows that come and go: segments, upserts, deletes, compaction, filters, against a dictionary and a matrix product."""
+
+import contextlib
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.index import building, rows, segment
+from promptcli.index.factory import choose, make
+from promptcli.index.neighbours import dups, pairs
+from promptcli.index.rows import ArrayRows, unit_rows
+from promptcli.index.stored import StoredIndex, change, check_whole, create, load, read_manifest, save
+from promptcli.index.vector_index import VectorIndex
+from tests.killing import in_a_process_that_dies
+from tests.test_index import ORIGIN, part, vectors
+
+#: Exact, graph, lists with short codes compared again, lists of whole vectors.
+FACTORIES = ["Flat", "HNSW8", "IVF2,SQ4,Refine(SQfp16)", "IVF2,Flat"]
+
+
+def built(n=100, factory="Flat", ids=None, texts=True):
+    names = [f"id {row}" for row in range(n)] if ids is None else ids
+    return VectorIndex.build(vectors(n), names, [f"text {row}" for row in range(n)] if texts else None, factory)
+
+
+def brute(known, query, k):
+    """Return the k best ids of a dictionary of vectors, by the plain formula."""
+    names, matrix = list(known), unit_rows(np.stack(list(known.values())))[0].astype(float)
+    scores = matrix @ (query / np.linalg.norm(query))
+    return [names[row] for row in np.argsort(-scores, kind="stable")[:k]]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 64 rows, and a memory of 1 MB that holds few of them."""
+    for module in (rows, segment, building):
+        monkeypatch.setattr(module, "BLOCK", 64)
+    monkeypatch.setattr(building, "_STARTED", (1 << 20) - 60_000)
+
+
+# Changes
+
+KINDS = ["add", "upsert", "delete", "compact", "store"]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "upsert", "delete", "compact", "store"]), st.integers(0, 999)), max_size=12
+    )
+)
+def test_any_sequence_of_changes_is_that_of_a_dictionary(tmp_path_factory, changes):
+    index, known, fresh = built(30), dict(zip([f"id {row}" for row in range(30)], vectors(30), strict=True)), 30
+    for kind, seed in changes:
+        random = np.random.default_rng(seed)
+        new = vectors(4, seed=1000 + seed)
+        if kind == "add":
+            names = [f"id {fresh + number}" for number in range(4)]
+            index.add(new, names, names)
+            known.update(zip(names, new, strict=True))
+            fresh += 4
+        elif kind == "upsert":
+            names = [f"id {number}" for number in random.choice(fresh + 4, 4, replace=False)]
+            assert index.upsert(new, names, names) == sum(name in known for name in names)
+            known.update(zip(names, new, strict=True))
+            fresh += 4
+        elif kind == "delete" and known:
+            names = random.choice(sorted(known), min(len(known), 5), replace=False).tolist()
+            assert index.delete(names) == len(names)
+            known = {name: one for name, one in known.items() if name not in names}
+        elif kind == "compact":
+            index.compact()
+            assert len(index.stack.masked) == len(known)
+        elif kind == "store":
+            folder = tmp_path_factory.mktemp("idx") / "idx"
+            save(folder, StoredIndex(index, ORIGIN, "now"))
+            index = load(folder).index
+    assert index.rows == len(known)
+    query = vectors(1, seed=7)[0]
+    found = index.search(query[None], 1000)[0]
+    assert [hit.id for hit in found] == (brute(known, query, 1000) if known else [])
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_replaced_and_deleted_rows_are_no_answers(factory, tmp_path):
+    index = built(factory=factory)
+    assert index.delete(["id 3", "id 99"]) == 2
+    new = vectors(2, seed=5)
+    assert index.upsert(new, ["id 4", "id 100"], ["new 4", "new 100"]) == 1
+    known = {f"id {row}": one for row, one in enumerate(vectors(100)) if row not in (3, 99, 4)}
+    known |= {"id 4": new[0], "id 100": new[1]}
+    save(tmp_path / "idx", StoredIndex(index, ORIGIN, "now"))
+    stored = load(tmp_path / "idx").index
+    for one in (index, stored):
+        assert one.rows == 99
+        hits = one.search(vectors(10), 5)
+        assert not {"id 3", "id 99"} & {hit.id for answers in hits for hit in answers}
+        assert [one.search(query[None], 1)[0][0].text for query in new] == ["new 4", "new 100"]
+    stored.compact()
+    assert len(stored.stack.masked) == 99 and len(stored.stack.segments) == 1
+    agree = [stored.search(query[None], 1)[0][0].id == brute(known, query, 1)[0] for query in vectors(10)]
+    assert sum(agree) >= 9
+
+
+def test_row_numbers_go_on_after_deletes():
+    index = VectorIndex.build(vectors(5), range(5), None)
+    index.delete([4])
+    index.compact()
+    index.add(vectors(1, seed=2), range(1), None)
+    assert index.search(vectors(1, seed=2), 1)[0][0].id == 5, "the number 4 was given once"
+    assert index.upsert(vectors(1, seed=3), ["2"], None) == 1
+    assert index.search(vectors(1, seed=3), 1)[0][0].id == 2, "numbers stay numbers"
+
+
+def test_unknown_ids_and_ids_given_twice_change_nothing():
+    index = built(10)
+    with pytest.raises(UsageError, match=r"not in the index: 2 \('x', 'y'\) of 3; nothing was deleted"):
+        index.delete(["id 1", "x", "y"])
+    with pytest.raises(UsageError, match="'a' is given twice"):
+        index.upsert(vectors(2), ["a", "a"], ["", ""])
+    broken = vectors(2)
+    broken[1, 0] = np.nan
+    with pytest.raises(UsageError, match="NaN"):
+        index.upsert(broken, ["id 1", "id 2"], ["", ""])
+    assert index.rows == 10 and {hit.text for hit in index.search(vectors(1), 10)[0]} == {
+        f"text {n}" for n in range(10)
+    }
+
+
+def test_an_index_of_which_all_was_deleted_takes_rows_again(tmp_path):
+    index = built(5)
+    index.delete([f"id {row}" for row in range(5)])
+    assert index.search(vectors(1), 3) == [[]]
+    save(tmp_path / "idx", StoredIndex(index, ORIGIN, "now"))
+    with change(tmp_path / "idx") as held:
+        held.index.compact()
+    with change(tmp_path / "idx") as held:
+        assert held.index.rows == 0 and held.index.search(vectors(1), 3) == [[]]
+        held.index.add(vectors(2), ["a", "b"], None)
+    assert load(tmp_path / "idx").index.search(vectors(1), 3)[0][0].id == "a"
+
+
+@pytest.mark.parametrize("factory", ["PQ4x4", "NSG8"])
+def test_what_faiss_cannot_leave_out_is_refused_early(factory):
+    index = built(700, factory)
+    with pytest.raises(UsageError, match="cannot be deleted") as raised:
+        index.delete(["id 1"])
+    assert index.rows == 700 and "\n" not in str(raised.value)
+
+
+# Filters and effort
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_filters_leave_what_they_say(factory):
+    index = built(300, factory)
+    index.delete(["id 2"])
+    allowed = [f"id {row}" for row in range(0, 40)]
+    known = {f"id {row}": one for row, one in enumerate(vectors(300)[:40]) if row not in (2, 5)}
+    for query in vectors(5, seed=1):
+        (hits,) = index.search(query[None], 10, allow=[*allowed, "unknown"], deny=["id 5"])
+        assert [hit.id for hit in hits] == brute(known, query, 10), "few rows are compared one by one"
+        (others,) = index.search(query[None], 10, deny=allowed)
+        assert len(others) == 10 and not {hit.id for hit in others} & set(allowed)
+    with pytest.raises(UsageError, match="none of the 1 allowed ids"):
+        index.search(vectors(1), 1, allow=["id 2"])
+
+
+def test_effort_of_a_search_and_what_has_none():
+    lists, graph = built(2000, "IVF32,Flat"), built(500, "HNSW4")
+    assert len(lists.search(vectors(1), 2000, nprobe=1)[0]) < 2000 == len(lists.search(vectors(1), 2000, nprobe=99)[0])
+    queries = vectors(200, seed=4)
+    exact = [hit.id for hits in built(500).search(queries, 1) for hit in hits]
+
+    def right(ef):
+        return sum(one == hits[0].id for one, hits in zip(exact, graph.search(queries, 1, ef=ef), strict=True))
+
+    assert right(500) > right(1)
+    for index, effort in ((lists, {"ef": 5}), (graph, {"nprobe": 5}), (built(5), {"nprobe": 1})):
+        with pytest.raises(UsageError, match="is for indexes with"):
+            index.search(vectors(1), 1, **effort)
+    with pytest.raises(UsageError, match="at least 1"):
+        lists.search(vectors(1), 1, nprobe=0)
+
+
+def test_a_higher_target_is_searched_for_more_thoroughly():
+    low, high = (VectorIndex.build(vectors(2000), range(2000), None, "IVF32,Flat", target=t) for t in (0.3, 0.99))
+    assert (low.effort.nprobe or 1) < high.effort.nprobe
+    assert low.recall.at_10 >= 0.3 and high.recall.at_10 >= 0.99
+    with pytest.raises(UsageError, match="target recall"):
+        VectorIndex.build(vectors(5), range(5), None, target=1.5)
+
+
+@pytest.mark.parametrize(("count", "width"), [(200_000, 256), (10_000_000, 256), (1_000_000, 33)])
+def test_what_is_chosen_can_be_made(count, width):
+    factory, why = choose(count, width, 0.95)
+    assert factory.startswith("IVF") and factory in why and make(factory, width).d == width
+    assert "PQ" not in factory if count > 5_000_000 or width % 2 else "PQ" in factory
+    assert choose(count, width, 1.0)[0] == choose(99_999, width, 0.95)[0] == "Flat"
+
+
+# Segments
+
+
+@pytest.mark.parametrize("factory", [*FACTORIES, "IVF2,PQ16x4fsr,Refine(SQfp16)"])
+def test_many_segments_answer_as_one(factory, small_blocks):
+    source = ArrayRows(vectors(900, 32), range(900), None)
+    many = VectorIndex.build_from(source, factory, target=0.99, memory=1 << 20)
+    one = VectorIndex.build_from(source, factory, target=0.99)
+    assert len(many.stack.segments) > 2 and len(one.stack.segments) == 1
+    assert many.rows == 900 and many.search(vectors(900, 32)[800:801], 1)[0][0].id == 800
+    same = 0
+    for left, right in zip(many.search(vectors(50, 32, seed=1)), one.search(vectors(50, 32, seed=1)), strict=True):
+        same += len({hit.id for hit in left} & {hit.id for hit in right})
+    assert same == 500 if factory == "Flat" else same > 440
+
+
+def test_too_little_memory_says_how_much_is_needed():
+    with pytest.raises(UsageError, match=r"memory of 1 MB is too little; give at least \d+MB"):
+        VectorIndex.build_from(ArrayRows(vectors(5), range(5), None), memory=1 << 20)
+
+
+def test_small_additions_are_joined_and_large_segments_are_left_alone(tmp_path):
+    folder = tmp_path / "idx"
+    save(folder, StoredIndex(built(3000, texts=False), ORIGIN, "now"))
+    large = read_manifest(folder).segments[0]
+    for number in range(12):
+        with change(folder) as held:
+            held.index.add(vectors(3, seed=number), [f"{number}-{one}" for one in range(3)], None)
+    manifest = read_manifest(folder)
+    assert manifest.segments[0] == large and [one.rows for one in manifest.segments] == [3000, 36]
+    assert len(list(folder.iterdir())) == 5, "two segments of two parts and the manifest"
+
+
+def test_a_reader_goes_on_with_what_it_opened(tmp_path):
+    folder = tmp_path / "idx"
+    save(folder, StoredIndex(built(200), ORIGIN, "now"))
+    reader = load(folder).index
+    expected = reader.search(vectors(3, seed=1), 5)
+    with change(folder) as held:
+        held.index.delete([f"id {row}" for row in range(150)])
+        held.index.compact()
+    assert reader.rows == 200 and reader.search(vectors(3, seed=1), 5) == expected
+    assert load(folder).index.rows == 50
+
+
+def test_opening_looks_at_the_size_of_large_parts_and_check_at_every_byte(tmp_path, monkeypatch):
+    monkeypatch.setattr("promptcli.index.stored._SMALL", 1000)
+    folder = tmp_path / "idx"
+    save(folder, StoredIndex(built(200), ORIGIN, "now"))
+    path = part(folder, "index.faiss")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5] + bytes(5))
+    assert load(folder).index.rows == 200
+    with pytest.raises(CheckFailedError, match="sha256"):
+        check_whole(folder)
+    path.write_bytes(whole[:-5])
+    with pytest.raises(CheckFailedError, match=f"has {len(whole) - 5:,} bytes, {len(whole):,} were written"):
+        load(folder)
+    path.write_bytes(whole)
+    assert check_whole(folder).rows == 200
+
+
+def test_a_foreign_manifest_is_refused(tmp_path):
+    folder = tmp_path / "idx"
+    index = built(20)
+    index.delete(["id 1"])
+    save(folder, StoredIndex(index, ORIGIN, "now"))
+    whole = json.loads((folder / "index.json").read_text())
+    first = whole["segments"][0]
+    for changed in (
+        {"segments": []},
+        {"segments": [first, first]},
+        {"segments": [{**first, "index": "other.faiss"}]},
+        {"segments": [{**first, "ids": first["index"]}]},
+        {"segments": [{**first, "rows": 3}]},
+        {"rows": 20},
+        {"dim": 8},
+        {"factory": "Nonsense"},
+    ):
+        (folder / "index.json").write_text(json.dumps({**whole, **changed}))
+        with pytest.raises(CheckFailedError) as raised:
+            load(folder)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("how", ["delete", "compact", "upsert"])
+def test_a_killed_writer_leaves_the_old_rows_or_the_new(tmp_path, how):
+    start = built(40)
+    start.delete(["id 0"])
+
+    def work(folder):
+        with change(folder) as held:
+            if how == "delete":
+                held.index.delete(["id 1"])
+            elif how == "compact":
+                held.index.compact()
+            else:
+                held.index.upsert(vectors(2, seed=1), ["id 1", "new"], ["", ""])
+
+    after = {"delete": 38, "compact": 39, "upsert": 40}[how]
+    for step in range(100):
+        folder = tmp_path / str(step) / "idx"
+        save(folder, StoredIndex(start, ORIGIN, "now"))
+        reader = load(folder).index
+        code = in_a_process_that_dies(step, lambda: work(folder))  # noqa: B023
+        assert check_whole(folder).rows in (39, after) and reader.search(vectors(1), 39)
+        if code == 0:
+            break
+        with contextlib.suppress(UsageError):  # it is deleted already
+            work(folder)
+        assert load(folder).index.rows == after
+        files = {name for one in read_manifest(folder).segments for name in (one.index, one.ids, one.texts)}
+        assert files <= set(os.listdir(folder)) and len(os.listdir(folder)) <= len(files) + 2, "a killed process's rest"
+    assert code == 0 and step > 5
+
+
+def test_a_full_disk_in_the_middle_of_a_build_leaves_the_old_index(tmp_path, small_blocks):
+    folder = tmp_path / "idx"
+    save(folder, StoredIndex(built(50), ORIGIN, "now"))
+    before = sorted(os.listdir(folder))
+    with pytest.raises(OSError), create(folder, force=True) as store:
+        calls = []
+
+        def full(one):
+            calls.append(one)
+            if len(calls) == 3:
+                raise OSError(28, "No space left on device")
+            return store.segment(one)
+
+        VectorIndex.build_from(ArrayRows(vectors(900), range(900), None), memory=1 << 20, store=full)
+    assert sorted(os.listdir(folder)) == before and check_whole(folder).rows == 50
+
+
+# Near-duplicates and pairs
+
+
+def crowded(copies=True):
+    """Return 300 rows: a chain of three, twenty near copies, thirty copies."""
+    rows = unit_rows(vectors(300, 24))[0]
+    rows[10:30] = unit_rows(rows[9] + 0.02 * vectors(20, 24, seed=1))[0]
+    if copies:
+        rows[100:130] = rows[99]
+    rows[201] = rows[200] + 0.45 * rows[250]
+    rows[202] = rows[200] + 0.95 * rows[250]
+    return unit_rows(rows)[0]
+
+
+def linked(rows, threshold):
+    """Return the groups of two and more that the plain matrix of cosines links, by breadth-first search."""
+    near, seen, groups = rows @ rows.T >= threshold, set(), []
+    for start in range(len(rows)):
+        group, waiting = set(), [start] if start not in seen else []
+        while waiting:
+            row = waiting.pop()
+            if row not in group:
+                group.add(row)
+                waiting += np.flatnonzero(near[row]).tolist()
+        seen |= group
+        if len(group) > 1:
+            groups.append(sorted(group))
+    return sorted(groups, key=lambda group: (-len(group), group[0]))
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF2,SQ4,Refine(SQfp16)"])
+@pytest.mark.parametrize("threshold", [0.9, 0.999999])
+def test_dups_are_the_groups_of_the_plain_matrix(factory, threshold):
+    rows = crowded()
+    index = VectorIndex.build(rows, range(300), None, factory, target=0.99)
+    if factory != "Flat":
+        threshold = min(threshold, 0.99)
+    found = dups(index, threshold)
+    assert [sorted(hit.id for hit in cluster.rows) for cluster in found] == linked(rows, threshold)
+    assert all(cluster.rows[0].score == pytest.approx(1, abs=1e-3) for cluster in found)
+    index.delete(range(99, 130))
+    assert next(len(cluster.rows) for cluster in dups(index, 0.9)) == 21
+
+
+@pytest.mark.parametrize("k", [1, 50, 500, 10**6])
+def test_pairs_are_the_best_of_the_plain_matrix(k):
+    rows = crowded(copies=False)
+    index = VectorIndex.build(rows, range(300), None)
+    found = pairs(index, k)
+    low, high = np.triu_indices(300, 1)
+    scores = np.sort((rows @ rows.T)[low, high])[::-1][:k]
+    np.testing.assert_allclose([pair.score for pair in found], scores, atol=1e-6)
+    assert len({(pair.first.id, pair.second.id) for pair in found}) == len(found) == min(k, 300 * 299 // 2)
+    assert all(pair.first.id < pair.second.id for pair in found)
+    assert [pair.rank for pair in found] == list(range(1, len(found) + 1))
+    assert len(pairs(index, 10**6, threshold=0.9)) == int((scores >= 0.9).sum()) or k < 10**6
+
+
+def test_thresholds_that_cannot_be_or_link_everything(monkeypatch):
+    index = built(50)
+    for threshold in (0, 1.1, float("nan")):
+        with pytest.raises(UsageError, match="cannot be"):
+            dups(index, threshold)
+    monkeypatch.setattr("promptcli.index.neighbours._CROWD", 20)
+    with pytest.raises(UsageError, match=r"links a row to .* others"):
+        dups(index, 0.01 if (vectors(50) @ vectors(50)[0] > 0).sum() > 20 else 1e-9)
