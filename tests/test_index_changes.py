@@ -56,16 +56,16 @@ KINDS = ["add", "upsert", "delete", "compact", "store"]
 )
 def test_any_sequence_of_changes_is_that_of_a_dictionary(tmp_path_factory, changes):
     index, known, fresh = built(30), dict(zip([f"id {row}" for row in range(30)], vectors(30), strict=True)), 30
-    for kind, seed in changes:
+    for number, (kind, seed) in enumerate(changes):
         random = np.random.default_rng(seed)
-        new = vectors(4, seed=1000 + seed)
+        new = vectors(4, seed=1000 + number)
         if kind == "add":
-            names = [f"id {fresh + number}" for number in range(4)]
+            names = [f"id {fresh + one}" for one in range(4)]
             index.add(new, names, names)
             known.update(zip(names, new, strict=True))
             fresh += 4
         elif kind == "upsert":
-            names = [f"id {number}" for number in random.choice(fresh + 4, 4, replace=False)]
+            names = [f"id {one}" for one in random.choice(fresh + 4, 4, replace=False)]
             assert index.upsert(new, names, names) == sum(name in known for name in names)
             known.update(zip(names, new, strict=True))
             fresh += 4

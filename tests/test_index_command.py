@@ -7,12 +7,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from promptcli.cli import opening
 from promptcli.encoder.recipe import Recipe
+from promptcli.index.part_rows import PartRows
 from promptcli.index.stored import load
 from tests.embed_fakes import FakeEncoder, vector
+from tests.test_embedding_parts import embed
 
 SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "The market opens at nine."]
 
@@ -333,6 +337,164 @@ def test_add_that_cannot_be_leaves_the_index_as_it_was(run, built, fake, text, t
     assert {path.name: path.read_bytes() for path in built.iterdir()} == before
     assert run("index", "add", built, stored, "--texts", text).code == 0
     assert load(built).index.rows == 8
+
+
+# Folders of parts
+
+
+def plain_parts(folder, sizes=(3, 0, 5), width=8, ids=True, texts=True):
+    """Write Parquet files as another program would, two rows in a row group."""
+    folder.mkdir()
+    start = 0
+    for number, size in enumerate(sizes):
+        rows = range(start, start + size)
+        matrix = np.stack([vector(f"s{row}", width) for row in rows]) if size else np.empty((0, width), np.float32)
+        table = pa.table({"embedding": pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), width)})
+        if ids:
+            table = table.append_column("id", [[f"key {row}" for row in rows]]) if size else table
+        if texts and size:
+            table = table.append_column("text", [[f"s{row}" for row in rows]])
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=2)
+        start += size
+    return folder
+
+
+def test_an_index_from_parts_is_the_one_from_the_file(run, built, fake, text, tmp_path):
+    embed(tmp_path / "parts", [str(text)], 3, encoder=fake)
+    fake.opened.clear()
+    assert run("index", "build", tmp_path / "parts", "-o", tmp_path / "p").code == 0 and fake.opened == []
+    hits = [lines(run("index", "search", folder, SENTENCES[1], "--json")) for folder in (built, tmp_path / "p")]
+    assert hits[0] == hits[1]
+    assert json.loads(run("index", "add", built, tmp_path / "parts", "--json").out)["rows"] == 8
+    found = lines(run("index", "search", built, SENTENCES[1], "--json", "-k", 2))
+    assert [hit["id"] for hit in found] == [1, 5], "row numbers go on"
+    (tmp_path / "parts" / "part-00001-of-00003.parquet").unlink()
+    assert "missing" in one_line(run("index", "build", tmp_path / "parts", "-o", tmp_path / "q"), 4)
+    (tmp_path / "parts" / "_manifest.json").unlink()
+    assert "unfinished" in one_line(run("index", "build", tmp_path / "parts", "-o", tmp_path / "q"), 4)
+    assert not (tmp_path / "q").exists()
+
+
+def test_parts_of_another_program_need_the_name_of_their_encoder(run, fake, tmp_path):
+    parts = plain_parts(tmp_path / "parts")
+    assert "no manifest" in one_line(run("index", "build", parts, "-o", tmp_path / "i"), 2)
+    assert run("index", "build", parts, "-m", "mini", "-o", tmp_path / "i").code == 0
+    found = lines(run("index", "search", tmp_path / "i", "s4", "--json", "-k", 1))
+    assert (found[0]["id"], found[0]["text"]) == ("key 4", "s4")
+    bare = plain_parts(tmp_path / "bare", ids=False, texts=False)
+    assert run("index", "build", bare, "-m", "mini", "-o", tmp_path / "j").code == 0
+    found = lines(run("index", "search", tmp_path / "j", "s7", "--json", "-k", 1))
+    assert (found[0]["id"], found[0]["text"]) == (7, None)
+
+
+def test_parts_that_do_not_go_together_are_one_line(run, fake, tmp_path):
+    parts, empty = plain_parts(tmp_path / "parts"), plain_parts(tmp_path / "empty", sizes=(0,))
+    other = plain_parts(tmp_path / "other", sizes=(2,), width=5)
+    few = plain_parts(tmp_path / "few", sizes=(2,), texts=False)
+    whole = (parts / "part-2.parquet").read_bytes()
+    for content, code, said in (
+        (whole[:-9], 4, "part-2.parquet is not a whole Parquet file"),
+        (b"", 4, "part-2.parquet is not a whole Parquet file"),
+        ((other / "part-0.parquet").read_bytes(), 2, "vectors of 5 numbers, part-0.parquet of 8"),
+        (
+            (few / "part-0.parquet").read_bytes(),
+            2,
+            "has the columns embedding, id; part-0.parquet: embedding, id, text",
+        ),
+    ):
+        (parts / "part-2.parquet").write_bytes(content)
+        assert said in one_line(run("index", "build", parts, "-m", "mini", "-o", tmp_path / "i"), code)
+    (parts / "part-2.parquet").write_bytes(whole)
+    for arguments, said in (
+        ((empty, "-m", "mini"), "holds no rows"),
+        ((parts, "-m", "mini", "--texts", tmp_path / "in.txt"), "leave out --texts"),
+        ((other, "-m", "mini"), "vectors of width 5"),
+        ((parts, "-m", "mini", "--memory", "much"), "no size"),
+        ((parts, "-m", "mini", "--memory", "10MB"), "give at least"),
+        ((parts, "-m", "mini", "--target-recall", 2), "target recall"),
+    ):
+        assert said in one_line(run("index", "build", *arguments, "-o", tmp_path / "i"), 2)
+    assert not (tmp_path / "i").exists()
+
+
+def test_a_sample_of_parts_is_rows_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("promptcli.index.part_rows._GROUPS", 3)
+    source = PartRows(plain_parts(tmp_path / "parts", sizes=(7, 0, 30, 1)))
+    for count in (1, 5, 38, 100):
+        rows, found = source.sample(count)
+        assert len(rows) == len(set(rows.tolist())) == min(count, 38) and (np.diff(rows) > 0).all()
+        assert all((vector(f"s{row}") == one).all() for row, one in zip(rows.tolist(), found, strict=True))
+
+
+# Changes, filters, near-duplicates
+
+
+@pytest.fixture
+def keyed(run, fake, tmp_path):
+    """An index with ids of its own, and a file that changes two of its rows."""
+    (tmp_path / "in.csv").write_text("key,body\n" + "".join(f"k{row},{line}\n" for row, line in enumerate(SENTENCES)))
+    options = ("--text-field", "body", "--id-field", "key")
+    assert run("index", "build", tmp_path / "in.csv", "-o", tmp_path / "keyed", *options).code == 0
+    (tmp_path / "new.csv").write_text("key,body\nk1,Birds sing.\nk9,Snow melts.\n")
+    return tmp_path / "keyed"
+
+
+def test_upsert_delete_and_compact(run, keyed, text, tmp_path):
+    ran = run("index", "upsert", keyed, tmp_path / "new.csv", "--text-field", "body", "--id-field", "key")
+    assert ran.code == 0 and "1 of 2 rows replace others" in ran.err and "5 of 8 numbers" in ran.out
+    found = lines(run("index", "search", keyed, "Birds sing.", "--json", "-k", 10))
+    assert (found[0]["id"], len(found)) == ("k1", 5) and SENTENCES[1] not in {hit["text"] for hit in found}
+    assert "--id-field" in one_line(run("index", "upsert", keyed, text), 2)
+    (tmp_path / "gone").write_text("k0\nk9\n")
+    ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
+    assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted ones not freed yet" in ran.out
+    assert "nothing was deleted" in one_line(run("index", "delete", keyed, "k1", "k2"), 2)
+    assert "no ids" in one_line(run("index", "delete", keyed), 2)
+    assert json.loads(run("index", "compact", keyed, "--json").out)["deleted"] == 0
+    found = lines(run("index", "search", keyed, "x", "--json"))
+    assert {hit["id"] for hit in found} == {"k1", "k3"}
+
+
+def test_search_with_filters_and_effort(run, keyed, tmp_path):
+    (tmp_path / "ids").write_text("k0\nk3\n\n")
+    for option, expected in (("--allow", {"k0", "k3"}), ("--deny", {"k1", "k2"})):
+        found = lines(run("index", "search", keyed, "x", "--json", option, tmp_path / "ids"))
+        assert {hit["id"] for hit in found} == expected
+    (tmp_path / "none").write_text("z\n")
+    (tmp_path / "empty").write_text("")
+    for arguments, code, said in (
+        (("--allow", tmp_path / "none"), 2, "none of the 1 allowed ids"),
+        (("--allow", tmp_path / "empty"), 2, "holds no ids"),
+        (("--deny", tmp_path / "absent"), 3, "absent"),
+        (("--nprobe", 3), 2, "nprobe is for indexes with IVF"),
+        (("--ef", 3), 2, "ef is for indexes with HNSW"),
+    ):
+        assert said in one_line(run("index", "search", keyed, "x", *arguments), code)
+
+
+def test_dups_and_pairs(run, fake, tmp_path):
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in [*SENTENCES, *SENTENCES[:2], SENTENCES[0]]))
+    run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i")
+    ran = run("index", "dups", tmp_path / "i", "--threshold", 0.999)
+    assert "2 groups; 3 of 7 rows repeat another" in ran.err
+    assert [line for line in ran.out.splitlines() if line.endswith("rows")] == ["3 rows", "2 rows"]
+    found = lines(run("index", "dups", tmp_path / "i", "--json", "--threshold", 0.999))
+    assert [(hit["cluster"], hit["size"], hit["id"]) for hit in found] == [
+        (1, 3, 0), (1, 3, 4), (1, 3, 6), (2, 2, 1), (2, 2, 5)
+    ]  # fmt: skip
+    best = lines(run("index", "pairs", tmp_path / "i", "-k", 4, "--json"))
+    assert {(pair["first"]["id"], pair["second"]["id"]) for pair in best} == {(0, 4), (0, 6), (4, 6), (1, 5)}
+    assert best[0]["score"] == pytest.approx(1) and best[0]["first"]["text"] in SENTENCES
+    assert "pair 1: 1.0000" in run("index", "pairs", tmp_path / "i", "-k", 1).out
+    assert "cannot be" in one_line(run("index", "dups", tmp_path / "i", "--threshold", 2, "-q"), 2)
+
+
+def test_check_reads_every_byte(run, built):
+    ran = run("index", "check", built)
+    assert ran.code == 0 and "3 files" in ran.err and "all as they were written" in ran.err
+    (path,) = built.glob("index-*.faiss")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert path.name in one_line(run("index", "check", built), 4)
 
 
 # The real thing

@@ -151,6 +151,8 @@ def adjusted(effort: Effort, index: Any, factory: str, *, nprobe: int | None, ef
     Raises:
         UsageError: the index has nothing of the kind, or the number is below 1.
     """
+    if nprobe is None and ef is None:
+        return effort
     lists = faiss.try_extract_index_ivf(index)
     there = {"nprobe": ("IVF", lists is not None), "ef": ("HNSW", isinstance(index, faiss.IndexHNSW))}
     given = {name: value for name, value in (("nprobe", nprobe), ("ef", ef)) if value is not None}

@@ -3,7 +3,9 @@
 The columns of a stored index are memory-mapped: opening them reads nothing, an answer reads its own row.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import bisect
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,15 @@ class RowLabels:
 
     def at(self, row: int) -> tuple[int | str, str | None]:
         """Return a row's id and text."""
-        return self._ids[row].as_py(), self._texts[row].as_py() if self.has_texts else None
+        name, text = self._read(row)
+        return name, text
+
+    @functools.cached_property
+    def _read(self) -> Callable[[int], tuple[Any, Any]]:
+        """Reads a row from Arrow's buffers, several times as fast as through Arrow's scalars."""
+        name = _cells(self._ids)
+        text = _cells(self._texts) if self.has_texts else lambda row: None
+        return lambda row: (name(row), text(row))
 
     def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
         """Return rows and their scores, best first, as hits."""
@@ -129,6 +139,28 @@ def _read(path: Path, name: str) -> Any:
     column = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(name)
     column.validate(full=path.stat().st_size <= _SMALL)
     return column
+
+
+def _cells(column: Any) -> Callable[[int], Any]:
+    """Return what reads one cell of a column of whole numbers or texts without nulls."""
+    ends = np.cumsum([len(chunk) for chunk in column.chunks]).tolist()
+    if column.type == pa.int64():
+        numbers = [chunk.to_numpy() for chunk in column.chunks]
+
+        def number(row: int) -> int:
+            place = bisect.bisect_right(ends, row)
+            return int(numbers[place][row - ends[place]])
+
+        return number
+    starts = [np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset :][: len(chunk) + 1] for chunk in column.chunks]
+    content = [memoryview(chunk.buffers()[2] or b"") for chunk in column.chunks]
+
+    def text(row: int) -> str:
+        place = bisect.bisect_right(ends, row)
+        own = row - ends[place] - 1
+        return str(content[place][starts[place][own] : starts[place][own + 1]], "utf-8")
+
+    return text
 
 
 def _column(ids: Ids, start: int) -> Any:

@@ -67,10 +67,8 @@ class PartRows:
             if width != columns[first][1]:
                 raise UsageError(f"{path} holds vectors of {width} numbers, {first.name} of {columns[first][1]}")
             if names != columns[first][0]:
-                has = " and ".join(sorted(names))
-                raise UsageError(
-                    f"{path} has the columns {has}, {first.name} {' and '.join(sorted(columns[first][0]))}"
-                )
+                here, there = (", ".join(sorted(found)) for found in (names, columns[first][0]))
+                raise UsageError(f"{path} has the columns {here}; {first.name}: {there}")
         self._columns = sorted(columns[first][0])
         self.shape = (count, columns[first][1])
         self.has_texts = "text" in self._columns

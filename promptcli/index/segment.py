@@ -65,12 +65,11 @@ class Segment:
             found = self.index.search(units, k, params=given)
         except (RuntimeError, MemoryError) as error:
             raise PromptcliError(f"FAISS cannot search so: {reason(error)}") from None
-        answers = []
-        for scores, rows in zip(*found, strict=True):
-            order = np.lexsort((rows, -scores))
-            order = order[rows[order] >= 0]  # -1 is FAISS's "no hit"
-            answers.append((rows[order], np.minimum(scores[order], 1)))  # codes may be a little too long
-        return answers
+        scores, rows = found
+        order = np.arange(len(rows))[:, None], np.lexsort((rows, -scores), axis=1)
+        scores, rows = scores[order], rows[order]
+        scores, counts = np.minimum(scores, 1), (rows >= 0).sum(axis=1).tolist()  # codes may be a little too long
+        return [(rows[one, :count], scores[one, :count]) for one, count in enumerate(counts)]  # -1 is "no hit"
 
     def _exactly(self, units: Floats, k: int, there: int, given: Any) -> list[tuple[RowNumbers, Floats]]:
         """Fetch some more than k, score them anew in a way that does not depend on the batch, and cut at k."""

@@ -21,11 +21,21 @@ class Stack:
 
     def __init__(self, segments: list[Segment], deleted: RowNumbers | None = None) -> None:
         self.segments = segments
-        self.masked = np.zeros(sum(map(len, segments)), bool)
-        self.masked[[] if deleted is None else deleted] = True
+        masked = np.zeros(sum(map(len, segments)), bool)
+        masked[[] if deleted is None else deleted] = True
+        self.masked = masked
 
     def __len__(self) -> int:
-        return len(self.masked) - int(self.masked.sum())
+        return self._count
+
+    @property
+    def masked(self) -> Mask:
+        """Over all rows, whether each is masked; set as a whole."""
+        return self._masked
+
+    @masked.setter
+    def masked(self, masked: Mask) -> None:
+        self._masked, self._count = masked, len(masked) - int(masked.sum())
 
     @property
     def has_texts(self) -> bool:
@@ -75,12 +85,13 @@ class Stack:
             few = np.flatnonzero(allowed)
             among = of_vectors(self.vectors(few)).search(units, k, None, effort)
             return [(few[rows], scores) for rows, scores in among]
-        allowed = ~self.masked if allowed is None and self.masked.any() else allowed
+        allowed = ~self.masked if allowed is None and len(self) < len(self.masked) else allowed
         start, parts = 0, []
         for segment in self.segments:
             own = None if allowed is None else allowed[start : start + len(segment)]
             own = None if own is None or own.all() else own
-            parts.append([(start + rows, scores) for rows, scores in segment.search(units, k, own, effort)])
+            found = segment.search(units, k, own, effort)
+            parts.append([(start + rows, scores) for rows, scores in found] if start else found)
             start += len(segment)
         if len(parts) == 1:
             return parts[0]

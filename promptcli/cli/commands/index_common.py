@@ -96,7 +96,7 @@ def read_ids(path: Path | None) -> list[str] | None:
 
     check_file(path)
     with open_hashed(path) as raw:
-        ids = [line for _, line in read_lines(raw, str(path)) if line]
+        ids = [name for _, line in read_lines(raw, str(path)) if (name := line.rstrip("\r\n"))]
     if not ids:
         raise UsageError(f"{path} holds no ids; give one a line")
     return ids
