@@ -182,6 +182,15 @@ def test_the_mean_of_several_prompts_is_the_mean_of_their_vectors(tiny_backbone)
     assert len(build_encoder(RECIPES["metaeol"], backbone=tiny_backbone("gemma2")).members) == 8
 
 
+def test_templates_too_long_for_the_backbone_are_left_out_of_a_bare_eval(run, tiny_folder, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("sentence1\tsentence2\tscore\nIt rains.\tThe sun shines.\t1\nA dog.\tA hound.\t4\nA.\tB.\t2\n")
+    ran = run("eval", "--backbone", tiny_folder("llama"), "--task", pairs, "--max-length", "60", "--json")
+    recipes = [row["recipe"] for row in json.loads(ran.out)["results"]]
+    assert "pooling=static/avg max_length=60" in recipes and any("in one word" in recipe for recipe in recipes)
+    assert "no room for a sentence in 60" in ran.err
+
+
 def test_the_demonstration_is_the_one_published_for_the_model(tiny_folder, tiny_backbone, tmp_path):
     published = tmp_path / "opt-350m"
     published.symlink_to(tiny_folder("opt"))

@@ -85,6 +85,7 @@ class Encoder(Embedder):
     def _check(self) -> None:
         """Refuse parts that do not fit together."""
         text_rule(self.recipe.text_rule)
+        self.template.check_room(self.max_length)
         if self.backbone.words_only:
             _check_words_only(self.recipe)
         masks = len(self.template.masks)

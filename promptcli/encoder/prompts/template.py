@@ -103,17 +103,25 @@ class Template:
             stripped = (with_period(text) for text in stripped)
         return [self._before + rule(text) + self._after for text in stripped]
 
-    def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
-        """Put the template's ids around each piece's ids; cut the sentence, never the template.
+    def check_room(self, max_length: int) -> None:
+        """Refuse a longest input that the template alone fills.
 
         Raises:
-            UsageError: The template alone leaves no room for a sentence.
+            UsageError: It leaves no room for a sentence.
         """
         if self.length >= max_length:
             raise UsageError(
                 f"template {self.text!r} takes {self.length} tokens, which leaves no room for a sentence in"
                 f" {max_length}; give a shorter template or a larger --max-length"
             )
+
+    def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
+        """Put the template's ids around each piece's ids; cut the sentence, never the template.
+
+        Raises:
+            UsageError: The template alone leaves no room for a sentence.
+        """
+        self.check_room(max_length)
         room = max_length - len(self.prefix) - len(self.suffix)
         cut = room - len(self._after_ids)
         rows = [
