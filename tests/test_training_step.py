@@ -27,19 +27,24 @@ from tests.processes import Program
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
-LABELLED = [SENTENCES[:7], SENTENCES[3:10], ["entailment", "neutral", "contradiction", "neutral"] * 2]
-LABELLED[2].pop()
+PAIRS = [SENTENCES[:7], SENTENCES[3:10]]
+LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "neutral", "neutral"]
+#: Method -> what it reads; where two processes are compared with one.
+READ = {
+    **dict.fromkeys(("dcpcse", "promptbert", "cotbert", "consert", "isbert"), COLUMNS),
+    "sbert": [*PAIRS, LABELS],
+    "sbert-regression": [*PAIRS, ["5", "0", "2.5", "4", "1", "3", "2"]],
+    "defsent": [SENTENCES[:7], ["woman", "dog", "door", "dog", "woman", "door", "woman"]],
+}
+#: Settings that leave nothing to chance, which every process draws for itself.
+CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}}
 
 
 def learner_of(name, folder, supervised=False, **changes):
-    method = find_method(name, supervised=supervised)
+    method = find_method(name, supervised=supervised or name == "sbert-regression")
     prefix = {"prefix_length": 3} if name == "dcpcse" else {}
     settings = method.small.replace(**{**prefix, "max_length": 20, "seed": 1, **changes})
     return Learner(method, settings, load_backbone(str(folder), offline=True))
-
-
-def columns_of(name):
-    return LABELLED if name == "sbert" else COLUMNS
 
 
 def step_of(learner, note=lambda message: None):
@@ -203,32 +208,33 @@ def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
     assert not [name for name in learner.tensors() if name.startswith("mlm.")]
 
 
-def _one_of_two(name, folder, out):
+def _one_of_two(folder, out):
     torch.set_num_threads(1)
-    learner = learner_of(name, folder, dropout=0.0)
     accelerator = Accelerator(cpu=True)
-    loss = TrainingStep(learner, Processes(accelerator), print).gradients(0, columns_of(name))
-    found = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
-    made = {"loss": loss, "gradients": found, "processes": accelerator.num_processes}
+    made = {"processes": accelerator.num_processes}
+    for name, columns in READ.items():
+        learner = learner_of(name, folder, dropout=0.0, **CERTAIN.get(name, {}))
+        loss = TrainingStep(learner, Processes(accelerator), print).gradients(0, columns)
+        made[name] = loss, {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     torch.save(made, f"{out}.{accelerator.process_index}")
 
 
-@pytest.mark.parametrize("name", ["dcpcse", "promptbert", "sbert"])
-def test_two_processes_have_the_loss_and_gradients_of_one(name, tiny_folder, tmp_path):
+def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path):
     folder = tiny_folder("bert")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    work = functools.partial(_one_of_two, name, folder, tmp_path / "out")
+    work = functools.partial(_one_of_two, folder, tmp_path / "out")
     ranks = [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]  # as torchrun starts them
     for running in [Program(main=work, environment=rank) for rank in ranks]:
         _, err = running.communicate()
         assert running.returncode == 0, err.decode()
-    expected = gradients(learner_of(name, folder, dropout=0.0), columns=columns_of(name))
-    for rank in range(2):
-        got = torch.load(tmp_path / f"out.{rank}", weights_only=True)
-        assert got["processes"] == 2
-        equal(expected, (got["loss"], got["gradients"]))
+    found = [torch.load(tmp_path / f"out.{rank}", weights_only=True) for rank in range(2)]
+    assert [got["processes"] for got in found] == [2, 2]
+    for name, columns in READ.items():
+        expected = gradients(learner_of(name, folder, dropout=0.0, **CERTAIN.get(name, {})), columns=columns)
+        for got in found:
+            equal(expected, got[name])
 
 
 def test_batches_smaller_than_the_processes_are_refused():
