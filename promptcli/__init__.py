@@ -38,12 +38,15 @@ __all__ = [
     "train",
     "transfer",
 ]
+#: Names that need more of transformers than an encoder does, so that the others do not wait for it.
+_EXCHANGE = ("export", "import_model", "pull", "push")
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    value = getattr(importlib.import_module("promptcli.library"), name)
+    module = "promptcli.library.exchange" if name in _EXCHANGE else "promptcli.library"
+    value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 

@@ -187,7 +187,7 @@ def test_what_the_hub_refuses_is_one_line(hub, api, entry):
     push(api, entry(), REPO)
     with pytest.raises(UsageError, match="the token of the hub may not do this with me/mine"):
         push(HfApi(token=READER), entry(transforms=["whitening"]), REPO)
-    with pytest.raises(NotFoundError, match="that this token may see"):
+    with pytest.raises(UsageError, match="the hub does not know this token"):
         push(HfApi(token="hf_wrong"), entry(), REPO)
     hub.before_commit = lambda: hub.add(REPO, {"x.txt": b"x"})
     with pytest.raises(PromptcliError, match="changed by somebody else meanwhile"):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
 import promptcli
@@ -321,6 +322,8 @@ def _asking(api: HfApi, repo: str) -> Iterator[None]:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 403:
             raise UsageError(f"the token of the hub may not do this with {repo}; with another one: {_LOGIN}") from None
+        if status == 401 and not isinstance(error, RepositoryNotFoundError):
+            raise UsageError(f"the hub does not know this token: {_LOGIN}") from None
         if status in (401, 404):
             who = "this token may see" if api.token else f"is public; for private ones {_LOGIN}"
             raise NotFoundError(f"the hub has no {repo} of that revision that {who}") from None

@@ -1,6 +1,7 @@
 """The library: what the commands do, as functions. ``import promptcli as pc`` finds all of it without loading anything.
 
 Like the entrance, and unlike every other room, it reads the environment: PROMPTCLI_HOME says where models are kept.
+What other programs and the hub need is in ``exchange``.
 """
 
 from promptcli.data.vectors import read_vectors
@@ -20,7 +21,6 @@ from promptcli.library.encoders import (
     train,
     transfer,
 )
-from promptcli.library.exchange import export, import_model, pull, push
 from promptcli.scaling.datasets import embed_dataset
 from promptcli.searching.heads import search_heads
 from promptcli.searching.layers import search_layers
@@ -35,14 +35,10 @@ __all__ = [
     "Trained",
     "embed_dataset",
     "evaluate",
-    "export",
     "fit",
-    "import_model",
     "load",
     "models",
     "open_registry",
-    "pull",
-    "push",
     "quantize",
     "read_vectors",
     "search_heads",
