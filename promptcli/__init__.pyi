@@ -6,6 +6,7 @@ from promptcli.library import PromptcliError as PromptcliError
 from promptcli.library import Recipe as Recipe
 from promptcli.library import SentenceIndex as SentenceIndex
 from promptcli.library import Trained as Trained
+from promptcli.library import embed_dataset as embed_dataset
 from promptcli.library import evaluate as evaluate
 from promptcli.library import fit as fit
 from promptcli.library import load as load
