@@ -3,9 +3,11 @@
 The environment and the file are handed in; the entrance reads the real ones.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from promptcli.errors import UsageError, unknown
 from promptcli.storage.documents import read_document, to_json
@@ -62,6 +64,21 @@ class EffectiveSetting:
     name: str  #: A key of ``KEYS``.
     value: str | None
     source: str  #: Why it holds: a variable, a file, or ``built in``.
+
+
+def check_bounds(settings: Any) -> None:
+    """Refuse a number of a dataclass that is not finite, or out of the bounds ``min`` and ``max`` of its field.
+
+    Raises:
+        UsageError: with the field, its value and the bounds.
+    """
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        low, high = item.metadata.get("min", -math.inf), item.metadata.get("max", math.inf)
+        if isinstance(value, float | int) and not (math.isfinite(value) and low <= value <= high):
+            to = "or more" if high == math.inf else f"to {high}"
+            allowed = "a finite number" if low == -math.inf else f"{low} {to}"
+            raise UsageError(f"{item.name.replace('_', '-')} {value} is not allowed; valid: {allowed}")
 
 
 def config_file(environ: Mapping[str, str]) -> Path:

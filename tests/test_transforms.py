@@ -144,7 +144,7 @@ def test_what_is_not_fitted_says_how(name, tiny_backbone):
 
 
 def test_embed_filter_takes_the_backbones_own_width(tiny_backbone):
-    with pytest.raises(UsageError, match="as wide as the output embeddings, 16, and these have 4; put it first"):
+    with pytest.raises(UsageError, match="takes vectors of 16 numbers, and these have 4: put it first"):
         fit(Recipe(transforms=("whitening:4", "embed-filter:2-2")), MANY, backbone=tiny_backbone("bert")).encoder.width  # noqa: B018
 
 

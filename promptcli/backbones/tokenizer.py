@@ -15,6 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from promptcli.errors import UsageError
+from promptcli.storage.documents import shown
 
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
 #: Characters of the words whose ids are kept; then they are forgotten and the next ones kept.
@@ -86,7 +87,11 @@ class PieceTokenizer:
         return ids
 
     def _whole(self, pieces: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)]
+        try:
+            return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)]
+        except TypeError:  # how the library refuses half of a surrogate pair
+            wrong = next(piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece)
+            raise UsageError(f"{shown(wrong)} is no text: not all of it is UTF-8") from None
 
     def _by_words(self, pieces: list[str]) -> list[list[int]]:
         """Tokenise each word once: text repeats its words, and looking one up is many times faster.

@@ -168,7 +168,8 @@ class Runtime:
         ),
     ] = "auto"
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Processor threads. Default: all cores.", rich_help_panel="Runtime")
+        int | None,
+        typer.Option(min=1, max=4096, help="Processor threads. Default: all cores.", rich_help_panel="Runtime"),
     ] = None
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network.", rich_help_panel="Runtime")] = (
         False

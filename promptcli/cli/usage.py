@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from promptcli.errors import did_you_mean, unknown
+from promptcli.errors import UsageError, did_you_mean, unknown
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
 
@@ -17,6 +17,19 @@ class PanelHelpCommand(TyperCommand):
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the line of the list of commands in full: it wraps, where typer would cut it."""
         return self.short_help or " ".join((self.help or "").partition("\n\n")[0].split())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line; refuse numbers that are not finite or have more than 64 bits, whatever the option."""
+        rest: list[str] = super().parse_args(ctx, args)
+        for parameter in self.get_params(ctx):
+            value = ctx.params.get(parameter.name)
+            if isinstance(value, float | int) and not abs(value) < 1 << 63:
+                name = _written(parameter).partition(" ")[0]
+                raise UsageError(
+                    f"{name} {str(value)[:60]} is not allowed: give a number that is finite and below 2^63; all"
+                    f" options: {ctx.command_path} --help"
+                )
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each panel: the command's own first, what all commands share last."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
@@ -38,21 +39,54 @@ class BuildContext:
             raise UsageError(f"transform '{name}:{self.argument}' is not allowed; give a whole number, e.g. {name}:200")
         return int(self.argument)
 
-    def fitted(self, name: str, part: str, choice: str) -> Tensor:
+    def fitted(
+        self, name: str, part: str, choice: str, *shape: int | None, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
         """Return fitted numbers.
 
         Args:
             name: Of the tensor.
             part: What takes them, and from what: ``transform 'flow' is fitted on sentences``.
             choice: The options of ``promptcli fit`` that fit them.
+            shape: The sides that they must have; None for any.
+            dtype: That they must have.
 
         Raises:
-            UsageError: They are not there; with the command that fits them.
+            UsageError: They are not there, or of another shape; with the command that fits them.
         """
+        mend = f"`promptcli fit {choice} --on FILE --name NAME`, then `--model NAME`"
         if name not in self.tensors:
-            raise UsageError(f"{part}: `promptcli fit {choice} --on FILE --name NAME`, then `--model NAME`")
-        return self.tensors[name]
+            raise UsageError(f"{part}: {mend}")
+        found = self.tensors[name]
+        sides = [side if wanted is None else wanted for side, wanted in zip(found.shape, shape, strict=False)]
+        if found.dtype != dtype or found.dim() != len(shape) or list(found.shape) != sides:
+            raise UsageError(f"{part}, and the {name} that are there, {_described(found)}, do not fit: {mend}")
+        return found
 
-    def under(self, prefix: str) -> dict[str, Tensor]:
-        """Return the numbers whose names begin with ``prefix``, by the rest of their names."""
-        return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
+    def learned(self, prefix: str, part: str, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the numbers whose names begin with ``prefix``, by the rest of their names.
+
+        Args:
+            prefix: Of their names.
+            part: What takes them.
+            wanted: Tensors of the names and shapes that they must have; they are float32.
+
+        Raises:
+            UsageError: There are none, or others; with the first of them.
+        """
+        own = {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
+        if not own:
+            raise UsageError(f"{part} is learned and no numbers for it are there; train it first")
+        for name in sorted(own.keys() | wanted.keys()):
+            found = _described(own[name]) if name in own else "not there"
+            fits = _described(wanted[name].float()) if name in wanted else "not there"
+            if found != fits:
+                raise UsageError(
+                    f"the numbers of {part} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {found}, here"
+                    f" {fits}; take the backbone that they were learned on"
+                )
+        return own
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{' x '.join(map(str, tensor.shape)) or 'one'} {str(tensor.dtype).removeprefix('torch.')}"

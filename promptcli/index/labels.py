@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from promptcli.errors import CheckFailedError
 from promptcli.index.rows import Floats, Hit, Ids, RowNumbers, is_number
 
 #: Of the columns as they are written.
@@ -73,7 +74,12 @@ class RowLabels:
 
     def at(self, row: int) -> tuple[int | str, str | None]:
         """Return a row's id and text."""
-        name, text = self._read(row)
+        try:
+            name, text = self._read(row)
+        except UnicodeDecodeError:  # in a file too large to be looked at whole when it is opened
+            raise CheckFailedError(
+                f"row {row} of the index holds bytes that are no text: it is damaged; build it again"
+            ) from None
         return name, text
 
     @functools.cached_property
@@ -119,8 +125,9 @@ class RowLabels:
             columns = [_read(path, name) for path, name in names]
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ValueError(f"its columns cannot be read: {str(error).splitlines()[0][:120]}") from None
-        if any(column.null_count or column.type not in _TYPES for column in columns):
-            raise ValueError("a column holds neither texts nor whole numbers")
+        for column, types in zip(columns, (_TYPES, _TYPES[1:]), strict=False):
+            if column.null_count or column.type not in types:
+                raise ValueError(f"a column of {column.type} does not hold {' or '.join(map(str, types))}")
         if len({len(column) for column in columns}) > 1:
             raise ValueError("ids and texts are not equally many")
         return cls(columns[0], columns[1] if texts else None)
@@ -135,7 +142,9 @@ def _write(path: Path, table: Any) -> None:
 def _read(path: Path, name: str) -> Any:
     if path.suffix == ".parquet":
         # not memory-mapped, and not the dataset reader, which would keep the file open by name
-        return pq.ParquetFile(path).read([name]).column(name)
+        column = pq.ParquetFile(path).read([name]).column(name)
+        column.validate(full=True)  # the reader takes any bytes for text
+        return column
     column = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(name)
     column.validate(full=path.stat().st_size <= _SMALL)
     return column

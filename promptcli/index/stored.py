@@ -337,6 +337,8 @@ def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
         Recipe.from_dict(manifest.recipe)
     except UsageError as error:
         raise _damaged(folder, MANIFEST, str(error)) from None
+    if "backbone" not in manifest.recipe:
+        raise _damaged(folder, MANIFEST, "its recipe names no backbone")
     if manifest.schema_version <= 2:
         manifest = _as_segments(folder, manifest)
     named = {name for one in manifest.segments for name in (one.index, one.ids, one.texts) if name is not None}

@@ -4,18 +4,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
-
 from promptcli.backbones.saving import save_weights
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.storage.documents import read_document
-from promptcli.storage.tensors import save_tensors
+from promptcli.storage.tensors import load_tensors, save_tensors
 
 RECIPE, TENSORS, BACKBONE = "recipe.json", "tensors.safetensors", "backbone"
 #: How the names of a tokenizer's files begin.
 _TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece")
+_MEND = "export it again"
 
 
 def is_tokenizer_file(path: Path) -> bool:
@@ -53,9 +52,9 @@ def _save_backbone(encoder: Encoder, folder: Path) -> None:
 
 def load_encoder(folder: Path, **options: Any) -> Encoder:
     """Read what ``save_encoder`` wrote; options are those of ``Encoder.from_recipe``."""
-    values = read_document(folder / RECIPE, dict[str, Any], mend="export it again")
+    values = read_document(folder / RECIPE, dict[str, Any], mend=_MEND)
     recipe = Recipe.from_dict(values)
     if (folder / BACKBONE).is_dir():
         recipe = recipe.replace(backbone=str(folder / BACKBONE))
-    tensors = load_file(folder / TENSORS) if (folder / TENSORS).is_file() else {}
+    tensors = load_tensors(folder / TENSORS, mend=_MEND) if (folder / TENSORS).is_file() else {}
     return Encoder.from_recipe(recipe, tensors=tensors, **options)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.checking import opening
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
@@ -84,7 +85,8 @@ def import_model(
         work.mkdir()
         if convert and not list(path.rglob("*.safetensors")):
             announce(f"a separate process reads the tensors of {source}'s pickles, and nothing else, into safetensors")
-        found = _read(Folder(source, path, work, convert))
+        with opening(f"model {source!r}"):
+            found = _read(Folder(source, path, work, convert))
         changes = changes or {}
         if "backbone" in changes and not found.named_base:
             own = f"--backbone: {source} ({found.kind}) brings its own backbone, or names it in {_MARKS[-1]}"

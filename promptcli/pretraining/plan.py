@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from promptcli.errors import UsageError, unknown
+from promptcli.settings import check_bounds
 
 #: Tokens of the longest chunk, [CLS] and [SEP] not counted, that each phase aims at; one is drawn for every chunk.
 SHORT = (20, 40, 62, 62)
@@ -43,17 +44,17 @@ class Phase:
 class Plan:
     """A pre-training run. Each field says what it is in its metadata; those without help are no options."""
 
-    layers: int = _field(4, "Layers.", "Model", min=1)
-    width: int = _field(256, "Width of the hidden states.", "Model", min=8)
+    layers: int = _field(4, "Layers.", "Model", min=1, max=1000)
+    width: int = _field(256, "Width of the hidden states.", "Model", min=8, max=65_536)
     heads: int = _field(0, "Attention heads; 0: each 32 wide.", "Model", min=0)
-    positions: int = _field(512, "Longest input in tokens.", "Model")
-    vocab_size: int = _field(16384, "WordPiece items, specials included.", "Model", min=100)
+    positions: int = _field(512, "Longest input in tokens.", "Model", min=16, max=1 << 20)
+    vocab_size: int = _field(16384, "WordPiece items, specials included.", "Model", min=100, max=1 << 20)
     tied: bool = _field(True, "Output embeddings: the input embeddings, or their own that start as equals.", "Model")
     objective: str = "masked"
     tokens: int = _field(0, "Token budget, specials included.", min=0)
     batch_tokens: int = _field(4096, "Tokens a step, padding included. On a GPU: 65536.")
     optimizer: str = _field("adamw", "adamw, or muon: Muon for the layers' matrices, AdamW for the rest.")
-    learning_rate: float = _field(1e-3, "Peak learning rate.")
+    learning_rate: float = _field(1e-3, "Peak learning rate.", min=0, max=1_000_000)
     warmup: float = _field(0.02, "Share of the budget in which the learning rate rises.")
     decay: float = _field(1.0, "Share at the end in which it falls to 0; in between it stays.")
     weight_decay: float = _field(0.01, "Weight decay of matrices.", min=0)
@@ -73,6 +74,7 @@ class Plan:
     files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         if not self.heads:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:

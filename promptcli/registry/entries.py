@@ -93,13 +93,12 @@ def read_entry(folder: Path) -> Entry:
     path = _part(folder, card, TENSORS)
     tensors: dict[str, torch.Tensor] = {}
     if path is not None:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from promptcli.storage.tensors import load_tensors
 
-        try:
-            tensors = load_file(path)
-        except (SafetensorError, RuntimeError, OSError) as error:  # torch's own for a file that is gone
-            raise _damaged(folder, path.name, str(error).partition("\n")[0][:200]) from None
+        tensors = load_tensors(path, mend=_mend(folder))
+        for key, tensor in tensors.items():
+            if tensor.is_floating_point() and not tensor.float().isfinite().all():
+                raise _damaged(folder, path.name, f"its {key} holds numbers that are not finite")
     recipe = _recipe(folder, card, RECIPE)
     transfer = _recipe(folder, card, TRANSFER) if part_named(card.sha256, TRANSFER) else None
     return Entry(folder.name, recipe, tensors, card.provenance, card.scores, transfer)

@@ -16,7 +16,7 @@ from promptcli.reproducing.measurement_context import PROTOCOL, MeasurementConte
 from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named, data_of
 from promptcli.reproducing.planning import PlannedRow, needs_backbone, plan_table
 from promptcli.reproducing.published import PublishedRow, PublishedTable, find_tables, same_backbone
-from promptcli.reproducing.results import SCHEMA, Repetition, are_figures, compare_results, write_result
+from promptcli.reproducing.results import SCHEMA, Repetition, ResultFigure, are_figures, compare_results, write_result
 from promptcli.reproducing.trained import examples_kind
 
 #: Parts of a system's identity that say what text its numbers come from.
@@ -160,8 +160,8 @@ def _measure(name: str, systems: Sequence[MeasuredSystem], context: MeasurementC
     known: dict[str, Figures] = {}
     todo: dict[str, int] = {}
     for number, (key, digest) in enumerate(zip(keys, hashes, strict=True)):
-        kept = context.cache.get(key) if measure.cached else None
-        if kept is None or not are_figures(kept):
+        kept = context.cache.get(key, dict[str, ResultFigure]) if measure.cached else None
+        if kept is None or not are_figures(kept, measure.columns):
             todo.setdefault(digest, number)
         else:
             known[digest] = kept

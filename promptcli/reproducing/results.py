@@ -3,14 +3,15 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from promptcli.errors import CheckFailedError, NotFoundError
+from promptcli.reproducing.measures import Column
 from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.report import results_page, table_page
-from promptcli.storage.documents import convert, parse_document, read_document, shown, to_json
+from promptcli.storage.documents import parse_document, read_document, shown, to_json
 from promptcli.storage.files import write_text
 
 #: Shape of a result file.
@@ -39,18 +40,17 @@ def file_stem(document: Mapping[str, Any]) -> str:
 class ResultFigure:
     """What is read of a figure."""
 
-    value: Any
+    value: float | bool | str | list[str] | None
     ci95: tuple[float, float] | None
-    on: list[Any]
+    on: list[str]
 
 
-def are_figures(kept: Any) -> bool:
-    """Return whether what a cache gave back is figures by column."""
-    try:
-        convert(kept, dict[str, ResultFigure])
-    except ValueError:
-        return False
-    return True
+def are_figures(kept: Mapping[str, Any], columns: Mapping[str, Column]) -> bool:
+    """Return whether what a cache gave back is figures of some of these columns: numbers where those show numbers."""
+    return bool(kept) and all(
+        name in columns and isinstance(figure["value"], float | int if columns[name].decimals is not None else object)
+        for name, figure in kept.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,33 @@ class ResultBackbone:
 
 
 @dataclass(frozen=True)
+class ResultText:
+    """What is read of the text that something was fitted or trained on."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ResultSeeds:
+    """What is read of a result's seeds."""
+
+    training: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class ResultDocument:
     """What is read of a result file."""
 
     table: str
     rows: list[ResultRow]
     backbone: ResultBackbone | None
-    seeds: dict[str, Any]
-    corpus: dict[str, Any] | None
+    seeds: ResultSeeds
+    corpus: ResultText | None
     data: dict[str, dict[str, Any]]
-    triplets: dict[str, Any] | None = None
-    labelled: dict[str, Any] | None = None
-    definitions: dict[str, Any] | None = None
+    triplets: ResultText | None = None
+    labelled: ResultText | None = None
+    definitions: ResultText | None = None
     schema_version: int = SCHEMA
 
 

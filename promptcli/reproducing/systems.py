@@ -3,18 +3,20 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.fitting.fits import fit
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of, weights_of
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.published import PublishedRow, same_backbone
 from promptcli.reproducing.trained import lacks_training, trained_system
+from promptcli.searching.heads import RankedHead, search_heads
 from promptcli.storage.files import sha256
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
@@ -110,23 +112,26 @@ def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
 
 
+class _Heads(TypedDict):
+    heads: list[RankedHead]
+
+
 def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     """Return all heads on first-last states, the best on the development pairs first: ``RankedHead.to_dict``.
 
     Raises:
         NotFoundError: The development pairs are not there.
     """
-    from promptcli.evaluation.evaluator import distinct_sentences
-    from promptcli.searching.heads import search_heads
-
     task, backbone = context.development(), context.backbone
     facts = context.tasks([task.label]).facts
     key = {"search": "heads", **weights_of(context), "data": facts, "corpus": context.corpus_facts["sha256"]}
-    kept = context.cache.get(key)
-    if kept is None:
-        every = backbone.n_layers * backbone.n_heads
+    kept = context.cache.get(key, _Heads)
+    every = {f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in range(1, backbone.n_heads + 1)}
+    if kept is None or {head["head"] for head in kept["heads"]} != every:
         with context.working("heads", len(distinct_sentences([task]))) as advance:
-            search = search_heads(backbone, task, context.sentences, states=["first-last"], top=every, progress=advance)
+            search = search_heads(
+                backbone, task, context.sentences, states=["first-last"], top=len(every), progress=advance
+            )
         kept = {"heads": [head.to_dict() for head in search.heads]}
         context.cache.put(key, kept)
     heads: list[dict[str, Any]] = kept["heads"]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from promptcli.settings import check_bounds
+
 #: Templates drawn from the packaged grammar where no number is given.
 DRAWN = 600
 #: Templates that are scored on all pairs in the end, at least.
@@ -69,3 +71,6 @@ class SearchSettings:
     seed: int = field(
         default=42, metadata={"help": "Races: of the draw and of the order of the pairs. Default: 42.", "min": 0}
     )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)

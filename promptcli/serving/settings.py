@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from promptcli.settings import check_bounds
+
 _LIMITS = "Limits"
 
 
@@ -15,7 +17,11 @@ class ServeSettings:
     port: int = field(default=8000, metadata={"help": "Port to listen on; 0 takes a free one.", "min": 0, "max": 65535})
     gather_ms: float = field(
         default=2.0,
-        metadata={"help": "Milliseconds an idle server waits for more requests to encode together.", "min": 0},
+        metadata={
+            "help": "Milliseconds an idle server waits for more requests to encode together.",
+            "min": 0,
+            "max": 60_000,
+        },
     )
     max_waiting: int = field(
         default=8192,
@@ -32,3 +38,6 @@ class ServeSettings:
     max_body_mib: int = field(
         default=8, metadata={"help": "Mebibytes of a request's body.", "min": 1, "panel": _LIMITS}
     )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)

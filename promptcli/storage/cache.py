@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import promptcli
+from promptcli.storage.documents import convert
 from promptcli.storage.files import atomic_path, write_text
 from promptcli.storage.tensors import save_tensors
 
@@ -34,13 +35,14 @@ class Cache:
         self._folder, self._fresh = folder, fresh
         self._own: set[Path] = set()
 
-    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the values kept under a key, or None."""
+    def get(self, key: Mapping[str, Any], kind: Any) -> dict[str, Any] | None:
+        """Return the values kept under a key, or None; ``kind`` is a type that they are checked against."""
         path = self._path(key, ".json")
         if self._hidden(path):
             return None
         try:
             kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kept"]
+            convert(kept, kind)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         return kept

@@ -153,13 +153,14 @@ def check_version(values: Any, kind: type[Any]) -> None:
 
 
 def to_json(document: Any, *, indent: int | None = 2) -> str:
-    """Return a dataclass or JSON-ready values as the text of a file.
+    """Return a dataclass or JSON-ready values as the text of a file; of a name that is no UTF-8, ``?`` remains.
 
     Raises:
         TypeError, ValueError: something in it is not JSON.
     """
     values = dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document  # type: ignore[arg-type]
-    return json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+    text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent)
+    return text.encode("utf-8", "replace").decode() + "\n"
 
 
 def shown(value: Any) -> str:

@@ -62,9 +62,9 @@ def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "--ou
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write ``text`` as UTF-8 under ``target``, whole or not at all."""
+    """Write ``text`` as UTF-8 under ``target``, whole or not at all; of a name that is no UTF-8, ``?`` remains."""
     with atomic_path(target) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="replace")
 
 
 def check_output(path: Path, *, force: bool, option: str = "--output") -> None:

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from promptcli.errors import CheckFailedError, PromptcliError
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
@@ -21,6 +23,18 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[st
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with disk_errors(path):
         save_file(whole, path, metadata=None if metadata is None else dict(metadata))
+
+
+def load_tensors(path: Path, *, mend: str, error: type[PromptcliError] = CheckFailedError) -> dict[str, Tensor]:
+    """Return the tensors of a file by name; ``mend`` and ``error`` are those of ``documents.read_document``.
+
+    Raises:
+        PromptcliError: of class ``error``: the file is not there, or damaged.
+    """
+    try:
+        return load_file(path)
+    except (SafetensorError, RuntimeError, OSError) as problem:  # torch's own for a file that is gone
+        raise error(f"{path} is damaged: {str(problem).partition(chr(10))[0][:200]}; {mend}") from None
 
 
 @contextlib.contextmanager

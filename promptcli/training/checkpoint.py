@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors.torch import load_file
 from torch import Tensor, nn, optim
 
 from promptcli.data.tasks import STSTask
+from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.storage.files import atomic_path
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
-from promptcli.storage.tensors import save_tensors
+from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.learner import Learner
 from promptcli.training.processes import Processes
 
@@ -42,6 +42,7 @@ class Checkpointer:
         self._state, self._best, self._log = (
             folder / name for name in ("state.safetensors", "best.safetensors", "log.jsonl")
         )
+        self._mend = f"delete {folder} and start anew"
         self._learner, self._task, self._report = learner, task, report
         self._processes = processes
         self.dev_scores: list[DevScore] = []  #: all of the run, in order; the first is the start
@@ -66,6 +67,8 @@ class Checkpointer:
             truncate_log(self._log, position.step)
         self._processes.wait()
         self.dev_scores = read_log(self._log, DevScore)
+        if not any(score.best for score in self.dev_scores):
+            raise UsageError(f"{self._log} holds no best score; {self._mend}")
         self._clear(position.seconds)
         return position
 
@@ -107,6 +110,14 @@ class Checkpointer:
             save_state(self._state, trainable, optimizer, position)
 
     def best(self) -> dict[str, Tensor]:
-        """Return the best numbers."""
+        """Return the best numbers.
+
+        Raises:
+            UsageError: Their file is damaged, or of another model.
+        """
         self._processes.wait()
-        return load_file(self._best)
+        found = load_tensors(self._best, mend=self._mend, error=UsageError)
+        shapes, wanted = ({name: one.shape for name, one in own.items()} for own in (found, self._learner.tensors()))
+        if shapes != wanted:
+            raise UsageError(f"{self._best} holds the numbers of another model; {self._mend}")
+        return found

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.errors import UsageError
 from promptcli.registry.entries import Entry
+from promptcli.storage.documents import shown
 from promptcli.storage.files import write_text
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.processes import Processes
@@ -38,6 +40,14 @@ Begin = Callable[[TrainingRun, Sequence[Trial], int], TrainingCallbacks]
 
 
 @dataclass(frozen=True)
+class NearestWord:
+    """A word of a soft template."""
+
+    word: str
+    nearest: list[str]  #: tokens whose embeddings have the highest cosine to its learned vector
+
+
+@dataclass(frozen=True)
 class TrialResult:
     """What came of a trial."""
 
@@ -48,11 +58,7 @@ class TrialResult:
     seconds: float  #: in steps
     untrained: dict[str, float]  #: Spearman x 100 by task, the development set first, without anything learned
     values: dict[str, float]  #: the same, trained
-    nearest_words: list[dict[str, Any]]  #: of a soft template, see ``TrainingResult``
-
-    def __post_init__(self) -> None:
-        if not self.untrained or not self.values:  # as a file read back may have it
-            raise ValueError("untrained and values hold at least the development set's figure")
+    nearest_words: list[NearestWord]  #: of a soft template
 
     @property
     def chosen_by(self) -> float:
@@ -115,7 +121,7 @@ def run_trials(
     if processes.is_main:
         open_run(folder, shared, resume=resume)
     processes.wait()
-    rows, fresh = read_log(folder / _FILE, TrialResult), True
+    rows, fresh = _done(folder / _FILE, run, trials), True
     for number, trial in enumerate(trials, 1):
         if any((row.changes, row.seed) == (trial.changes, trial.seed) for row in rows):
             continue
@@ -155,6 +161,25 @@ def summarise(rows: Sequence[TrialResult]) -> list[TrialSummary]:
     return found
 
 
+def _done(path: Path, run: TrainingRun, trials: Sequence[Trial]) -> list[TrialResult]:
+    """Return what came of the trials that are done, in order.
+
+    Raises:
+        UsageError: The file holds other trials than these, or figures of other tasks.
+    """
+    rows = read_log(path, TrialResult)
+    tasks = list(dict.fromkeys(task.label for task in (run.development, *run.tests)))
+    for row, trial in itertools.zip_longest(rows, trials[: len(rows)]):
+        if trial is None or (row.changes, row.seed) != (trial.changes, trial.seed):
+            raise UsageError(f"{path} holds a trial that this run does not have; delete {path.parent} and start anew")
+        if not list(row.untrained) == list(row.values) == tasks:
+            raise UsageError(
+                f"{path} holds figures of {shown([*row.untrained, *row.values])}, this run scores {', '.join(tasks)};"
+                f" delete {path.parent} and start anew"
+            )
+    return rows
+
+
 def _row(trial: Trial, result: TrainingResult) -> TrialResult:
     trained = result.trained
     untrained, values = (
@@ -168,5 +193,5 @@ def _row(trial: Trial, result: TrainingResult) -> TrialResult:
         round(trained.seconds, 1),
         untrained,
         values,
-        result.nearest_words,
+        [NearestWord(**word) for word in result.nearest_words],
     )

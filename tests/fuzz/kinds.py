@@ -177,20 +177,38 @@ _CELLS: list[tuple[Any, st.SearchStrategy[Any]]] = [
 ]
 
 
-@st.composite
-def any_parquet(draw: Any, content: bytes) -> bytes:
-    """A Parquet file of any columns, or a damaged one."""
-    if draw(st.booleans()):
-        return draw(any_bytes(content))
+def _any_table(draw: Any) -> Any:
     rows, columns, names = draw(st.integers(0, 4)), [], []
     for _ in range(draw(st.integers(0, 4))):
         kind, cells = draw(st.sampled_from(_CELLS))
         values = draw(st.lists(cells | st.none() if draw(st.booleans()) else cells, min_size=rows, max_size=rows))
         columns.append(pa.array(values, kind))
         names.append(draw(_NAMES))
+    return pa.Table.from_arrays(columns, names)
+
+
+@st.composite
+def any_parquet(draw: Any, content: bytes) -> bytes:
+    """A Parquet file of any columns, or a damaged one."""
+    if draw(st.booleans()):
+        return draw(any_bytes(content))
     file = io.BytesIO()
-    pq.write_table(pa.Table.from_arrays(columns, names), file)
+    pq.write_table(_any_table(draw), file)
     return file.getvalue()
+
+
+def arrow_file(table: Any) -> bytes:
+    """Return a table as an Arrow file."""
+    file = io.BytesIO()
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+@st.composite
+def any_arrow(draw: Any, content: bytes) -> bytes:
+    """An Arrow file of any columns, or a damaged one."""
+    return draw(any_bytes(content)) if draw(st.booleans()) else arrow_file(_any_table(draw))
 
 
 @st.composite
@@ -240,7 +258,13 @@ _STS = f"eval --data-dir senteval --task STS-B -r last-avg {TINY}"
 _VECTORS = ("index build FILE -o out/ix -q", "index search index FILE --offline -q")
 _DESCRIBED = ("index build v.npy -o out/ix -q", "index search index v.npy --offline -q")
 _RECIPE = f"similarity one two --recipe FILE {TINY}"
-_MODEL = ("models list", "models show white", "similarity one two -m white --offline -q", "models list --json")
+_MODEL = (
+    "models list",
+    "models show white",
+    "similarity one two -m white --offline -q",
+    "models list --json",
+    "export white --to sentence-transformers -o out/st --offline -q",
+)
 _INDEX = ("index info index", "index search index 'a cat' --offline -q", "index add index v.npy --texts text.txt -q")
 _SETTINGS = ("config show", "config show --json", "config set data_dir senteval", f"eval --task pairs.tsv {TINY}")
 _SEARCH = f"--limit 3 --on pairs.tsv -o out/t.toml {TINY}"
@@ -250,10 +274,15 @@ _PRETRAIN = (
 )
 _TRAIN = "train simcse --data few.txt --on pairs.tsv --batch-size 4 --epochs 1"
 _RESUMED = f"{_TRAIN} --resume {TINY}"
+_HALF = _RESUMED.replace("--resume", "--name half --resume")
+_TRANSFER = f"transfer --task {{}} --fast --data-dir senteval -r last-avg {TINY}"
+_IMPORT = "models import {} --name new --offline -q"
+_ADAPTER = ("similarity one two --backbone lora --recipe cls --offline -q", _IMPORT.format("lora"))
 _RESULT = ("reproduce page -o results --page out/page.md -q", f"rerun FILE {TINY}")
 _FOLDER = (
     "similarity one two --recipe prompt --backbone model --offline -q",
     "templates check manual --backbone model",
+    _IMPORT.format("model"),
 )
 _WORDS = "similarity one two --backbone glove:FILE --pooling static/avg --prompt [X] -q"
 _SAVING = ("out", "home")
@@ -270,6 +299,10 @@ KINDS: dict[str, Kind] = {
         "labelled.tsv", any_text, (f"train sbert --data FILE --on pairs.tsv --batch-size 4 --epochs 1 {TINY}",), _SAVING
     ),
     "sts file": Kind("senteval/STS/STSBenchmark/sts-test.csv", any_text, (_STS,)),
+    "transfer, classes": Kind("senteval/MR/rt-polarity.pos", any_text, (_TRANSFER.format("MR"),)),
+    "transfer, labels": Kind("senteval/SST/binary/sentiment-test", any_text, (_TRANSFER.format("SST-2"),)),
+    "transfer, questions": Kind("senteval/TREC/TREC_10.label", any_text, (_TRANSFER.format("TREC"),)),
+    "transfer, pairs": Kind("senteval/MRPC/msr_paraphrase_test.txt", any_text, (_TRANSFER.format("MRPC"),)),
     "npy": Kind("v.npy", any_npy, _VECTORS),
     "npy without manifest": Kind("bare.npy", any_npy, _VECTORS),
     "safetensors": Kind("bare.safetensors", any_safetensors, _VECTORS),
@@ -281,17 +314,20 @@ KINDS: dict[str, Kind] = {
     "templates": Kind("named.toml", any_toml, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
     "grammar": Kind("grammar.toml", any_toml, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
     "settings": Kind("home/config.toml", any_toml, _SETTINGS, ("home",)),
-    "aliases": Kind("home/aliases.json", any_json, (*_MODEL, "models alias x white", "models remove w"), ("home",)),
-    "card": Kind("home/models/white/card.json", any_json, (*_MODEL, "models remove white"), ("home",)),
+    "aliases": Kind("home/aliases.json", any_json, (*_MODEL, "models alias x white", "models remove w"), _SAVING),
+    "card": Kind("home/models/white/card.json", any_json, (*_MODEL, "models remove white"), _SAVING),
     "stored recipe": Kind("home/models/white/recipe-*.json", any_json, _MODEL, sealed=True),
     "stored tensors": Kind("home/models/white/tensors-*.safetensors", any_safetensors, _MODEL, sealed=True),
     "stored tensors, checksum": Kind("home/models/white/tensors-*.safetensors", any_bytes, _MODEL),
     "index manifest": Kind("index/index.json", any_json, _INDEX, _INDEXED),
     "index, FAISS": Kind("index/index-*.faiss", any_bytes, _INDEX, _INDEXED, sealed=True),
-    "index, ids": Kind("index/ids-*.parquet", any_parquet, _INDEX, _INDEXED, sealed=True),
-    "index, texts": Kind("index/texts-*.parquet", any_parquet, _INDEX, _INDEXED, sealed=True),
+    "index, ids": Kind("index/ids-*.arrow", any_arrow, _INDEX, _INDEXED, sealed=True),
+    "index, texts": Kind("index/texts-*.arrow", any_arrow, _INDEX, _INDEXED, sealed=True),
     "run of train": Kind("home/runs/simcse/run.json", any_json, (_RESUMED,), ("home",)),
     "run's trials": Kind("home/runs/simcse/trials.jsonl", any_json_lines, (_RESUMED,), ("home",)),
+    "train's scores": Kind("home/runs/half/*/log.jsonl", any_json_lines, (_HALF,), ("home",)),
+    "train's state": Kind("home/runs/half/*/state.safetensors", any_safetensors, (_HALF,), ("home",)),
+    "train's best": Kind("home/runs/half/*/best.safetensors", any_safetensors, (_HALF,), ("home",)),
     "run of pretrain": Kind("made/work/plan.json", any_json, (_PRETRAIN,), ("made",)),
     "run's corpus": Kind("made/work/corpus.json", any_json, (_PRETRAIN,), ("made",)),
     "run's tokens": Kind("made/work/tokens.bin", any_bytes, (_PRETRAIN,), ("made",)),
@@ -305,10 +341,24 @@ KINDS: dict[str, Kind] = {
     "cached cosines": Kind(
         "home/cache/search/*.jsonl", any_json_lines, (f"search-templates --candidates named.toml {_SEARCH}",), _SAVING
     ),
-    "config.json": Kind("model/config.json", any_json, _FOLDER),
-    "tokenizer.json": Kind("model/tokenizer.json", any_json, _FOLDER),
-    "tokenizer_config.json": Kind("model/tokenizer_config.json", any_json, _FOLDER),
-    "weights": Kind("model/model.safetensors", any_safetensors, _FOLDER),
+    "config.json": Kind("model/config.json", any_json, _FOLDER, ("home",)),
+    "tokenizer.json": Kind("model/tokenizer.json", any_json, _FOLDER, ("home",)),
+    "tokenizer_config.json": Kind("model/tokenizer_config.json", any_json, _FOLDER, ("home",)),
+    "weights": Kind("model/model.safetensors", any_safetensors, _FOLDER, ("home",)),
+    "import, modules": Kind("st/modules.json", any_json, (_IMPORT.format("st"),), ("home",)),
+    "import, pooling": Kind("st/1_Pooling/config.json", any_json, (_IMPORT.format("st"),), ("home",)),
+    "import, dense": Kind("st/2_Dense/config.json", any_json, (_IMPORT.format("st"),), ("home",)),
+    "import, numbers": Kind("st/2_Dense/model.safetensors", any_safetensors, (_IMPORT.format("st"),), ("home",)),
+    "import, adapter": Kind("prefix/adapter_config.json", any_json, (_IMPORT.format("prefix"),), ("home",)),
+    "import, prefix": Kind("prefix/adapter_model.safetensors", any_safetensors, (_IMPORT.format("prefix"),), ("home",)),
+    "LoRA": Kind("lora/adapter_config.json", any_json, _ADAPTER, ("home",)),
+    "LoRA, numbers": Kind("lora/adapter_model.safetensors", any_safetensors, _ADAPTER, ("home",)),
+    "export's mark": Kind(
+        "exported/promptcli.json",
+        any_json,
+        ("export white --to sentence-transformers -o exported --force --offline -q",),
+        ("exported",),
+    ),
     "word vectors": Kind("words.txt", any_text, (_WORDS,)),
 }
 

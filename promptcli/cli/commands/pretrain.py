@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from promptcli.storage.runs import Position, RunFolder
 
 _RUN = "Run"
+_YEAR = 365 * 24 * 60  #: minutes
 
 
 @options_of(Plan, flags={"tied": "--tied/--untie"}, defaults=True)
@@ -39,7 +40,12 @@ def pretrain(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Time budget in place of --tokens: turned into tokens first.", rich_help_panel=_RUN),
+        typer.Option(
+            min=0.1,
+            max=_YEAR,
+            help="Time budget in place of --tokens: turned into tokens first.",
+            rich_help_panel=_RUN,
+        ),
     ] = None,
     held_out: Annotated[
         Path | None, typer.Option(help="Text never trained on: its figures go on the model's card.")
@@ -49,7 +55,9 @@ def pretrain(
     ] = False,
     half: Annotated[bool, typer.Option("--half", help="Save weights in float16.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in the folder.")] = False,
-    save_minutes: Annotated[float, typer.Option(help="Minutes between two saved states.", rich_help_panel=_RUN)] = 5.0,
+    save_minutes: Annotated[
+        float, typer.Option(min=0, max=_YEAR, help="Minutes between two saved states.", rich_help_panel=_RUN)
+    ] = 5.0,
     json_output: Json = False,
     *,
     options: PlanOptions,

@@ -89,7 +89,8 @@ class TrainingOptions:
     ] = None
     json_output: Json = False
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Run so many seeds, 0, 1, ...: mean and spread.", rich_help_panel=_MANY)
+        int | None,
+        typer.Option(min=1, max=1000, help="Run so many seeds, 0, 1, ...: mean and spread.", rich_help_panel=_MANY),
     ] = None
     sweep: Annotated[
         str | None,

@@ -125,7 +125,7 @@ def print_results(report: "TrainingReport", name: str, *, as_json: bool, quiet: 
             "scores": scores,
         }
         if best.nearest_words:
-            document["nearest_words"] = best.nearest_words
+            document["nearest_words"] = [dataclasses.asdict(word) for word in best.nearest_words]
         if len(rows) > 1:
             document["runs"] = [dataclasses.asdict(row) for row in rows]
             document["summary"] = [dataclasses.asdict(summary) for summary in summaries]
@@ -153,7 +153,7 @@ def print_results(report: "TrainingReport", name: str, *, as_json: bool, quiet: 
     if best.nearest_words and not as_json:
         result("")
         result_table(
-            ("word", "nearest to its vector"), [(row["word"], " ".join(row["nearest"])) for row in best.nearest_words]
+            ("word", "nearest to its vector"), [(one.word, " ".join(one.nearest)) for one in best.nearest_words]
         )
     worse = sum(not row.better for row in rows)
     if worse:

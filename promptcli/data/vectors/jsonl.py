@@ -27,7 +27,7 @@ def _read_jsonl(path: Path) -> Content:
             try:
                 values = json.loads(line)
                 rows.append(np.asarray(values[COLUMN], dtype=np.float32))
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 raise CheckFailedError(f"{path}: line {number}: no object with {COLUMN!r}: {error!r}") from None
             if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:
                 raise UsageError(f"{path}: line {number}: {COLUMN!r} is not a list of as many numbers as in line 1")
@@ -46,7 +46,7 @@ def _columns(path: Path) -> Sequence[str]:
         _, line = next(read_lines(raw, str(path)), (0, "{}"))
     try:
         return list(json.loads(line))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return []  # no vector file; whoever reads it as sentences says what is wrong
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import unknown
 
 #: Kernel sizes, and the channels of each: 3 x 256 = 768 numbers a token, whatever the backbone's width.
 KERNELS, CHANNELS = (1, 3, 5), 256
@@ -32,28 +32,18 @@ class Convolution(Weights):
         if name not in _ACTIVATIONS:
             raise unknown("activation of weights 'cnn':", name, _ACTIVATIONS)
         self.spec, self._activation = f"cnn:{name}", _ACTIVATIONS[name]
-        self._numbers = context.under(_PREFIX)
-        if not self._numbers:
-            raise UsageError("weights 'cnn' are learned and no numbers for them are there; train them: `train isbert`")
-        found = self._numbers["1.weight"].size(1)
-        if found != context.backbone.width:
-            raise UsageError(
-                f"weights 'cnn' were learned on {found} dimensions, backbone {context.backbone.name!r} has"
-                f" {context.backbone.width}"
-            )
-        self._numbers = {name: tensor.to(context.backbone.device) for name, tensor in self._numbers.items()}
+        with torch.device("meta"):
+            wanted = _parameters(context.backbone.width)
+        numbers = context.learned(_PREFIX, "pooling 'cnn' (`train isbert`)", wanted)
+        self._numbers = {name: tensor.to(context.backbone.device) for name, tensor in numbers.items()}
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         """Return torch's own start of the convolutions."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-            layers = {size: nn.Conv1d(context.backbone.width, CHANNELS, size) for size in KERNELS}
-        return {
-            f"{_PREFIX}{size}.{name}": tensor.detach().to(context.backbone.device)
-            for size, layer in layers.items()
-            for name, tensor in layer.named_parameters()
-        }
+            made = _parameters(context.backbone.width)
+        return {f"{_PREFIX}{name}": tensor.detach().to(context.backbone.device) for name, tensor in made.items()}
 
     def local(self, states: Tensor, batch: Batch) -> Tensor:
         """Return the local features (n, t, 768) of states (n, t, d); 0 at padding."""
@@ -76,3 +66,9 @@ class Convolution(Weights):
     def tensors(self) -> dict[str, Tensor]:
         """Return the convolutions' numbers."""
         return {f"{_PREFIX}{name}": tensor.detach() for name, tensor in self._numbers.items()}
+
+
+def _parameters(width: int) -> dict[str, Tensor]:
+    """Return the numbers of all convolutions as torch starts them, on states of that width."""
+    layers = {size: nn.Conv1d(width, CHANNELS, size) for size in KERNELS}
+    return {f"{size}.{name}": one for size, layer in layers.items() for name, one in layer.named_parameters()}

@@ -52,7 +52,7 @@ class TfIdf(Weights):
     spec = "tfidf"
 
     def __init__(self, context: BuildContext) -> None:
-        idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "--recipe first-last-tfidf")
+        idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "--recipe first-last-tfidf", None)
         self._idf = idf.to(context.backbone.device)
         if len(self._idf) != len(context.backbone.token_rows):
             raise UsageError(
@@ -99,7 +99,8 @@ class WordTfIdf(Weights):
 
     def __init__(self, context: BuildContext) -> None:
         about = "weights 'tfidf:word' are fitted on a corpus", "--pooling first-last/tfidf:word"
-        self._tensors = {name: context.fitted(name, *about).cpu() for name in (PIECES, LENGTHS, IDF)}
+        counts = {name: context.fitted(name, *about, None, dtype=torch.int32).cpu() for name in (PIECES, LENGTHS)}
+        self._tensors = {**counts, IDF: context.fitted(IDF, *about, len(counts[LENGTHS])).cpu()}
         pieces, ends = self._tensors[PIECES].tolist(), self._tensors[LENGTHS].cumsum(0).tolist()
         words = (tuple(pieces[start:end]) for start, end in itertools.pairwise([0, *ends]))
         self._idf: dict[Word, float] = dict(zip(words, self._tensors[IDF].tolist(), strict=True))

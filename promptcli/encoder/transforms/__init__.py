@@ -1,5 +1,6 @@
 """Transforms: vectors to vectors. A new one is one file and one line here."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
@@ -15,7 +16,7 @@ from promptcli.encoder.transforms.spectral import EmbedFilter, Spectral
 from promptcli.encoder.transforms.topk_tokens import TopKTokens
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.encoder.transforms.whitening import Whitening
-from promptcli.errors import unknown
+from promptcli.errors import UsageError, unknown
 
 TRANSFORMS: dict[str, Callable[[BuildContext], Transform]] = {
     "topk-tokens": TopKTokens,
@@ -40,5 +41,17 @@ def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[
         name, argument = split_spec(spec)
         if name not in TRANSFORMS:
             raise unknown("transform", name, TRANSFORMS)
-        made.append(TRANSFORMS[name](BuildContext(argument, backbone, tensors)))
+        transform = TRANSFORMS[name](BuildContext(argument, backbone, tensors))
+        (stage, first), *rest = transform.stages
+        transform.stages = [(stage, functools.partial(_of_its_width, transform, first)), *rest]
+        made.append(transform)
     return made
+
+
+def _of_its_width(transform: Transform, stage: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
+    if transform.takes not in (None, vectors.size(1)):
+        raise UsageError(
+            f"transform {transform.spec!r} takes vectors of {transform.takes} numbers, and these have"
+            f" {vectors.size(1)}: put it first, or fit or train it on this recipe and backbone"
+        )
+    return stage(vectors)

@@ -20,14 +20,15 @@ class AllButTheTop(Transform):
     def __init__(self, context: BuildContext) -> None:
         k = context.count("all-but-the-top")
         about = "transform 'all-but-the-top' is fitted on sentences", "--transform all-but-the-top"
-        axes = context.fitted(AXES, *about)
+        axes = context.fitted(AXES, *about, None, None)
         d, most = axes.size(1), min(axes.size(0), axes.size(1) - 1)
         k = max(1, round(d / _DIMENSIONS_AN_AXIS)) if k is None else k
         if k > most:
             raise UsageError(f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}")
         self.spec = f"all-but-the-top:{k}"
-        self._mean = context.tensors[MEAN].to(context.backbone.device)
+        self._mean = context.fitted(MEAN, *about, d).to(context.backbone.device)
         self._axes = axes[:k].contiguous().to(context.backbone.device)
+        self.takes = d
         self.stages = [("vector", self._remove)]
 
     def _remove(self, vectors: Tensor) -> Tensor:

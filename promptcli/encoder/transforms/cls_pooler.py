@@ -10,4 +10,5 @@ class ClsPooler(Transform):
     spec = "cls-pooler"
 
     def __init__(self, context: BuildContext) -> None:
+        self.takes = context.backbone.width
         self.stages = [("head", context.backbone.pooler)]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import unknown
 
 _PREFIX = "projection."
 _SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer_range
@@ -41,11 +41,9 @@ class Projection(Transform):
         if kind not in KINDS:
             raise unknown("projection", kind, KINDS)
         self.spec = f"projection:{kind}"
-        own = context.under(_PREFIX)
-        if not own:
-            raise UsageError(f"transform {self.spec!r} is learned and no numbers for it are there; train it first")
+        self.takes = context.backbone.width
         self.module = KINDS[kind](context).to(context.backbone.device)  #: the network, float32
-        self.module.load_state_dict(own)
+        self.module.load_state_dict(context.learned(_PREFIX, f"transform {self.spec!r}", self.module.state_dict()))
         self.module.eval().requires_grad_(False)
         self.stages = [("head", self._project)]
 

@@ -28,8 +28,8 @@ class Spectral(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         about = "transform 'spectral' is fitted on sentences", "--transform spectral"
-        axes = context.fitted(AXES, *about)
-        d = axes.size(0)
+        axes = context.fitted(AXES, *about, None, None)
+        d = self.takes = axes.size(0)
         top, bottom = _ends("spectral", context.argument, d)
         if axes.size(1) == d:
             axes = axes[:, top : d - bottom]
@@ -39,7 +39,7 @@ class Spectral(Transform):
                 " axes: fit it again"
             )
         self.spec = f"spectral:{top}-{bottom}"
-        self._mean = context.tensors[MEAN].to(context.backbone.device)
+        self._mean = context.fitted(MEAN, *about, d).to(context.backbone.device)
         self._axes = axes.contiguous().to(context.backbone.device)
         self.stages = [("vector", self._keep)]
 
@@ -61,19 +61,14 @@ class EmbedFilter(Transform):
             _, basis = torch.linalg.eigh(rows.T @ rows)  # ascending; V of the SVD at a fraction of its cost
             _OUTPUT_AXES[backbone] = one_sign(basis.flip(1).numpy())
         axes = _OUTPUT_AXES[backbone]
-        self._width = len(axes)
-        top, bottom = _ends("embed-filter", context.argument, self._width)
+        self.takes = len(axes)
+        top, bottom = _ends("embed-filter", context.argument, self.takes)
         self.spec = f"embed-filter:{top}-{bottom}"
-        kept = axes[:, top : self._width - bottom].astype(np.float32)
+        kept = axes[:, top : self.takes - bottom].astype(np.float32)
         self._axes = torch.from_numpy(kept).to(backbone.device)
         self.stages = [("vector", self._keep)]
 
     def _keep(self, vectors: Tensor) -> Tensor:
-        if vectors.size(1) != self._width:
-            raise UsageError(
-                f"transform {self.spec!r} takes vectors as wide as the output embeddings, {self._width}, and these have"
-                f" {vectors.size(1)}; put it first, or take --transform spectral"
-            )
         return vectors @ self._axes
 
 

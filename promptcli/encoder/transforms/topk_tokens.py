@@ -19,6 +19,7 @@ class TopKTokens(Transform):
         if k > len(rows):
             raise UsageError(f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens")
         self.spec = f"topk-tokens:{k}"
+        self.takes = context.backbone.last_width
         self._k = k
         self._rows = rows
         head = context.backbone.head

@@ -18,6 +18,8 @@ class Transform:
     stages: Sequence[Stage]  #: name and function of each step, in order
     #: Whether the columns stand by falling variance, so that the first k of them are a vector of their own.
     ordered = False
+    #: Width d of the vectors that it takes; None for any.
+    takes: int | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the learned or fitted numbers by name; empty where there are none."""

@@ -34,13 +34,15 @@ class Whitening(Transform):
                 f"transform {given!r} is not allowed; give a whole number, e.g. whitening:200, and an exponent from 0"
                 " to 1 if you like, whitening:200:0.25 or whitening:all:0.25"
             )
-        matrix = context.fitted(MATRIX, "transform 'whitening' is fitted on sentences", "--recipe whitening")
+        about = "transform 'whitening' is fitted on sentences", "--recipe whitening"
+        matrix = context.fitted(MATRIX, *about, None, None)
         k = None if found[1] == "all" else int(found[1])
         if k is not None and k > matrix.size(1):
             raise UsageError(f"transform {given!r} is not allowed; the fitted matrix has {matrix.size(1)} columns")
         shown = "" if exponent == _FULL else f":{exponent:g}"
         self.spec = "whitening" + ("" if k is None and not shown else f":{k or 'all'}{shown}")
-        self._mean = context.tensors[MEAN].to(context.backbone.device)
+        self.takes = len(matrix)
+        self._mean = context.fitted(MEAN, *about, self.takes).to(context.backbone.device)
         self._fitted: Tensor = matrix[:, :k].contiguous()  # a = 1/2, whatever the exponent
         # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 - a)
         scaled = self._fitted * torch.linalg.vector_norm(self._fitted, dim=0).pow(2 * exponent - 1)

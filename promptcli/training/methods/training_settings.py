@@ -6,11 +6,11 @@ do otherwise.
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from promptcli.errors import UsageError, unknown
+from promptcli.settings import check_bounds
 
 #: Names in ``training.augmentations``, and of the one that needs labels.
 AUGMENTATIONS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
@@ -30,8 +30,8 @@ class TrainingSettings:
     """What every method has; a method's own settings are fields of its subclass."""
 
     batch_size: int = setting(64, "Examples a step.", min=2)
-    learning_rate: float = setting(3e-5, "Start of the linear decay to 0.", min=0)
-    epochs: float = setting(1.0, "Passes over the data.", min=0)
+    learning_rate: float = setting(3e-5, "Start of the linear decay to 0.", min=0, max=1_000_000)
+    epochs: float = setting(1.0, "Passes over the data.", min=0, max=1_000_000)
     eval_steps: int = setting(125, "Steps between two development scores.", min=1)
     max_length: int = setting(32, "Longest sentence in tokens.", min=3)
     dropout: float = setting(0.1, "Of the backbone: it makes the second view.", min=0, max=0.9)
@@ -41,21 +41,16 @@ class TrainingSettings:
     chunk_tokens: int = setting(0, "Padded tokens of one forward pass; 0: by device.", min=0)
     gradient_caching: bool = setting(False, "Hold one pass's activations at a time: batches beyond memory.")
 
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with ``changes``.
-
-        Raises:
-            UsageError: A value that is not among its choices, or a number out of its bounds.
-        """
+    def __post_init__(self) -> None:
+        """Refuse a value that is not among its choices, or a number out of its bounds."""
+        check_bounds(self)
         for item in dataclasses.fields(self):
-            value = changes.get(item.name)
-            low, high = item.metadata.get("min", -math.inf), item.metadata.get("max", math.inf)
-            if isinstance(value, float | int) and not (math.isfinite(value) and low <= value <= high):
-                allowed = f"{low} or more" if high == math.inf else f"{low} to {high}"
-                raise UsageError(f"{item.name.replace('_', '-')} {value} is not allowed; valid: {allowed}")
-            choices = item.metadata.get("choices")
-            if choices and changes.get(item.name, item.default) not in choices:
-                raise unknown(item.name.replace("_", "-"), str(changes[item.name]), choices)
+            value, choices = getattr(self, item.name), item.metadata.get("choices")
+            if choices and value not in choices:
+                raise unknown(item.name.replace("_", "-"), str(value), choices)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with ``changes``; a value that is not allowed is a UsageError."""
         return dataclasses.replace(self, **changes)
 
     @classmethod

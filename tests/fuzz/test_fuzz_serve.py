@@ -1,0 +1,91 @@
+"""Whatever a request's body holds: an answer of a documented status, its error in one shape, a server that goes on.
+
+PROMPTCLI_FUZZ is the number of inputs in all, as in ``test_fuzz.py``.
+"""
+
+import json
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
+from starlette.testclient import TestClient
+
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.recipe import Recipe
+from promptcli.index.sentence_index import SentenceIndex
+from promptcli.serving.app import make_app
+from promptcli.serving.served import Served, ServedIndex
+from promptcli.serving.service import Service
+from tests.fuzz.kinds import any_json
+from tests.tiny import SENTENCES
+
+INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
+MASKED = 'This sentence : "[X]" means [MASK] .'
+#: A sound body of every route that takes one.
+BODIES = {
+    "/v1/embeddings": {"model": "tiny", "input": SENTENCES[:2], "encoding_format": "float", "dimensions": 16},
+    "/search": {"query": ["a cat"], "index": ["some"], "k": 2, "min_score": 0.1},
+    "/similarity": {"a": SENTENCES[:2], "b": SENTENCES[2:4], "model": "tiny"},
+    "/compare": {"a": SENTENCES[0], "b": SENTENCES[1:3], "model": "tiny"},
+    "/tokens": {"sentence": SENTENCES[0], "by": "ditto", "head": "1-2", "model": "tiny"},
+    "/mask-tokens": {"sentence": SENTENCES[0], "templates": [MASKED], "model": "tiny"},
+}
+MIB = 1 << 20
+#: Bodies that take long to write down.
+LARGE = {
+    "10 MB of text": lambda name: json.dumps({name: "a" * 10 * MIB}).encode(),
+    "10 MB of lists": lambda name: b'{"%s":' % name.encode() + b"[" * 10 * MIB,
+    "7 MB of lists": lambda name: b'{"%s":' % name.encode() + b"[" * 7 * MIB,
+    "7 MB of texts": lambda name: json.dumps({name: ["a"] * (7 * MIB // 5)}).encode(),
+    "a number of 7 MB": lambda name: b'{"%s":' % name.encode() + b"1" * 7 * MIB + b"}",
+}
+
+
+@pytest.fixture(scope="module")
+def client(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    encoder = Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+    index = ServedIndex("some", SentenceIndex.build(SENTENCES, encoder)._stored.index, encoder)
+    with TestClient(
+        make_app(Service(Served({"tiny": encoder}, {"some": index}))), base_url="http://127.0.0.1"
+    ) as client:
+        yield client
+
+
+def holds(client, path, body):
+    """Assert that an answer is well or an error in one shape, and return its status."""
+    response = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code in (200, 400, 404, 413)
+    if response.status_code != 200:
+        error = response.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"} and "Traceback" not in error["message"]
+        assert "\n" not in error["message"]
+    return response.status_code
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_whatever_a_body_holds(path, client):
+    assert holds(client, path, json.dumps(BODIES[path]).encode()) == 200
+
+    @settings(
+        max_examples=max(INPUTS // 100, 12),
+        derandomize=not INPUTS,
+        database=None,
+        phases=(Phase.generate, Phase.shrink) if INPUTS else (Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(any_json(json.dumps(BODIES[path]).encode()) | st.binary(max_size=60))
+    def check(body):
+        holds(client, path, body)
+
+    check()
+    assert holds(client, path, json.dumps(BODIES[path]).encode()) == 200
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/search"])
+def test_large_bodies_are_refused(name, path, client):
+    assert holds(client, path, LARGE[name]("input" if path == "/v1/embeddings" else "query")) in (400, 413)
