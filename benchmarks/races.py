@@ -1,10 +1,12 @@
 """Readers next to writers, in real processes, and how many ever read a mixture of two writes.
 
-    python benchmarks/races.py [--kind entry|index|vectors] [--writes 10000] [--reads 100000] [--readers 2]
+    TMPDIR=/dev/shm python benchmarks/races.py [--kind entry|index|vectors] [--writes 10000] [--reads 100000]
+        [--readers 2] [--minutes 30]
 
 One process replaces a registry entry, an index or a vector file with its manifest again and again; every number in a
 version is the version's own number. The others read all the time, and look whether what they got is of one version.
-Ends when the writes are done and the reads are enough; prints reads, versions seen and mixtures, which must be none.
+Ends when the writes are done and the reads are enough, or the minutes of a kind are over; prints writes, reads,
+versions seen and mixtures, which must be none.
 """
 
 import argparse
@@ -105,14 +107,15 @@ def read_often(
     kind: str,
     folder: Path,
     wanted: int,
+    until: float,
     done: multiprocessing.synchronize.Event,
     results: "multiprocessing.Queue[tuple[int, int, int]]",
 ) -> None:
-    """Read until the writer is done, at least so often; put reads, versions seen and mixtures."""
+    """Read until the writer is done, at least so often, or the time is over; put reads, versions seen, mixtures."""
     thing = THINGS[kind]()
     reads = mixtures = 0
     seen: set[int] = set()
-    while reads < wanted or not done.is_set():
+    while (reads < wanted or not done.is_set()) and time.time() < until:
         found = thing.read(folder)
         reads += 1
         seen |= found
@@ -122,7 +125,7 @@ def read_often(
     results.put((reads, len(seen), mixtures))
 
 
-def race(kind: str, writes: int, reads: int, readers: int) -> tuple[int, int, int]:
+def race(kind: str, writes: int, reads: int, readers: int, minutes: float) -> tuple[int, int, int]:
     """Return the reads, the most versions that one reader saw, and the mixtures."""
     thing = THINGS[kind]()
     context = multiprocessing.get_context("spawn")
@@ -130,13 +133,13 @@ def race(kind: str, writes: int, reads: int, readers: int) -> tuple[int, int, in
         folder = Path(name)
         thing.write(folder, 0)
         done, results = context.Event(), context.Queue()
-        given = (kind, folder, -(-reads // readers), done, results)
+        given = (kind, folder, -(-reads // readers), time.time() + 60 * minutes, done, results)
         processes = [context.Process(target=read_often, args=given) for _ in range(readers)]
         for process in processes:
             process.start()
         number = 0
         # the writer goes on while the readers are short of their reads, so that all reads are next to writes
-        while number < writes or results.qsize() < readers:
+        while (number < writes and time.time() < given[3]) or results.qsize() < readers:
             number += 1
             thing.write(folder, number)
             if number == writes:
@@ -158,11 +161,12 @@ def main() -> None:
     parser.add_argument("--writes", type=int, default=10_000)
     parser.add_argument("--reads", type=int, default=100_000)
     parser.add_argument("--readers", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=30, help="of each kind, at most")
     given = parser.parse_args()
     wrong = 0
     for kind in given.kind or THINGS:
         start = time.perf_counter()
-        reads, versions, mixtures = race(kind, given.writes, given.reads, given.readers)
+        reads, versions, mixtures = race(kind, given.writes, given.reads, given.readers, given.minutes)
         wrong += mixtures
         print(
             f"{kind}: {reads:,} reads, {versions:,} versions seen by one reader, {mixtures} mixtures,"
