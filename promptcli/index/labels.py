@@ -74,25 +74,21 @@ class RowLabels:
 
     def at(self, row: int) -> tuple[int | str, str | None]:
         """Return a row's id and text."""
-        try:
-            name, text = self._read(row)
-        except UnicodeDecodeError:  # in a file too large to be looked at whole when it is opened
-            raise CheckFailedError(
-                f"row {row} of the index holds bytes that are no text: it is damaged; build it again"
-            ) from None
-        return name, text
+        return self._name(row), self._text(row)
 
     @functools.cached_property
-    def _read(self) -> Callable[[int], tuple[Any, Any]]:
-        """Reads a row from Arrow's buffers, several times as fast as through Arrow's scalars."""
-        name = _cells(self._ids)
-        text = _cells(self._texts) if self.has_texts else lambda row: None
-        return lambda row: (name(row), text(row))
+    def _name(self) -> Callable[[int], Any]:
+        return _cells(self._ids)
+
+    @functools.cached_property
+    def _text(self) -> Callable[[int], Any]:
+        return _cells(self._texts) if self.has_texts else lambda row: None
 
     def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
         """Return rows and their scores, best first, as hits."""
-        found = zip(rows.tolist(), scores.tolist(), strict=True)
-        return [Hit(rank, *self.at(row), score) for rank, (row, score) in enumerate(found, 1)]
+        name, text = self._name, self._text
+        found = enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1)
+        return [Hit(rank, name(row), text(row), score) for rank, (row, score) in found]
 
     def where(self, names: Collection[str]) -> Iterator[tuple[int, str]]:
         """Yield the rows whose id, as text, is one of ``names``, with the id; nothing but the column is read."""
@@ -151,23 +147,33 @@ def _read(path: Path, name: str) -> Any:
 
 
 def _cells(column: Any) -> Callable[[int], Any]:
-    """Return what reads one cell of a column of whole numbers or texts without nulls."""
-    ends = np.cumsum([len(chunk) for chunk in column.chunks]).tolist()
+    """Return what reads one cell of a column of whole numbers or texts without nulls.
+
+    From Arrow's buffers: several times as fast as through its scalars, which would take a tenth of a search.
+    """
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    ends = np.cumsum([len(chunk) for chunk in chunks]).tolist()
+    # a row minus the end of its chunk, plus this, is its place in the chunk's buffer
+    shifts = [len(chunk) + chunk.offset - end for chunk, end in zip(chunks, ends, strict=True)]
+    numbers = [memoryview(chunk.buffers()[1]).cast("q") for chunk in chunks]  # values, or where texts start
+
+    def number(row: int) -> int:
+        chunk = bisect.bisect_right(ends, row)
+        return numbers[chunk][row + shifts[chunk]]
+
     if column.type == pa.int64():
-        numbers = [chunk.to_numpy() for chunk in column.chunks]
-
-        def number(row: int) -> int:
-            place = bisect.bisect_right(ends, row)
-            return int(numbers[place][row - ends[place]])
-
         return number
-    starts = [np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset :][: len(chunk) + 1] for chunk in column.chunks]
-    content = [memoryview(chunk.buffers()[2] or b"") for chunk in column.chunks]
+    content = [memoryview(chunk.buffers()[2] or b"") for chunk in chunks]
 
     def text(row: int) -> str:
-        place = bisect.bisect_right(ends, row)
-        own = row - ends[place] - 1
-        return str(content[place][starts[place][own] : starts[place][own + 1]], "utf-8")
+        chunk = bisect.bisect_right(ends, row)
+        starts, own = numbers[chunk], row + shifts[chunk]
+        try:
+            return str(content[chunk][starts[own] : starts[own + 1]], "utf-8")
+        except UnicodeDecodeError:  # in a file too large to be looked at whole when it is opened
+            raise CheckFailedError(
+                f"row {row} of the index holds bytes that are no text: it is damaged; build it again"
+            ) from None
 
     return text
 

@@ -108,11 +108,11 @@ def unit_rows(vectors: Floats, name: str = "row", start: int = 0) -> tuple[Float
         UsageError: a vector with a NaN or an infinity; the rows are named.
     """
     units = np.array(vectors, dtype=np.float32, order="C")
-    wrong = start + np.flatnonzero(~np.isfinite(units).all(axis=1))
-    if len(wrong):
-        raise UsageError(f"{named_rows(wrong.tolist(), name)}: the vector has a NaN or an infinity; embed it again")
     # The largest number first: squares of very large or very small float32 numbers are infinite or zero.
     largest = np.abs(units).max(axis=1, keepdims=True)
+    if not np.isfinite(largest).all():
+        wrong = (start + np.flatnonzero(~np.isfinite(largest[:, 0]))).tolist()
+        raise UsageError(f"{named_rows(wrong, name)}: the vector has a NaN or an infinity; embed it again")
     units /= np.where(largest > 0, largest, np.float32(1))
     lengths = np.linalg.norm(units, axis=1, keepdims=True)
     units /= np.where(lengths > 0, lengths, np.float32(1))

@@ -1,6 +1,7 @@
 """A segment: rows of an index that stand together in one FAISS index, in memory or memory-mapped. Numbered from 0."""
 
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ class Segment:
     labels: RowLabels
     files: dict[str, str] = field(default_factory=dict)  #: The parts of a folder that it was read from, by what is in.
 
+    def __post_init__(self) -> None:
+        self._parameters = functools.cache(lambda effort: parameters(self.index, effort, None))
+
     def __len__(self) -> int:
         return int(self.index.ntotal)
 
@@ -58,7 +62,7 @@ class Segment:
         if effort.factor is not None:  # it is for ten answers; for fewer, as many candidates are compared
             effort = Effort(effort.nprobe, effort.ef, max(effort.factor, 10 * effort.factor / k))
         selector = None if allowed is None else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        given = parameters(self.index, effort, selector)
+        given = self._parameters(effort) if selector is None else parameters(self.index, effort, selector)
         try:
             if self.exact:
                 return self._exactly(units, k, there, given)
