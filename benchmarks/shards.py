@@ -91,6 +91,8 @@ def broken_run(
         working = runs.kill(process)
         spent += working
         log({"kill": spent, "parts": more, "after": round(after, 3), "working": working, "whole": whole(folder)})
+        if process.returncode > 0:
+            sys.exit(f"the command ended with {process.returncode}")
         if not working:  # it was done before: begin anew, else the rest of the kills meets nothing
             shutil.rmtree(folder)
     runs.finish(folder)

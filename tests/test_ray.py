@@ -24,6 +24,14 @@ EMBED = ("embed", "a.txt", "-o", "out", "--shards", "6")
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     """A cluster of two workers and the CPU that stays free, within this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # else a busy machine gives its actors no time
+        start()
+    yield
+    ray.shutdown()
+
+
+def start():
     ray.init(
         num_cpus=3,
         include_dashboard=False,
@@ -32,8 +40,6 @@ def cluster():
         _node_ip_address="127.0.0.1",
         runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
     )
-    yield
-    ray.shutdown()
 
 
 class Job(part_job.PartJob):
