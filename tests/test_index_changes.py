@@ -35,6 +35,14 @@ def brute(known, query, k):
     return [names[row] for row in np.argsort(-scores, kind="stable")[:k]]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def mapped():
+    """Files of any size are memory-mapped here, as large ones are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "SMALL", 0)
+        yield
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 64 rows, and a memory of 1 MB that holds few of them."""
@@ -250,7 +258,7 @@ def test_a_reader_goes_on_with_what_it_opened(tmp_path):
 
 
 def test_opening_looks_at_the_size_of_large_parts_and_check_at_every_byte(tmp_path, monkeypatch):
-    monkeypatch.setattr("promptcli.index.stored._SMALL", 1000)
+    monkeypatch.setattr("promptcli.index.stored.SMALL", 1000)
     folder = tmp_path / "idx"
     save(folder, StoredIndex(built(200), ORIGIN, "now"))
     path = part(folder, "index.faiss")

@@ -370,7 +370,7 @@ def test_a_log_is_cut_to_the_state(tmp_path):
 
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 1, "loss": 2.5}\n{"step": 2}\n{"step": 3}\n{"step": 4, "lo')
-    truncate_log(path, 2)
+    truncate_log(path, 2, Line)
     assert read_log(path, Line) == [Line(1, 2.5), Line(2)]
     path.write_text('{"step": "x"}\n')
     with pytest.raises(UsageError, match=r"log\.jsonl: the field 'step' holds 'x'"):

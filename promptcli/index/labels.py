@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from promptcli.errors import CheckFailedError
 from promptcli.index.rows import Floats, Hit, Ids, RowNumbers, is_number
+from promptcli.storage.parts import SMALL
 
 #: Of the columns as they are written.
 _TYPES = (pa.int64(), pa.large_string())
-#: Rows that stand together in a file, and the bytes up to which a file's every offset is looked at when it is opened.
-_CHUNK, _SMALL = 65_536, 32 << 20
+#: Rows that stand together in a file: each such group has a page of its own that opening reads.
+_CHUNK = 1 << 20
 
 
 class RowLabels:
@@ -131,7 +132,7 @@ class RowLabels:
 
 def _write(path: Path, table: Any) -> None:
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        few = table.num_rows < 16 * _CHUNK  # perhaps many small additions; a large table is not copied
+        few = table.num_rows < _CHUNK  # perhaps many small additions; a large table is not copied
         writer.write_table(table.combine_chunks() if few else table, max_chunksize=_CHUNK)
 
 
@@ -142,7 +143,7 @@ def _read(path: Path, name: str) -> Any:
         column.validate(full=True)  # the reader takes any bytes for text
         return column
     column = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(name)
-    column.validate(full=path.stat().st_size <= _SMALL)
+    column.validate(full=path.stat().st_size <= SMALL)
     return column
 
 
@@ -159,7 +160,8 @@ def _cells(column: Any) -> Callable[[int], Any]:
 
     def number(row: int) -> int:
         chunk = bisect.bisect_right(ends, row)
-        return numbers[chunk][row + shifts[chunk]]
+        value: int = numbers[chunk][row + shifts[chunk]]
+        return value
 
     if column.type == pa.int64():
         return number

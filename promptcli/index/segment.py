@@ -15,6 +15,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.factory import Effort, faiss, parameters, reason
 from promptcli.index.labels import RowLabels
 from promptcli.index.rows import BLOCK, Floats, RowNumbers
+from promptcli.storage.parts import SMALL
 
 Mask = NDArray[np.bool_]
 
@@ -138,13 +139,13 @@ def of_vectors(vectors: Floats) -> Segment:
 
 
 def read_index(path: Path, *, mapped: bool = True) -> Any:
-    """Open FAISS's file, memory-mapped wherever FAISS can.
+    """Open FAISS's file: a large one memory-mapped where FAISS can, a small one read, which no content of it crashes.
 
     Raises:
         ValueError: it is none, whatever its checksum.
     """
     try:
         # IO_FLAG_MMAP, alone or added to this one, ends in a crash for some indexes (FAISS 1.15.1)
-        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
-    except (RuntimeError, MemoryError) as error:
+        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped and path.stat().st_size > SMALL else 0)
+    except (RuntimeError, MemoryError, OSError) as error:
         raise ValueError(f"FAISS cannot read it: {reason(error)}") from None

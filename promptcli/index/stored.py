@@ -1,7 +1,8 @@
 """An index as a folder: segments of FAISS's file, ids and texts, what is deleted, and a manifest that names all that.
 
-See ``promptcli.storage.parts``: readers and kills meet the old index or the new one. Parts are memory-mapped; small
-ones are hashed when they are opened, of large ones only the size is looked at, ``check_whole`` hashes everything.
+See ``promptcli.storage.parts``: readers and kills meet the old index or the new one. Small parts are
+hashed and read when they are opened; of large ones, which are memory-mapped, only the size is looked at, and
+``check_whole`` hashes everything.
 Knows nothing of encoders.
 """
 
@@ -20,7 +21,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import is_temporary
 from promptcli.storage.locks import hold
-from promptcli.storage.parts import PartsWriter, check_part, is_part, part_named, read_parts, replace_parts
+from promptcli.storage.parts import SMALL, PartsWriter, check_part, is_part, part_named, read_parts, replace_parts
 
 if TYPE_CHECKING:
     from promptcli.index.segment import Segment
@@ -36,8 +37,6 @@ _NAMES = (INDEX, IDS, TEXTS, DELETED, TRAINED, *_BEFORE)
 
 #: Bytes of a folder's name: that of its lock must fit, too.
 _LONGEST_NAME = 240
-#: Larger parts are not hashed when they are opened.
-_SMALL = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -347,7 +346,7 @@ def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
     for file, digest in manifest.sha256.items():
         path = folder / Path(file).name
         size = path.stat().st_size if path.is_file() else 0
-        if whole or size <= _SMALL or file not in manifest.sizes:
+        if whole or size <= SMALL or file not in manifest.sizes:
             check_part(folder, file, digest, lambda *found: _damaged(folder, *found))
         elif size != manifest.sizes[file]:
             raise _damaged(folder, file, f"it has {size:,} bytes, {manifest.sizes[file]:,} were written")

@@ -157,7 +157,7 @@ def run(
         PromptcliError: The loss is not a number.
     """
     position = load_state(state, trainer.model.parameters, trainer.optimizer) if state.is_file() else Position()
-    truncate_log(log, position.step)
+    truncate_log(log, position.step, Report)
     tally = _Tally(position)
     saved = time.perf_counter()
     with log.open("a", encoding="utf-8") as lines:

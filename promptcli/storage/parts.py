@@ -22,6 +22,9 @@ from promptcli.storage.locks import hold_folder
 
 Result = TypeVar("Result")
 
+#: Parts of at most so many bytes may be read whole when a thing is opened.
+SMALL = 32 << 20
+
 _PART = re.compile(r"([a-z_]+)-[0-9a-f]{16}(\.[a-z]+)")
 
 

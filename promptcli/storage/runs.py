@@ -136,12 +136,21 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
         raise UsageError(f"{path} is no state of this run ({reason}); delete {path.parent} and start anew") from None
 
 
-def truncate_log(path: Path, steps: int) -> None:
-    """Drop the log lines of steps that the state does not know of, and a line that a kill cut short."""
+def log_until(path: Path, steps: int, kind: type[Report]) -> list[tuple[str, Report]]:
+    """Return a log's lines, as they are and read, up to the state's step; a line that a kill cut short is left out.
+
+    Raises:
+        UsageError: a line is not what the run wrote.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else []
+    whole = [line for line in lines if line.endswith("\n") and _parse_line(path, line, _Step).step <= steps]
+    return [(line, _parse_line(path, line, kind)) for line in whole]
+
+
+def truncate_log(path: Path, steps: int, kind: type[Any]) -> None:
+    """Leave no more in a log than ``log_until`` returns; a log with a line that it refuses stays as it is."""
     if path.is_file():
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and _parse_line(path, line, _Step).step <= steps]
-        write_text(path, "".join(kept))
+        write_text(path, "".join(line for line, _ in log_until(path, steps, kind)))
 
 
 def read_log(path: Path, kind: type[Report]) -> list[Report]:

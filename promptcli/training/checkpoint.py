@@ -14,7 +14,7 @@ from promptcli.data.tasks import STSTask
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.storage.files import atomic_path
-from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
+from promptcli.storage.runs import Position, load_state, log_until, save_state, truncate_log
 from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.learner import Learner
 from promptcli.training.processes import Processes
@@ -63,12 +63,12 @@ class Checkpointer:
             self.evaluate(Position())
             return Position()
         position = load_state(self._state, trainable, optimizer)
-        if self._processes.is_main:
-            truncate_log(self._log, position.step)
-        self._processes.wait()
-        self.dev_scores = read_log(self._log, DevScore)
+        self.dev_scores = [score for _, score in log_until(self._log, position.step, DevScore)]
         if not any(score.best for score in self.dev_scores):
             raise UsageError(f"{self._log} holds no best score; {self._mend}")
+        self._processes.wait()  # until all have read it
+        if self._processes.is_main:
+            truncate_log(self._log, position.step, DevScore)
         self._clear(position.seconds)
         return position
 
