@@ -132,8 +132,8 @@ class RowLabels:
 
 def _write(path: Path, table: Any) -> None:
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        few = table.num_rows < _CHUNK  # perhaps many small additions; a large table is not copied
-        writer.write_table(table.combine_chunks() if few else table, max_chunksize=_CHUNK)
+        for start in range(0, table.num_rows, _CHUNK):  # rows come in many small chunks
+            writer.write_table(table.slice(start, _CHUNK).combine_chunks())
 
 
 def _read(path: Path, name: str) -> Any:
