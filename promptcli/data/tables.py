@@ -279,7 +279,7 @@ def read_parquet(
                     cells = tuple(_cell(cell, column, where) for cell, column in zip(rest, more, strict=True))
                     yield Record(row, known, _sentence(value, text, where), cells)
                     row += 1
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not a whole Parquet file: {error}") from None
 
 

@@ -81,8 +81,12 @@ class PartRows:
                 for name in self._columns:
                     if batch.column(name).null_count:
                         raise UsageError(f"{group.path}: {name!r} is empty in some of the rows from {row} on")
-                texts = [str(text) for text in batch.column("text").to_pylist()] if self.has_texts else None
-                yield Block(self._vectors(batch, group), _ids(batch, row), texts)
+                try:
+                    texts = [str(text) for text in batch.column("text").to_pylist()] if self.has_texts else None
+                    ids = _ids(batch, row)
+                except UnicodeDecodeError as error:
+                    raise UsageError(f"{group.path}: text of the rows from {row} on is no UTF-8: {error}") from None
+                yield Block(self._vectors(batch, group), ids, texts)
                 row += len(batch)
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:

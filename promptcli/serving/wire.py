@@ -16,6 +16,8 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 #: Seconds until a body must be there.
 _BODY_SECONDS = 60.0
+#: Characters of a library's message in one of ours.
+_MESSAGE = 200
 #: A body too large is read to its end all the same, up to so many times the limit: else many clients see no answer.
 _READ_ON = 8
 #: Rows of vectors written at a stretch; other requests are looked after in between.
@@ -88,9 +90,14 @@ async def read(request: Request, kind: type[Body], settings: ServeSettings) -> B
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise RequestError(400, f"the body is not what {request.url.path} takes: {error}") from None
+        raise RequestError(400, f"the body is not what {request.url.path} takes: {_line(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(400, f"the body is no JSON: {error}", code="no_json") from None
+        raise RequestError(400, f"the body is no JSON: {_line(error)}", code="no_json") from None
+
+
+def _line(error: Exception) -> str:
+    """Return a library's message, which may hold names of the body, as one short line."""
+    return " ".join(str(error).split())[:_MESSAGE]
 
 
 def texts_of(given: Any, param: str, settings: ServeSettings) -> list[str]:

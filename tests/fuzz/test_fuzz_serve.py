@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
 from starlette.testclient import TestClient
 
+from promptcli.cli.console import LONGEST_MESSAGE
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import Recipe
 from promptcli.index.sentence_index import SentenceIndex
@@ -62,7 +63,7 @@ def holds(client, path, body):
     if response.status_code != 200:
         error = response.json()["error"]
         assert set(error) == {"message", "type", "param", "code"} and "Traceback" not in error["message"]
-        assert "\n" not in error["message"]
+        assert "\n" not in error["message"] and len(error["message"]) <= LONGEST_MESSAGE
     return response.status_code
 
 
@@ -83,6 +84,11 @@ def test_whatever_a_body_holds(path, client):
 
     check()
     assert holds(client, path, json.dumps(BODIES[path]).encode()) == 200
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_field_whose_name_is_no_line(path, client):
+    assert holds(client, path, json.dumps({**BODIES[path], "\n" * 3000 + "x" * 3000: None}).encode()) in (200, 400)
 
 
 @pytest.mark.parametrize("name", LARGE)

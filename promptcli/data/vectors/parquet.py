@@ -42,7 +42,7 @@ def _read_parquet(path: Path) -> Content:
                 for name in columns[:-1]:
                     parts[name] += batch.column(name).to_pylist()
                 row += len(block)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CheckFailedError(f"{path}: not a whole Parquet file: {error}") from None
     return row_ids(path, parts.get("id"), row), row_texts(path, parts.get("text")), matrix
 

@@ -324,6 +324,6 @@ def read_blocks(path: Path, first: int = 0, rows: int = BLOCK) -> Iterator[Block
                 texts = batch.column("text").to_pylist() if "text" in batch.schema.names else None
                 yield Block(first, batch.column("id").to_pylist(), texts, vectors)
                 first += len(batch)
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
         raise CheckFailedError(f"{path} is not whole ({reason:.100}); delete it, and {_AGAIN}") from None
