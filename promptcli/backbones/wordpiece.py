@@ -19,6 +19,7 @@ from promptcli.storage.documents import parse_json
 
 _UNK, _SEP, _PAD, _CLS, _MASK = "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"
 _SPECIALS = {"unk_token": _UNK, "sep_token": _SEP, "pad_token": _PAD, "cls_token": _CLS, "mask_token": _MASK}
+_FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
 _CLASS = "tokenizer_class"
 _CLASSES = ("BertTokenizer", "BertTokenizerFast")
 #: Settings of tokenizer_config.json -> their defaults.
@@ -53,9 +54,12 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> WordPieceTokenize
         return None
     try:
         about, whole = _object(folder / "tokenizer_config.json"), _object(folder / "tokenizer.json")
-        tokens = [*whole.get("added_tokens", ()), *about.pop("added_tokens_decoder", {}).values()]
-        fields = [*about.items(), *_object(folder / "special_tokens_map.json").items()]
-        fields.append((_CLASS, config.get(_CLASS)))
+        tokens = [{**token, "id": None} for token in whole.get("added_tokens", ())]
+        tokens += [{"id": None, **token} for token in about.pop("added_tokens_decoder", {}).values()]
+        named = _object(folder / "special_tokens_map.json")
+        tokens += [{"id": None, "special": True, **token} for token in named.values() if isinstance(token, dict)]
+        texts = {name: token["content"] if isinstance(token, dict) else token for name, token in named.items()}
+        fields = [*about.items(), *texts.items(), (_CLASS, config.get(_CLASS))]
         if whole.get("truncation") or whole.get("padding"):
             return None
         if not all(_usual_token(token) for token in tokens) or not all(_usual(*field) for field in fields):
@@ -98,8 +102,8 @@ def _lines(path: Path) -> dict[str, int]:
 
 
 def _usual_token(token: Mapping[str, Any]) -> bool:
-    flags = (token[name] for name in ("lstrip", "rstrip", "normalized", "single_word"))
-    return token["content"] in _SPECIALS.values() and token["special"] is True and not any(flags)
+    usual = {"id": None, "content": token["content"], "special": True, **dict.fromkeys(_FLAGS, False)}
+    return token["content"] in _SPECIALS.values() and token == usual
 
 
 def _usual(name: str, value: Any) -> bool:
@@ -107,5 +111,5 @@ def _usual(name: str, value: Any) -> bool:
     if name == _CLASS:
         return value in (None, *_CLASSES)
     if name in _SPECIALS:
-        return value == _SPECIALS[name] or (isinstance(value, dict) and _usual_token({"special": True, **value}))
+        return bool(value == _SPECIALS[name])
     return name in _IDLE or (name in _SETTINGS and (isinstance(value, bool) or value is _SETTINGS[name]))
