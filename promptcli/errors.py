@@ -7,6 +7,11 @@ import difflib
 from collections.abc import Iterable
 
 
+def one_line(error: BaseException | str, most: int | None = None) -> str:
+    """Return a library's message as one line, cut to ``most`` characters."""
+    return " ".join(str(error).split())[:most]
+
+
 class PromptcliError(Exception):
     """A failure that the user can understand and mend; exit code 1."""
 

@@ -29,7 +29,7 @@ from promptcli.storage.parts import (
     replace_parts,
     replace_with_sidecar,
 )
-from promptcli.storage.runs import RunFolder, read_log, truncate_log
+from promptcli.storage.runs import RunFolder, log_until, read_log, truncate_log
 from tests import processes
 from tests.killing import in_a_process_that_dies
 
@@ -370,7 +370,7 @@ def test_a_log_is_cut_to_the_state(tmp_path):
 
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 1, "loss": 2.5}\n{"step": 2}\n{"step": 3}\n{"step": 4, "lo')
-    truncate_log(path, 2, Line)
+    truncate_log(path, log_until(path, 2, Line))
     assert read_log(path, Line) == [Line(1, 2.5), Line(2)]
     path.write_text('{"step": "x"}\n')
     with pytest.raises(UsageError, match=r"log\.jsonl: the field 'step' holds 'x'"):

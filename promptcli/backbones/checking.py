@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.library import transformers
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError, UsageError, one_line
 from promptcli.storage.documents import parse_json, shown
 
 #: How every checkpoint is loaded; what does not fit is reported and left to ``check_loaded``.
@@ -67,7 +67,7 @@ def opening(what: str) -> Iterator[None]:
 
 def reason(error: BaseException) -> str:
     """Return a library's message as one line, cut."""
-    text = " ".join(str(error).split())
+    text = one_line(error)
     if not text or isinstance(error, _FAULTS):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     text = "".join(letter if letter.isprintable() else "?" for letter in text)

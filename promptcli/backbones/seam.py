@@ -84,8 +84,9 @@ def attention(
         query: (n, h, t, d/h).
         key: (n, h', t, d/h); h' divides h where queries are grouped: h / h' of them share a head's keys.
         value: (n, h', t, d/h).
-        attention_mask: (n, 1, t, t), boolean (True = attend) or additive, causality and sliding windows in it; None
-            where nothing is masked, or nothing but what follows a token (causal modules).
+        attention_mask: (n, 1, t, t), or (n, 1, 1, t) for padding alone, boolean (True = attend) or additive, causality
+            and sliding windows in it; None where nothing is masked, or nothing but what follows a token (causal
+            modules).
         scaling: Factor of the dot products; None means (d/h)^-1/2.
         dropout: Probability of attention dropout.
         seam: The pass's own call; None for plain attention.

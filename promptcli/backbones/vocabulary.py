@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, one_line
 
 #: The special tokens, in the order of their ids.
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -45,7 +45,7 @@ class Vocabulary:
         try:
             return cls(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
-            reason = " ".join(str(error).split())[:120]
+            reason = one_line(error, 120)
             raise UsageError(f"{path} is no vocabulary: {reason}; delete {path.parent} and start anew") from None
 
 

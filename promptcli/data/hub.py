@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.data.senteval import GoldRow
-from promptcli.errors import NotFoundError
+from promptcli.errors import NotFoundError, one_line
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _table(source: HubSet, offline: bool, announce: Announce) -> Any:
             except ConnectionError:
                 raise
             except Exception as error:  # the hub and its file formats have classes of their own
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                reason = one_line(f"{type(error).__name__}: {error}")
                 raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
     raise UnreachableError(f"data set {source.path} cannot be reached and is not in the cache; {hint}")
 
@@ -140,7 +140,7 @@ def hub_file(name: str, *, offline: bool = False, announce: Announce = silent) -
     try:
         return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset"))
     except (HfHubHTTPError, OSError) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = one_line(error, 120)
         raise NotFoundError(
             f"{wanted} of {TRAINING_FILES} cannot be fetched ({reason}); give the file itself: --data {wanted}"
         ) from None

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 from promptcli.data.streams import LONGEST_LINE, STANDARD, HashedBytes, check_regular, read_lines
 from promptcli.data.tables import Choice, Fields, Record, read_csv, read_parquet, read_tsv
 from promptcli.data.text import FORMATS, read_text, suffixes
-from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 
 #: Rows between two marks.
 MARK = 65_536
@@ -350,12 +350,8 @@ def _remotely(name: str, do: Callable[[Any, str], Any]) -> Any:
         system, path = fsspec.core.url_to_fs(name)
         return do(system, path)
     except ImportError as error:
-        raise NotFoundError(f"{name!r} needs another package: {_line(error)}") from None
+        raise NotFoundError(f"{name!r} needs another package: {one_line(error, 160)}") from None
     except PromptcliError:
         raise
     except Exception as error:  # of any library of any store
-        raise NotFoundError(f"{name!r} cannot be read ({type(error).__name__}: {_line(error)})") from None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160]
+        raise NotFoundError(f"{name!r} cannot be read ({type(error).__name__}: {one_line(error, 160)})") from None

@@ -13,7 +13,7 @@ from torch import Tensor
 from promptcli.data.hub import Announce, as_hub_set, silent
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.embedder import Embedder
-from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.evaluation.scores import Label
 from promptcli.evaluation.statistics import cosine
 
@@ -119,7 +119,7 @@ def _score(mteb: Any, encoder: MtebEncoder, task: Any, cache: Any) -> MtebScore:
     except PromptcliError:
         raise
     except Exception as error:  # data sets, their formats and mteb have classes of their own
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reason = one_line(f"{type(error).__name__}: {error}", 200)
         raise NotFoundError(f"mteb's task {name} did not run: {reason}; pairs of your own: --data-dir FOLDER") from None
     [result] = found.task_results
     file = cache.get_task_result_path(name, encoder.mteb_model_meta)

@@ -12,7 +12,7 @@ from typing import Any
 
 import faiss as _faiss
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, one_line
 
 __all__ = [
     "Effort",
@@ -215,6 +215,6 @@ def _parts(index: Any) -> list[Any]:
 
 def reason(error: Exception) -> str:
     """Return what FAISS complains of, without the C++ around it."""
-    text = " ".join(str(error).split())
+    text = one_line(error)
     text = re.sub(r"^Error in .*? at \S+\.(?:cpp|h):\d+: ", "", text)
     return re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text)[:200]

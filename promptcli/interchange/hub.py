@@ -23,7 +23,7 @@ import promptcli
 from promptcli.backbones.checking import opening
 from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.encoder.recipe import Recipe
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.interchange.card import model_card, without_paths
 from promptcli.interchange.encoder_folder import BACKBONE, RECIPE, TENSORS, load_encoder, save_encoder
 from promptcli.interchange.exactness import PROBES
@@ -329,5 +329,5 @@ def _asking(api: HfApi, repo: str) -> Iterator[None]:
             raise NotFoundError(f"the hub has no {repo} of that revision that {who}") from None
         if status in (409, 412):
             raise PromptcliError(f"{repo} was changed by somebody else meanwhile; push again") from None
-        reason = " ".join(str(error).split())[:160]
+        reason = one_line(error, 160)
         raise NotFoundError(f"{repo}: the hub did not do it: {type(error).__name__}: {reason}") from None

@@ -21,7 +21,7 @@ from promptcli.pretraining.objectives import OBJECTIVES
 from promptcli.pretraining.optimizer import make_optimizer
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.precision import name
-from promptcli.storage.runs import Position, load_state, save_state, truncate_log
+from promptcli.storage.runs import Position, load_state, log_until, save_state, truncate_log
 
 _CLIP = 1.0
 _LOG_EVERY = 20  # steps; their mean is logged
@@ -157,7 +157,7 @@ def run(
         PromptcliError: The loss is not a number.
     """
     position = load_state(state, trainer.model.parameters, trainer.optimizer) if state.is_file() else Position()
-    truncate_log(log, position.step, Report)
+    truncate_log(log, log_until(log, position.step, Report))
     tally = _Tally(position)
     saved = time.perf_counter()
     with log.open("a", encoding="utf-8") as lines:

@@ -9,7 +9,7 @@ from typing import Any
 
 from promptcli.data.input_files import is_remote
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError, UsageError, one_line
 from promptcli.scaling.part_job import PartJob, Pool, is_out_of_memory, release_memory
 
 
@@ -59,7 +59,7 @@ def start_ray(address: str | None) -> Any:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:120]
+            reason = one_line(error, 120)
             raise UsageError(
                 f"--address {address}: no Ray cluster answers ({reason}); start one: ray start --head"
             ) from None
@@ -117,7 +117,7 @@ def _rows(ray: Any, data: Any, job: PartJob) -> Iterator[dict[str, Any]]:
     try:
         yield from data.iter_rows()
     except ray.exceptions.RayError as error:
-        reason = " ".join(str(error).split())[:160]
+        reason = one_line(error, 160)
         raise PromptcliError(
             f"Ray gave up ({type(error).__name__}: {reason}); the parts of {job.folder} that are whole stay; run the"
             " same command again"

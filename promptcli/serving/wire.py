@@ -10,6 +10,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
+from promptcli.errors import one_line
 from promptcli.serving.settings import ServeSettings
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -90,14 +91,9 @@ async def read(request: Request, kind: type[Body], settings: ServeSettings) -> B
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise RequestError(400, f"the body is not what {request.url.path} takes: {_line(error)}") from None
+        raise RequestError(400, f"the body is not what {request.url.path} takes: {one_line(error, _MESSAGE)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(400, f"the body is no JSON: {_line(error)}", code="no_json") from None
-
-
-def _line(error: Exception) -> str:
-    """Return a library's message, which may hold names of the body, as one short line."""
-    return " ".join(str(error).split())[:_MESSAGE]
+        raise RequestError(400, f"the body is no JSON: {one_line(error, _MESSAGE)}", code="no_json") from None
 
 
 def texts_of(given: Any, param: str, settings: ServeSettings) -> list[str]:

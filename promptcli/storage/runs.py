@@ -6,7 +6,7 @@ report; lines of steps that the state does not know of are cut off when the run 
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -147,10 +147,10 @@ def log_until(path: Path, steps: int, kind: type[Report]) -> list[tuple[str, Rep
     return [(line, _parse_line(path, line, kind)) for line in whole]
 
 
-def truncate_log(path: Path, steps: int, kind: type[Any]) -> None:
-    """Leave no more in a log than ``log_until`` returns; a log with a line that it refuses stays as it is."""
+def truncate_log(path: Path, kept: Sequence[tuple[str, Any]]) -> None:
+    """Leave no more in a log than ``log_until`` returned of it."""
     if path.is_file():
-        write_text(path, "".join(line for line, _ in log_until(path, steps, kind)))
+        write_text(path, "".join(line for line, _ in kept))
 
 
 def read_log(path: Path, kind: type[Report]) -> list[Report]:

@@ -63,12 +63,13 @@ class Checkpointer:
             self.evaluate(Position())
             return Position()
         position = load_state(self._state, trainable, optimizer)
-        self.dev_scores = [score for _, score in log_until(self._log, position.step, DevScore)]
+        kept = log_until(self._log, position.step, DevScore)
+        self.dev_scores = [score for _, score in kept]
         if not any(score.best for score in self.dev_scores):
             raise UsageError(f"{self._log} holds no best score; {self._mend}")
         self._processes.wait()  # until all have read it
         if self._processes.is_main:
-            truncate_log(self._log, position.step, DevScore)
+            truncate_log(self._log, kept)
         self._clear(position.seconds)
         return position
 
