@@ -6,6 +6,15 @@ A message is one line: what was given, what is allowed, what to type next. Only 
 import difflib
 from collections.abc import Iterable
 
+#: Characters of the longest message.
+LONGEST_MESSAGE = 400
+
+
+def short_line(message: str) -> str:
+    """Return a message as one line; of one that is too long (somebody's file quoted) the middle is left out."""
+    line = " ".join(message.split())
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
+
 
 def one_line(error: BaseException | str, most: int | None = None) -> str:
     """Return a library's message as one line, cut to ``most`` characters."""

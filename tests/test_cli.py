@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import promptcli
 from promptcli.cli import console
 from promptcli.cli.app import app
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import LONGEST_MESSAGE, CheckFailedError, NotFoundError, PromptcliError, UsageError
 from tests.processes import Program
 
 COMMANDS = ["embed", "similarity", "eval", "index", "fit", "models", "recipes", "templates"]
@@ -148,7 +148,7 @@ def test_a_message_is_one_line_of_at_most_400_characters(text):
     with console.err.capture() as captured:
         console.note(text)
     line = captured.get()
-    assert len(line.rstrip("\n")) <= console.LONGEST_MESSAGE and line.count("\n") == 1
+    assert len(line.rstrip("\n")) <= LONGEST_MESSAGE and line.count("\n") == 1
 
 
 def test_a_long_message_keeps_what_to_type_next(run):

@@ -88,9 +88,10 @@ def vectors(entry):
 
 
 def leftovers(registry, home):
+    kept = (home / "imported").iterdir() if (home / "imported").is_dir() else []
     return [name for name in registry.names() if name not in ("mini", "mini-static")], [
-        path.name for path in (home / "imported").iterdir()
-    ] if (home / "imported").is_dir() else []
+        path.name.rpartition("-")[0] for path in kept
+    ]
 
 
 SCORES = [

@@ -20,6 +20,7 @@ from promptcli.interchange.importing import import_model
 from promptcli.interchange.peft import export_peft
 from promptcli.interchange.target import Choices, Source
 from promptcli.registry.registry import Entry, Registry
+from tests.killing import in_a_process_that_dies
 from tests.making import random_encoder
 from tests.tiny import SENTENCES
 
@@ -114,7 +115,7 @@ def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
     short = authors("broken-promcse", {"prefix_encoder.embedding.weight": numbers[:, :-2].contiguous()})
     with pytest.raises(UsageError, match="says 64"):
         import_model(registry, str(short), "broken")
-    assert "broken" not in registry.names() and not registry.imported_folder("broken").exists()
+    assert "broken" not in registry.names() and not list(registry.imported_folder("broken").parent.glob("broken*"))
 
 
 def test_peft_s_prefix_goes_out_and_comes_back(registry, tiny_backbone, tiny_folder, tmp_path):
@@ -189,8 +190,11 @@ def test_a_sentence_transformers_folder(registry, tiny_folder, tmp_path):
         np.testing.assert_allclose(vectors(registry, "st")[row], expected, atol=1e-4)
     shutil.rmtree(folder)  # the entry has what it needs
     assert np.isfinite(vectors(registry, "st")).all()
+    in_a_process_that_dies(3, lambda: import_model(registry, str(tiny_folder("bert")), "st", force=True))
+    assert len(os.listdir(registry.imported_folder("st").parent)) == 2  # what it left
+    assert np.isfinite(vectors(registry, "st")).all()
     registry.remove("st")
-    assert not registry.imported_folder("st").exists()
+    assert not os.listdir(registry.imported_folder("st").parent)
 
 
 def test_what_no_recipe_has_is_refused(registry, tiny_folder, tmp_path):

@@ -96,7 +96,7 @@ def test_check_tells_every_fault(run):
         [
             "a.txt is not the file",
             "00005.parquet is none of the 4 parts",
-            "00000-of-00004.parquet is not whole",
+            "00000-of-00004.parquet is not a whole Parquet file",
             "00001-of-00004.parquet: its sha256",
             "00002-of-00004.parquet is missing",
         ],

@@ -1,8 +1,10 @@
 """The registry on a real folder, with real processes where several write or one is killed."""
 
+import dataclasses
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -344,6 +346,54 @@ def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
             break
     assert codes[-1] == 0 and len(codes) > 20 and set(codes[:-1]) == {9}
     assert fills == sorted(fills) and set(fills) == {1.0, 2.0}
+
+
+def with_backbone(path, number, name="white"):
+    """Save an entry with a backbone of its own, which is no more than two files."""
+    folder = path / "imported" / f".made{number}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("config.json", "model.safetensors"):
+        (folder / file).write_text(f"{number}")
+    return Registry(path).save(fitted(name, float(number)), force=True, backbone=folder).recipe.backbone
+
+
+def test_a_kill_at_any_step_leaves_an_entry_with_its_own_backbone(tmp_path):
+    codes, fills = [], []
+    for step in range(200):
+        path = tmp_path / str(step)
+        with_backbone(path, 1)
+        codes.append(in_a_process_that_dies(step, lambda: with_backbone(path, 2)))  # noqa: B023
+        entry = Registry(path).load("white")
+        backbone = Path(entry.recipe.backbone)
+        fills.append(float(entry.tensors["whitening.mean"][0]))
+        assert {(backbone / file).read_text() for file in ("config.json", "model.safetensors")} == {f"{fills[-1]:.0f}"}
+        shutil.rmtree(path / "imported" / ".made2", ignore_errors=True)
+        last = Path(with_backbone(path, 3))
+        assert list((path / "imported").iterdir()) == [last], "a killed process's rest is swept"
+        if codes[-1] == 0:
+            break
+    assert codes[-1] == 0 and len(codes) > 20 and set(codes[:-1]) == {9}
+    assert fills == sorted(fills) and set(fills) == {1.0, 2.0}
+
+
+def test_a_backbone_stays_as_long_as_an_entry_names_it(registry, tmp_path):
+    home = tmp_path / "home"
+    first, other = Path(with_backbone(home, 1)), Path(with_backbone(home, 2, "other"))
+    registry.save(dataclasses.replace(registry.load("white"), name="fitted"))
+    registry.remove("white")
+    assert first.is_dir()
+    card = home / "models" / "other" / "card.json"
+    sound = card.read_text()
+    card.write_text("{")  # it may name any
+    registry.remove("fitted")
+    assert first.is_dir()
+    card.write_text(sound)
+    registry.save(fitted())
+    assert list((home / "imported").iterdir()) == [other]
+    (other / "config.json").write_text("damaged")
+    assert Path(with_backbone(home, 2, "other")) == other and (other / "config.json").read_text() == "2"
+    registry.remove("other")
+    assert not list((home / "imported").iterdir())
 
 
 def test_entry_moved_away_by_a_killed_process_is_put_back(registry, tmp_path):

@@ -19,7 +19,7 @@ from promptcli.registry.entries import CardDocument
 from promptcli.settings import SettingsFile
 from promptcli.storage import locks
 from promptcli.storage.documents import parse_document, read_document, to_json
-from promptcli.storage.files import remove_leftovers, temporary_path, write_text
+from promptcli.storage.files import atomic_folder, remove_leftovers, temporary_path, write_text
 from promptcli.storage.locks import hold
 from promptcli.storage.parts import (
     check_part,
@@ -283,6 +283,36 @@ def _write_often(folder, done):
     for number in range(150):
         write_thing(folder, str(number))
     done.set()
+
+
+def write_folder(target, text):
+    with atomic_folder(target, marker="marker", force=True) as temporary:
+        for name in ("marker", "other"):
+            (temporary / name).write_text(text)
+
+
+def test_a_folder_is_replaced_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
+    monkeypatch.setattr("ctypes.CDLL", lambda name: None)
+    for text in ("old", "new"):
+        write_folder(tmp_path / "thing", text)
+    assert (tmp_path / "thing" / "other").read_text() == "new" and os.listdir(tmp_path) == ["thing"]
+
+
+def test_a_kill_at_any_file_event_leaves_the_old_folder_or_the_new(tmp_path):
+    codes, texts = [], []
+    for step in range(100):
+        target = tmp_path / str(step) / "thing"
+        target.parent.mkdir()
+        write_folder(target, "old")
+        codes.append(in_a_process_that_dies(step, lambda: write_folder(target, "new")))  # noqa: B023
+        [text] = {(target / name).read_text() for name in ("marker", "other")}
+        texts.append(text)
+        write_folder(target, "newer")
+        assert os.listdir(target.parent) == ["thing"]
+        if codes[-1] == 0:
+            break
+    assert codes[-1] == 0 and set(codes[:-1]) == {9}
+    assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"}
 
 
 def test_readers_next_to_a_writer_never_see_a_mixture(tmp_path):

@@ -22,12 +22,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from promptcli.errors import short_line
+
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 out = Console(highlight=False, soft_wrap=True)
 
-
-#: Characters of the longest message; of a longer one (somebody's file quoted) the middle is left out.
-LONGEST_MESSAGE = 400
 #: What stands for a sign that the terminal cannot show; of others their number is written.
 _SPELLED = {"±": "+-", "…": "...", "█": "#", "▓": "=", "▒": "-", "░": ".", **dict.fromkeys("▏▎▍▌▋▊▉", "|")}
 
@@ -48,12 +47,9 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 
 
 def note(message: str, *, quiet: bool = False) -> None:
-    """Say one line of at most ``LONGEST_MESSAGE`` characters on stderr, unless ``quiet``."""
+    """Say one short line on stderr, unless ``quiet``."""
     if not quiet:
-        line = " ".join(message.split())
-        if len(line) > LONGEST_MESSAGE:
-            line = f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
-        err.print(line, markup=False)
+        err.print(short_line(message), markup=False)
 
 
 def result(line: str) -> None:

@@ -43,6 +43,11 @@ class InputFile:
     id: str | None = None  #: column of the id
     marks: tuple[tuple[int, int, int], ...] = ()  #: row, line from 1, byte at which it begins
 
+    def __post_init__(self) -> None:
+        marked = (number for row, line, byte in self.marks for number in (row, line - 1, byte))
+        if min(self.rows, self.size, *marked) < 0 or any(row for row, *_ in self.marks[:1]):
+            raise ValueError("rows and bytes of a file are counted from 0, lines from 1")
+
 
 def is_remote(name: str) -> bool:
     """Return whether a name is a URL that fsspec opens."""

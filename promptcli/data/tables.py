@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
+from promptcli.data.parquet_files import open_parquet, read_batches
 from promptcli.data.streams import LONGEST_LINE, strip_ending
 from promptcli.errors import UsageError
 
@@ -255,32 +256,25 @@ def read_parquet(
     Raises:
         UsageError: no Parquet file, no such field, or a value that is no text; with the row number from 1.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        # Small pages at a time: without a buffer size a whole column chunk is read at once.
-        with pq.ParquetFile(file or path, buffer_size=1 << 20) as opened:
-            text, identifier, more = fields.choose(opened.schema_arrow.names, str(path))
-            columns = [text, *([] if identifier is None else [identifier]), *more]
-            row, groups = _groups_from(opened.metadata, start)
-            for batch in opened.iter_batches(_PARQUET_ROWS, columns=columns, row_groups=groups):
-                if row + len(batch) <= start:
-                    row += len(batch)
-                    continue
-                batch = batch.slice(max(start - row, 0))
-                row = max(start, row)
-                texts = batch.column(text).to_pylist()
-                ids = range(row, row + len(texts)) if identifier is None else batch.column(identifier).to_pylist()
-                others = [batch.column(column).to_pylist() for column in more]
-                for value, found, *rest in zip(texts, ids, *others, strict=True):
-                    where = f"{path}: row {row + 1}"
-                    known = row if identifier is None else id_text(found, identifier, where)
-                    cells = tuple(_cell(cell, column, where) for cell, column in zip(rest, more, strict=True))
-                    yield Record(row, known, _sentence(value, text, where), cells)
-                    row += 1
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a whole Parquet file: {error}") from None
+    with open_parquet(file or path, path, mend="give another file", error=UsageError) as opened:
+        text, identifier, more = fields.choose(opened.schema_arrow.names, str(path))
+        columns = [text, *([] if identifier is None else [identifier]), *more]
+        row, groups = _groups_from(opened.metadata, start)
+        for batch in read_batches(opened, _PARQUET_ROWS, columns=columns, row_groups=groups):
+            if row + len(batch) <= start:
+                row += len(batch)
+                continue
+            batch = batch.slice(max(start - row, 0))
+            row = max(start, row)
+            texts = batch.column(text).to_pylist()
+            ids = range(row, row + len(texts)) if identifier is None else batch.column(identifier).to_pylist()
+            others = [batch.column(column).to_pylist() for column in more]
+            for value, found, *rest in zip(texts, ids, *others, strict=True):
+                where = f"{path}: row {row + 1}"
+                known = row if identifier is None else id_text(found, identifier, where)
+                cells = tuple(_cell(cell, column, where) for cell, column in zip(rest, more, strict=True))
+                yield Record(row, known, _sentence(value, text, where), cells)
+                row += 1
 
 
 def _groups_from(metadata: Any, start: int) -> tuple[int, list[int]]:

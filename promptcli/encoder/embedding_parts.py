@@ -167,7 +167,7 @@ def make_part(
                 options: dict[str, Any] = {"normalize": plan.normalized, "precision": plan.precision}
                 report = embed_stream(encoder, records, sink, **options, progress=progress)
                 about = About(plan.digest(), shard, report.rows, report.blank, report.zero, report.truncated)
-                sink.about = json.dumps(about._asdict())
+                sink.about = json.dumps(vars(about))
             except BaseException:
                 sink.abandon()
                 raise

@@ -226,7 +226,7 @@ def _with_texts(vectors: Vectors, path: Path, texts: Path, fields: Fields) -> Ve
         digest = source.sha256()
     if len(records) != len(vectors.matrix):
         raise UsageError(f"{texts} has {len(records):,} sentences and {path} {len(vectors.matrix):,} vectors")
-    expected = (vectors.manifest or {}).get("input", {}).get("sha256", digest)
+    expected = ((vectors.manifest or {}).get("input") or {}).get("sha256", digest)
     if digest != expected:
         raise CheckFailedError(
             f"{texts} is not the file that {path} was made from (its sha256 differs); embed it again"

@@ -1,18 +1,19 @@
 """A folder of Parquet files as rows of an index, read block by block: parts that ``embed`` made, or anybody's."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from promptcli.data.vectors.parquet import rows_of
+from promptcli.data.parquet_files import open_parquet, read_batches
+from promptcli.data.vectors.parquet import columns_of, rows_of
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.vector_format import COLUMN
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import UsageError
 from promptcli.index.rows import BLOCK, Block, Floats, RowNumbers
 
 #: Row groups that a sample comes from, at least, and how many rows of each stand for one that is taken.
@@ -55,7 +56,7 @@ class PartRows:
         for path in paths:
             with _opened(path) as file:
                 if file.metadata.num_rows:
-                    columns[path] = (set(file.schema_arrow.names) & {"id", "text", COLUMN}, _width(file, path))
+                    columns[path] = (set(columns_of(file, path)), _width(file, path))
                 for number in range(file.num_row_groups):
                     rows = file.metadata.row_group(number).num_rows
                     self._groups.append(_Group(path, number, count, rows))
@@ -81,12 +82,8 @@ class PartRows:
                 for name in self._columns:
                     if batch.column(name).null_count:
                         raise UsageError(f"{group.path}: {name!r} is empty in some of the rows from {row} on")
-                try:
-                    texts = [str(text) for text in batch.column("text").to_pylist()] if self.has_texts else None
-                    ids = _ids(batch, row)
-                except UnicodeDecodeError as error:
-                    raise UsageError(f"{group.path}: text of the rows from {row} on is no UTF-8: {error}") from None
-                yield Block(self._vectors(batch, group), ids, texts)
+                texts = [str(text) for text in batch.column("text").to_pylist()] if self.has_texts else None
+                yield Block(self._vectors(batch, group), _ids(batch, row), texts)
                 row += len(batch)
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
@@ -114,11 +111,8 @@ class PartRows:
         return rows, vectors
 
     def _batches(self, group: _Group, columns: Sequence[str]) -> Iterator[Any]:
-        try:
-            with _opened(group.path) as file:
-                yield from file.iter_batches(BLOCK, row_groups=[group.number], columns=list(columns))
-        except (pa.ArrowException, OSError) as error:
-            raise _not_whole(group.path, error) from None
+        with _opened(group.path) as file:
+            yield from read_batches(file, BLOCK, row_groups=[group.number], columns=list(columns))
 
     def _vectors(self, batch: Any, group: _Group) -> Floats:
         vectors = rows_of(batch.column(COLUMN), f"{group.path}: row group {group.number + 1}")
@@ -127,18 +121,12 @@ class PartRows:
         return vectors
 
 
-def _opened(path: Path) -> Any:
-    try:
-        return pq.ParquetFile(path, buffer_size=1 << 20)
-    except (pa.ArrowException, OSError) as error:
-        raise _not_whole(path, error) from None
+def _opened(path: Path) -> AbstractContextManager[Any]:
+    return open_parquet(path, path, mend="make it again")
 
 
 def _width(file: Any, path: Path) -> int:
     """Return the numbers in the first vector of a file."""
-    if COLUMN not in file.schema_arrow.names:
-        names = ", ".join(file.schema_arrow.names)
-        raise UsageError(f"{path}: no column {COLUMN!r}; columns: {names}")
     first = next(file.iter_batches(1, columns=[COLUMN]))
     return int(rows_of(first.column(COLUMN), f"{path}: row 1").shape[1])
 
@@ -152,8 +140,3 @@ def _ids(batch: Any, row: int) -> range | list[str]:
     if pa.types.is_integer(found.type) and (found.to_numpy() == np.array(numbers)).all():
         return numbers
     return [str(name) for name in found.to_pylist()]
-
-
-def _not_whole(path: Path, error: Exception) -> CheckFailedError:
-    reason = str(error).partition("\n")[0]
-    return CheckFailedError(f"{path} is not a whole Parquet file ({reason:.100}); make it again")

@@ -7,7 +7,6 @@ checksums. Where the client finds its endpoint and token is the caller's: both c
 import contextlib
 import hashlib
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from promptcli.interchange.target import MARKER
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import Registry
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import sha256
+from promptcli.storage.files import sha256, temporary_folder
 
 CARD = "README.md"
 #: The files that such a repository has of ours; whatever else is in it is never fetched and never deleted.
@@ -243,19 +242,15 @@ def pull(
         raise NotFoundError(f"pull fetches {repo} from the hub, which --offline forbids")
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as temporary:
-        folder = Path(temporary)
+    with temporary_folder(kept) as folder:
         announce(f"fetching {repo} from {api.endpoint}")
         with _asking(api, repo):
             commit, document = _fetch(api, repo, revision, folder)
         encoder = _open(repo, document, folder, announce)
         recipe, transfer = encoder.recipe, document.transfer
-        provenance = {**document.provenance, "pulled": {"repo": repo, "revision": commit}}
-        if (folder / BACKBONE).is_dir():
-            shutil.rmtree(kept, ignore_errors=True)
-            (folder / BACKBONE).rename(kept)
-            recipe = recipe.replace(backbone=str(kept))
-        provenance["backbone"] = recipe.backbone
+        pulled = {"repo": repo, "revision": commit}
+        provenance = {**document.provenance, "pulled": pulled, "backbone": recipe.backbone}
+        own = folder / BACKBONE
         entry = Entry(
             name,
             recipe,
@@ -264,7 +259,7 @@ def pull(
             document.scores,
             None if transfer is None else Recipe.from_dict(transfer).replace(backbone=recipe.backbone),
         )
-        registry.save(entry, force=force)
+        entry = registry.save(entry, force=force, backbone=own if own.is_dir() else None)
     return Pulled(entry, repo, commit, document.fingerprint)
 
 

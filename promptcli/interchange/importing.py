@@ -1,7 +1,6 @@
 """From somebody else's folder to an entry of the registry: the table of sources, one file each."""
 
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from promptcli.interchange.from_sentence_transformers import read_sentence_trans
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import Registry
 from promptcli.storage.documents import to_json
+from promptcli.storage.files import temporary_folder
 from promptcli.storage.tensors import save_tensors
 
 #: What is looked for, in order.
@@ -80,8 +80,8 @@ def import_model(
     path, revision = locate(source, offline, announce, files=files, one_of=_MARKS)
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as temporary:
-        work, backbone = Path(temporary, "work"), Path(temporary, "backbone")
+    with temporary_folder(kept) as temporary:
+        work, backbone = temporary / "work", temporary / "backbone"
         work.mkdir()
         if convert and not list(path.rglob("*.safetensors")):
             announce(f"a separate process reads the tensors of {source}'s pickles, and nothing else, into safetensors")
@@ -102,18 +102,13 @@ def import_model(
         )
         encoder.encode(PROBES[:2])
         about = {"imported": {"source": source, "revision": revision, "kind": found.kind}, "width": encoder.width}
-        provenance = {**encoder.provenance, **about}
-        if found.body:
-            shutil.rmtree(kept, ignore_errors=True)
-            backbone.rename(kept)
-            provenance["backbone"] = str(kept)
         entry = Entry(
             name,
-            encoder.recipe.replace(backbone=str(kept) if found.body else recipe.backbone),
+            encoder.recipe.replace(backbone=recipe.backbone),
             encoder.tensors(),
-            provenance,
+            {**encoder.provenance, **about},
         )
-        registry.save(entry, force=force)
+        entry = registry.save(entry, force=force, backbone=backbone if found.body else None)
     return Imported(entry, found.kind, found.notes)
 
 

@@ -4,6 +4,7 @@ Knows nothing of how an entry's folder looks inside, nor of the environment.
 """
 
 import dataclasses
+import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import promptcli
 from promptcli.backbones.loading import portable_name
 from promptcli.encoder.recipe import Recipe
-from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
 from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
 from promptcli.settings import program_folder
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import is_temporary, remove_folder, write_text
+from promptcli.storage.files import is_temporary, remove_all_leftovers, remove_folder, write_text
 from promptcli.storage.locks import hold
-from promptcli.storage.parts import read_parts
+from promptcli.storage.parts import place_folder, read_parts
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -112,24 +113,29 @@ class Registry:
         return self._home / "runs" / name
 
     def imported_folder(self, name: str) -> Path:
-        """Return the folder of the backbone that came with an imported entry of that name."""
+        """Return the folder of a backbone that comes with an entry of that name, less the hash of its content."""
         return self._home / "imported" / name
 
-    def save(self, entry: Entry, *, force: bool = False) -> None:
-        """Save an entry, whole or not at all.
+    def save(self, entry: Entry, *, force: bool = False, backbone: Path | None = None) -> Entry:
+        """Save an entry, whole or not at all; return it as it is saved.
 
         Args:
             entry: Its name must be free, unless ``force``.
             force: Replace an entry of that name.
+            backbone: The folder of a backbone that comes with it, which is moved; it is deleted when no entry is left
+                that names it.
 
         Raises:
             UsageError: see ``check_free``.
         """
-        recipe = portable(entry.recipe)
-        transfer = None if entry.transfer is None else portable(entry.transfer)
         with self._locked():
             self.check_free(entry.name, force=force)
-            write_entry(self._models / entry.name, dataclasses.replace(entry, recipe=recipe, transfer=transfer))
+            if backbone is not None:
+                entry = _with_backbone(entry, str(place_folder(backbone, self.imported_folder(entry.name))))
+            transfer = None if entry.transfer is None else portable(entry.transfer)
+            entry = dataclasses.replace(entry, recipe=portable(entry.recipe), transfer=transfer)
+            write_entry(self._models / entry.name, entry)
+        return entry
 
     def remove(self, name: str) -> None:
         """Delete an entry and its aliases, or only an alias.
@@ -145,7 +151,6 @@ class Registry:
             self._write_aliases({alias: of for alias, of in aliases.items() if name not in (alias, of)})
             if name not in aliases:
                 remove_folder(self._models / name)
-                shutil.rmtree(self.imported_folder(name), ignore_errors=True)
 
     def alias(self, alias: str, name: str) -> None:
         """Let ``alias`` stand for an entry; an alias that is there already is set anew.
@@ -185,7 +190,7 @@ class Registry:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock; what killed processes left is put right first."""
+        """Hold the lock; first what killed processes left is put right, at the end backbones without an entry go."""
         self._models.mkdir(parents=True, exist_ok=True)
         with hold(self._home / ".lock"):
             for path in self._models.iterdir():
@@ -194,7 +199,22 @@ class Registry:
                 elif moved := _MOVED.fullmatch(path.name):
                     if not (self._models / moved[1]).exists():
                         path.rename(self._models / moved[1])
-            yield
+            try:
+                yield
+            finally:
+                self._sweep_backbones()
+
+    def _sweep_backbones(self) -> None:
+        """Delete backbones that no entry names; none where an entry cannot be read."""
+        folder = self._home / "imported"
+        with suppress(OSError, PromptcliError):
+            if folder.is_dir():
+                remove_all_leftovers(folder)
+                entries = [describe(path) for path in self._models.iterdir() if is_whole(path)]
+                named = {os.path.realpath(entry.recipe.backbone) for entry in entries}
+                for path in folder.iterdir():
+                    if not is_temporary(path.name) and os.path.realpath(path) not in named:
+                        remove_folder(path)
 
     def _folder(self, name: str) -> Path:
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
@@ -237,6 +257,13 @@ def portable(recipe: Recipe) -> Recipe:
     if recipe.backbone in {known.backbone for known in SHIPPED.values()}:
         return recipe
     return recipe.replace(backbone=portable_name(recipe.backbone))
+
+
+def _with_backbone(entry: Entry, backbone: str) -> Entry:
+    transfer = None if entry.transfer is None else entry.transfer.replace(backbone=backbone)
+    provenance = {**entry.provenance, "backbone": backbone}
+    recipe = entry.recipe.replace(backbone=backbone)
+    return dataclasses.replace(entry, recipe=recipe, provenance=provenance, transfer=transfer)
 
 
 def _check_name(name: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from promptcli.errors import one_line
+from promptcli.errors import one_line, short_line
 from promptcli.serving.settings import ServeSettings
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -44,7 +44,7 @@ class RequestError(Exception):
         """Return it as the answer."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         error = {
-            "message": str(self),
+            "message": short_line(str(self)),
             "type": "rate_limit_error" if self.status == 429 else kind,
             "param": self.param,
             "code": self.code,

@@ -47,16 +47,20 @@ def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "--ou
     if target.exists() and not (force and ours):
         why = "it is there; choose another name" + (", or give --force" if ours else f" (it holds no {marker})")
         raise UsageError(f"{given}: {why}")
-    temporary = temporary_path(target)
-    temporary.mkdir()
-    try:
+    with temporary_folder(target) as temporary:
         yield temporary
-        away = temporary_path(target)
-        if target.exists():
-            os.rename(target, away)
-        os.rename(temporary, target)
+        _exchange(temporary, target) if target.exists() else os.rename(temporary, target)
         sync(target.parent)
-        shutil.rmtree(away, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder next to ``target``, deleted at the end unless it was moved; leftovers go before."""
+    remove_leftovers(target)
+    temporary = temporary_path(target)
+    try:
+        temporary.mkdir()
+        yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -119,11 +123,11 @@ def remove_leftovers(target: Path) -> None:
 
 
 def remove_all_leftovers(folder: Path) -> None:
-    """Delete the temporary files in a folder, for whatever target, that dead processes of this machine left."""
+    """Delete what ``remove_leftovers`` does, in a folder, for whatever target."""
     for path in folder.iterdir():
         found = re.fullmatch(rf"\..*\.{_host()}-(\d+)\.[0-9a-f]{{8}}\.tmp", path.name, re.DOTALL)
         if found and not is_alive(int(found[1])):
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def remove_folder(folder: Path) -> None:
@@ -155,6 +159,18 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Let two folders take each other's name: in one step where the system can (Linux), else in three."""
+    import ctypes
+
+    exchange, here = getattr(ctypes.CDLL(None), "renameat2", None), -100  # AT_FDCWD; the flag is RENAME_EXCHANGE
+    if exchange is None or exchange(here, os.fsencode(one), here, os.fsencode(other), 2) != 0:
+        away = temporary_path(other)
+        os.rename(other, away)
+        os.rename(one, other)
+        os.rename(away, one)
 
 
 def _stem(target: Path) -> str:

@@ -8,6 +8,7 @@ For a single file and the document about it there are ``replace_with_sidecar`` a
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError
-from promptcli.storage.files import remove_leftovers, sha256, sync, temporary_path, write_text
+from promptcli.storage.files import remove_folder, remove_leftovers, sha256, sync, temporary_path, write_text
 from promptcli.storage.locks import hold_folder
 
 Result = TypeVar("Result")
@@ -88,6 +89,23 @@ def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> I
         if made and not writer.committed:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def place_folder(folder: Path, target: Path) -> Path:
+    """Move a folder to ``target`` with the content's hash added to its name, and return that; a part like any other.
+
+    One that is there already stays if it is whole.
+    """
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+    digest = _folder_digest(folder)
+    placed = target.with_name(f"{target.name}-{digest[:16]}")
+    if not placed.is_dir() or _folder_digest(placed) != digest:
+        if placed.exists():
+            remove_folder(placed)
+        os.rename(folder, placed)
+        sync(placed.parent)
+    return placed
 
 
 def read_parts(manifest: Path, read: Callable[[], Result]) -> Result:
@@ -178,6 +196,12 @@ def read_sidecar(sidecar: Path, digest: str) -> bytes | None:
 
 def _waiting(sidecar: Path, digest: str) -> Path:
     return sidecar.with_name(f".{sidecar.name}.{digest[:16]}")
+
+
+def _folder_digest(folder: Path) -> str:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = [(path.relative_to(folder).as_posix(), sha256(path)) for path in files]
+    return hashlib.sha256(json.dumps(sums).encode()).hexdigest()
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
+from promptcli.data.vectors.parquet import ABOUT
+
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
 #: Written into JSON as they are, since no Python value becomes them.
@@ -177,14 +179,16 @@ _CELLS: list[tuple[Any, st.SearchStrategy[Any]]] = [
 ]
 
 
+def _any_column(draw: Any, rows: int) -> Any:
+    kind, cells = draw(st.sampled_from(_CELLS))
+    values = draw(st.lists(cells | st.none() if draw(st.booleans()) else cells, min_size=rows, max_size=rows))
+    return pa.array(values, kind)
+
+
 def _any_table(draw: Any) -> Any:
-    rows, columns, names = draw(st.integers(0, 4)), [], []
-    for _ in range(draw(st.integers(0, 4))):
-        kind, cells = draw(st.sampled_from(_CELLS))
-        values = draw(st.lists(cells | st.none() if draw(st.booleans()) else cells, min_size=rows, max_size=rows))
-        columns.append(pa.array(values, kind))
-        names.append(draw(_NAMES))
-    return pa.Table.from_arrays(columns, names)
+    rows, count = draw(st.integers(0, 4)), draw(st.integers(0, 4))
+    columns = [(_any_column(draw, rows), draw(_NAMES)) for _ in range(count)]
+    return pa.Table.from_arrays([column for column, _ in columns], [name for _, name in columns])
 
 
 @st.composite
@@ -195,6 +199,29 @@ def any_parquet(draw: Any, content: bytes) -> bytes:
     file = io.BytesIO()
     pq.write_table(_any_table(draw), file)
     return file.getvalue()
+
+
+def part_file(table: Any, about: bytes) -> bytes:
+    """Return a table as a part of vectors, with what it says of itself."""
+    file = io.BytesIO()
+    with pq.ParquetWriter(file, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({ABOUT: about})
+    return file.getvalue()
+
+
+@st.composite
+def any_part(draw: Any, content: bytes) -> bytes:
+    """A part of vectors with another column or another footer, or a damaged one."""
+    if draw(st.booleans()):
+        return draw(any_bytes(content))
+    table, about = pq.read_table(io.BytesIO(content)), pq.read_metadata(io.BytesIO(content)).metadata[ABOUT]
+    if not draw(st.integers(0, 3)):
+        return part_file(table, draw(any_json(about)))
+    names = table.column_names
+    at = draw(st.integers(0, len(names) - 1))
+    changed = table.set_column(at, draw(st.sampled_from([names[at], *names])), _any_column(draw, len(table)))
+    return part_file(changed, about)
 
 
 def arrow_file(table: Any) -> bytes:
@@ -256,7 +283,17 @@ _BY_NAME = f"embed FILE -o out/v.jsonl --text-field a --id-field id {TINY}"
 _PAIRS = f"eval --task FILE:a,b,c -r last-avg {TINY}"
 _STS = f"eval --data-dir senteval --task STS-B -r last-avg {TINY}"
 _VECTORS = ("index build FILE -o out/ix -q", "index search index FILE --offline -q")
-_DESCRIBED = ("index build v.npy -o out/ix -q", "index search index v.npy --offline -q")
+_DESCRIBED = (*(line.replace("FILE", "v.npy") for line in _VECTORS), "index build v.npy --texts text.txt -o out/ix -q")
+_EMBED_PARTS = f"embed text.txt -o {{}} --shards 2 {TINY}"
+_PARTS = (
+    "vectors check parts",
+    "vectors merge parts -o out/v.jsonl -q",
+    "vectors sample parts -k 3",
+    "index build parts -o out/ix -q",
+    _EMBED_PARTS.format("parts"),
+)
+_HALF_PARTS = (_EMBED_PARTS.format("half"),)
+_PULL = ("pull me/mine --name new -q",)
 _RECIPE = f"similarity one two --recipe FILE {TINY}"
 _MODEL = (
     "models list",
@@ -309,6 +346,15 @@ KINDS: dict[str, Kind] = {
     "vectors parquet": Kind("bare.parquet", any_parquet, _VECTORS),
     "vectors jsonl": Kind("bare.jsonl", any_json_lines, _VECTORS),
     "vectors manifest": Kind("v.npy.manifest.json", any_json, _DESCRIBED),
+    "parts, manifest": Kind("parts/_manifest.json", any_json, _PARTS, ("out", "parts")),
+    "parts, plan": Kind("parts/_plan.json", any_json, _PARTS, ("out", "parts")),
+    "parts, one": Kind("parts/part-00000-*.parquet", any_part, _PARTS, ("out", "parts")),
+    "unfinished parts, plan": Kind("half/_plan.json", any_json, _HALF_PARTS, ("half",)),
+    "unfinished parts, one": Kind("half/part-00000-*.parquet", any_part, _HALF_PARTS, ("half",)),
+    "pulled, document": Kind("pushed/promptcli.json", any_json, _PULL, ("home",)),
+    "pulled, recipe": Kind("pushed/recipe.json", any_json, _PULL, ("home",), sealed=True),
+    "pulled, numbers": Kind("pushed/tensors.safetensors", any_safetensors, _PULL, ("home",), sealed=True),
+    "pulled, backbone": Kind("pushed/backbone/config.json", any_json, _PULL, ("home",), sealed=True),
     "recipe": Kind("recipe.json", any_json, (_RECIPE,)),
     "recipe toml": Kind("recipe.toml", any_toml, (_RECIPE,)),
     "templates": Kind("named.toml", any_toml, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
@@ -365,8 +411,11 @@ KINDS: dict[str, Kind] = {
 
 def reseal(path: Path) -> None:
     """Make the checksum of a part right in the manifest next to it."""
-    for manifest in (path.parent / "index.json", path.parent / "card.json"):
+    inside = (path.parent / name for name in ("index.json", "card.json", "promptcli.json", "../promptcli.json"))
+    for manifest in map(Path.resolve, inside):
         if manifest.exists():
             document = json.loads(manifest.read_text())
-            document["sha256"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            document["sha256"][path.resolve().relative_to(manifest.parent).as_posix()] = hashlib.sha256(
+                path.read_bytes()
+            ).hexdigest()
             manifest.write_text(json.dumps(document))

@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +20,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from promptcli.cli import app as entrance
-from promptcli.cli.console import LONGEST_MESSAGE
-from promptcli.errors import CheckFailedError
+from promptcli.data.vectors.part_folder import part_name
+from promptcli.errors import LONGEST_MESSAGE, CheckFailedError
+from promptcli.interchange import hub
 from promptcli.storage.runs import RunFolder
 from tests.fuzz.kinds import KINDS, TINY, Kind, arrow_file, reseal
 from tests.tiny import SENTENCES, save_tiny
@@ -44,6 +46,11 @@ def sound(tmp_path_factory):
             kept.setattr(RunFolder, "remove", lambda self: None)  # so that finished runs are there
             for line in MADE:
                 _call(line)
+        _write_pushed(folder)
+        patch.setattr(hub, "client", lambda: FolderHub(folder / "pushed"))
+        shutil.copytree(folder / "parts", folder / "half")
+        for name in ("_manifest.json", part_name(1, 2)):
+            (folder / "half" / name).unlink()
         (folder / "home" / "runs" / "half" / "trials.jsonl").unlink()  # as after a kill before its end
         shutil.copytree(folder, folder.with_name("kept"))
         yield folder
@@ -80,6 +87,7 @@ def _share_backbone(patch):
 MADE = (
     f"embed text.txt -o v.npy {TINY}",
     *(f"embed text.txt -o bare.{kind} {TINY}" for kind in ("npy", "parquet", "jsonl", "safetensors")),
+    f"embed text.txt -o parts --shards 2 {TINY}",
     "index build v.npy --texts text.txt -o index -q",
     f"fit --on few.txt --name white -r whitening --transform whitening:2 {TINY}",
     "models alias w white",
@@ -178,6 +186,32 @@ def _write_foreign(folder):
     save_file(halves, folder / "lora" / "adapter_model.safetensors")
 
 
+def _write_pushed(folder):
+    """Write what ``push`` sends: here it is ``pull`` that is tried."""
+    from promptcli.registry.registry import Registry
+
+    (folder / "pushed").mkdir()
+    hub._write(Registry(folder / "home").load("white"), "me/mine", folder / "pushed", lambda line: None)
+
+
+class FolderHub:
+    """The hub's client, where the only repository is a folder."""
+
+    endpoint, token = "https://hub", None
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def model_info(self, repo, revision=None):
+        names = [SimpleNamespace(rfilename=path.name) for path in self.folder.iterdir()]
+        return SimpleNamespace(sha="0" * 40, siblings=names)
+
+    def hf_hub_download(self, repo, name, revision, local_dir):
+        target = local_dir / name
+        target.parent.mkdir(exist_ok=True)
+        return shutil.copyfile(self.folder / name, target)
+
+
 def _call(line: str) -> int:
     with pytest.raises(SystemExit) as ended:
         entrance.main(shlex.split(line))
@@ -216,7 +250,9 @@ def holds(kind: Kind, content: bytes, command: str, sound: Path, capfd: pytest.C
         if code:
             assert err.startswith("promptcli: ") and err.count("\n") == 1 and len(err) <= LONGEST_MESSAGE + 1, err
             assert not changed
-            compared = command.startswith("rerun") and code == CheckFailedError.exit_code  # prints what differs
+            compared = (
+                command.startswith(("rerun", "vectors check")) and code == CheckFailedError.exit_code
+            )  # prints what differs
             assert compared or not out
         else:
             assert len(err.splitlines()) <= 1, err

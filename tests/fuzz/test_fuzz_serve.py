@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
 from starlette.testclient import TestClient
 
-from promptcli.cli.console import LONGEST_MESSAGE
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import Recipe
+from promptcli.errors import LONGEST_MESSAGE
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.serving.app import make_app
 from promptcli.serving.served import Served, ServedIndex
@@ -89,6 +89,13 @@ def test_whatever_a_body_holds(path, client):
 @pytest.mark.parametrize("path", BODIES)
 def test_a_field_whose_name_is_no_line(path, client):
     assert holds(client, path, json.dumps({**BODIES[path], "\n" * 3000 + "x" * 3000: None}).encode()) in (200, 400)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_long_value_is_not_quoted_whole(path, client):
+    for name, value in BODIES[path].items():
+        if isinstance(value, str):
+            assert holds(client, path, json.dumps({**BODIES[path], name: "x" * 3000}).encode()) in (200, 400, 404)
 
 
 @pytest.mark.parametrize("name", LARGE)

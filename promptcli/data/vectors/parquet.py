@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.parquet_files import open_parquet, read_batches
 from promptcli.data.tables import Record
 from promptcli.data.vectors.vector_format import COLUMN, Content, Floats, VectorFormat, row_ids, row_texts
 from promptcli.errors import CheckFailedError, UsageError
@@ -19,55 +20,63 @@ ABOUT = b"promptcli"
 
 
 def _read_parquet(path: Path) -> Content:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path, buffer_size=1 << 20) as file:
-            names = file.schema_arrow.names
-            if COLUMN not in names:
-                raise UsageError(f"{path}: no column {COLUMN!r}; columns: {', '.join(names)}")
-            columns = [name for name in ("id", "text", COLUMN) if name in names]
-            if len(columns) < sum(name in columns for name in names):
-                raise UsageError(f"{path}: more than one column of a name; columns: {', '.join(names)}")
-            parts: dict[str, list[Any]] = {name: [] for name in columns}
-            matrix, row = np.empty((0, 0), np.float32), 0
-            for batch in file.iter_batches(_ROWS, columns=columns):
-                block = rows_of(batch.column(COLUMN), f"{path}: rows {row + 1} to {row + len(batch)}")
-                if row == 0:
-                    matrix = np.empty((file.metadata.num_rows, block.shape[1]), np.float32)
-                if block.shape[1] != matrix.shape[1]:
-                    raise UsageError(f"{path}: vectors of {matrix.shape[1]} and of {block.shape[1]} numbers")
-                matrix[row : row + len(block)] = block
-                for name in columns[:-1]:
-                    parts[name] += batch.column(name).to_pylist()
-                row += len(block)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise CheckFailedError(f"{path}: not a whole Parquet file: {error}") from None
+    with open_parquet(path, path, mend="make it again") as file:
+        columns = columns_of(file, path)
+        parts: dict[str, list[Any]] = {name: [] for name in columns}
+        matrix, row = np.empty((0, 0), np.float32), 0
+        for batch in read_batches(file, _ROWS, columns=columns):
+            block = rows_of(batch.column(COLUMN), f"{path}: rows {row + 1} to {row + len(batch)}")
+            if row == 0:
+                matrix = np.empty((file.metadata.num_rows, block.shape[1]), np.float32)
+            if block.shape[1] != matrix.shape[1]:
+                raise UsageError(f"{path}: vectors of {matrix.shape[1]} and of {block.shape[1]} numbers")
+            matrix[row : row + len(block)] = block
+            for name in columns[:-1]:
+                parts[name] += batch.column(name).to_pylist()
+            row += len(block)
     return row_ids(path, parts.get("id"), row), row_texts(path, parts.get("text")), matrix
 
 
+def columns_of(file: Any, path: Path) -> list[str]:
+    """Return which of ids, texts and vectors an open file holds, in this order.
+
+    Raises:
+        UsageError: No vectors, or two columns of one name.
+    """
+    names = file.schema_arrow.names
+    if COLUMN not in names:
+        raise UsageError(f"{path}: no column {COLUMN!r}; columns: {', '.join(names)}")
+    columns = [name for name in ("id", "text", COLUMN) if name in names]
+    if len(columns) < sum(name in columns for name in names):
+        raise UsageError(f"{path}: more than one column of a name; columns: {', '.join(names)}")
+    return columns
+
+
 def rows_of(column: Any, where: str) -> Floats:
-    """Return a column of lists as a matrix (n, d)."""
+    """Return a column of lists as a matrix (n, d).
+
+    Raises:
+        UsageError: It is another column, or some lists are of another length.
+    """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    lengths = set(pc.list_value_length(column).to_pylist())
-    values = column.flatten()
-    if len(lengths) != 1 or None in lengths or values.null_count:
+    known = pa.types
+    lists = known.is_list(column.type) or known.is_large_list(column.type) or known.is_fixed_size_list(column.type)
+    numbers = lists and (known.is_floating(column.type.value_type) or known.is_integer(column.type.value_type))
+    lengths = set(pc.list_value_length(column).to_pylist()) if numbers else set()
+    values = column.flatten() if numbers else column
+    if len(lengths) != 1 or lengths & {None, 0} or values.null_count:
         raise UsageError(f"{where}: {COLUMN!r} is not a list of equally many numbers in every row")
     block: Floats = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False).reshape(len(column), -1)
     return block
 
 
 def _columns(path: Path) -> Sequence[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names: list[str] = pq.read_schema(path).names
-    except (pa.ArrowException, OSError):
-        return []  # no vector file; whoever reads it as sentences says what is wrong
-    return names
+    with contextlib.suppress(CheckFailedError), open_parquet(path, path, mend="") as file:
+        names: list[str] = file.schema_arrow.names
+        return names
+    return []  # no vector file; whoever reads it as sentences says what is wrong
 
 
 class ParquetSink:

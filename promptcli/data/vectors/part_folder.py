@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli.data.input_files import InputFile
-from promptcli.data.vectors.parquet import ABOUT, rows_of
+from promptcli.data.parquet_files import open_parquet, read_batches
+from promptcli.data.vectors.parquet import ABOUT, columns_of, rows_of
 from promptcli.data.vectors.vector_format import COLUMN, Floats
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.storage.documents import parse_json, read_document, to_json
+from promptcli.storage.documents import convert, parse_json, read_document, to_json
 from promptcli.storage.files import sha256, write_text
 from promptcli.storage.locks import hold_folder
 
@@ -28,6 +29,8 @@ BLOCK = 4096
 
 #: How parts may hold numbers; int8 is read by the ranges of all rows, which no shard knows.
 PRECISIONS = ("float32", "float16")
+#: Parts of a folder, at most: their names have five digits.
+MOST = 99_999
 
 _AGAIN = "run the same `promptcli embed` again"
 
@@ -49,6 +52,12 @@ class Plan:
     versions: dict[str, str] = field(default_factory=dict)
     precision: str = "float32"
     schema_version: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.shards <= min(self.rows, MOST) or self.rows != sum(file.rows for file in self.inputs):
+            raise ValueError("shards, rows and those of the inputs do not fit together")
+        if self.dim < 1 or self.precision not in PRECISIONS:
+            raise ValueError(f"dim is at least 1, precision one of {', '.join(PRECISIONS)}")
 
     def bounds(self, shard: int) -> tuple[int, int]:
         """Return the rows [start, stop) of a shard."""
@@ -95,6 +104,13 @@ class FolderManifest:
     metric: str = "cosine"
     schema_version: int = 1
 
+    def __post_init__(self) -> None:
+        names = [part_name(shard, self.shards) for shard in range(len(self.parts))]
+        if self.shards != len(self.parts) or [part.path for part in self.parts] != names:
+            raise ValueError("the parts are not those of so many shards")
+        if self.rows != sum(part.rows for part in self.parts) or self.dim < 1 or self.dtype not in PRECISIONS:
+            raise ValueError(f"rows and those of the parts do not fit together, or dtype is not {PRECISIONS}")
+
 
 class Block(NamedTuple):
     """Some rows of a part."""
@@ -105,7 +121,8 @@ class Block(NamedTuple):
     vectors: Floats  #: (n, d) float32
 
 
-class About(NamedTuple):
+@dataclass(frozen=True)
+class About:
     """What a part says of itself: the metadata of its Parquet file."""
 
     plan: str
@@ -144,11 +161,13 @@ class PartFolder:
             CheckFailedError: A part is missing, cut short, or not of this folder.
         """
         self.check()
-        row = 0
-        for part in self.manifest.parts:
-            for block in read_blocks(self.path / part.path, row, rows):
-                yield block
-                row += len(block.vectors)
+        for shard in range(self.manifest.shards):
+            yield from self.part_blocks(shard, rows)
+
+    def part_blocks(self, shard: int, rows: int = BLOCK) -> Iterator[Block]:
+        """Yield the rows of one part; see ``blocks``."""
+        first = sum(part.rows for part in self.manifest.parts[:shard])
+        yield from read_blocks(self.path / self.manifest.parts[shard].path, first, rows, width=self.manifest.dim)
 
     def check(self) -> None:
         """Look at the footer of every part.
@@ -215,19 +234,13 @@ def about_part(path: Path) -> About:
     Raises:
         CheckFailedError: It is missing, cut short, or no part.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    if not path.is_file():
+        raise CheckFailedError(f"{path} is missing; {_AGAIN}")
+    with open_parquet(path, path, mend=_AGAIN) as file:
+        metadata = file.metadata
     try:
-        metadata = pq.read_metadata(path)
-    except FileNotFoundError:
-        raise CheckFailedError(f"{path} is missing; {_AGAIN}") from None
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise CheckFailedError(f"{path} is not whole ({reason:.100}); {_AGAIN}") from None
-    try:
-        about = About(**parse_json((metadata.metadata or {})[ABOUT]))
-    except (KeyError, TypeError, ValueError):
+        about = convert(parse_json((metadata.metadata or {})[ABOUT]), About)
+    except (KeyError, ValueError):
         raise CheckFailedError(f"{path} is a Parquet file of another program; take it away, and {_AGAIN}") from None
     if about.rows != metadata.num_rows:
         raise CheckFailedError(
@@ -307,23 +320,26 @@ def finish(folder: Path, plan: Plan) -> FolderManifest | None:
     return manifest
 
 
-def read_blocks(path: Path, first: int = 0, rows: int = BLOCK) -> Iterator[Block]:
+def read_blocks(path: Path, first: int = 0, rows: int = BLOCK, *, width: int) -> Iterator[Block]:
     """Yield the rows of a part, of which the first has the number ``first``.
 
     Raises:
-        CheckFailedError: It is cut short or damaged.
-        UsageError: A row holds no vector.
+        CheckFailedError: It is cut short or damaged, or holds other columns than parts do.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path, buffer_size=1 << 20) as file:
-            for batch in file.iter_batches(rows):
+    mend = f"delete it, and {_AGAIN}"
+    with open_parquet(path, path, mend=mend) as file:
+        columns = {field.name: str(field.type) for field in file.schema_arrow}
+        if columns.get("id") not in ("int64", "string") or columns.get("text", "string") != "string":
+            raise CheckFailedError(f"{path} does not hold the columns of a part; {mend}")
+        try:
+            names = columns_of(file, path)
+            for batch in read_batches(file, rows, columns=names):
                 vectors = rows_of(batch.column(COLUMN), f"{path}: rows from {first}")
-                texts = batch.column("text").to_pylist() if "text" in batch.schema.names else None
-                yield Block(first, batch.column("id").to_pylist(), texts, vectors)
+                others = {name: batch.column(name) for name in names[:-1]}
+                if vectors.shape[1] != width or any(column.null_count for column in others.values()):
+                    raise UsageError(f"{path}: rows from {first}: not {width} numbers, an id and a text in each")
+                ids, texts = others["id"].to_pylist(), others["text"].to_pylist() if "text" in others else None
+                yield Block(first, ids, texts, vectors)
                 first += len(batch)
-    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise CheckFailedError(f"{path} is not whole ({reason:.100}); delete it, and {_AGAIN}") from None
+        except UsageError as error:
+            raise CheckFailedError(f"{error}; {mend}") from None

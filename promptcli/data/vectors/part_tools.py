@@ -117,9 +117,9 @@ def sample(folder: Path, rows: int, seed: int = 0) -> Iterator[tuple[Record, np.
         raise UsageError(f"{folder} has {opened.manifest.rows:,} rows, not {rows:,}; ask for fewer")
     chosen = np.sort(np.random.default_rng(seed).choice(opened.manifest.rows, rows, replace=False))
     first = 0
-    for part in opened.manifest.parts:
+    for shard, part in enumerate(opened.manifest.parts):
         if np.any((chosen >= first) & (chosen < first + part.rows)):
-            for block in read_blocks(folder / part.path, first):
+            for block in opened.part_blocks(shard):
                 for at in chosen[(chosen >= block.row) & (chosen < block.row + len(block.ids))] - block.row:
                     text = block.texts[at] if block.texts else ""
                     yield Record(block.row + int(at), block.ids[at], text), block.vectors[at]
@@ -149,9 +149,9 @@ def _check_part(folder: Path, plan: Plan, shard: int, digest: str | None) -> lis
             f"{path}: its sha256 is not the manifest's; delete it and run the same `promptcli embed`"
         )
     hashes, row = [], start
-    for block in read_blocks(path, start):
-        if not np.isfinite(block.vectors).all() or block.vectors.shape[1] != plan.dim:
-            raise CheckFailedError(f"{path}: rows from {row}: vectors are not {plan.dim} finite numbers; delete it")
+    for block in read_blocks(path, start, width=plan.dim):
+        if not np.isfinite(block.vectors).all():
+            raise CheckFailedError(f"{path}: rows from {row}: vectors are not of finite numbers; delete it")
         if plan.text_ids:
             hashes.append(np.array([_hash(str(one)) for one in block.ids if one], dtype=np.uint64))
         elif list(block.ids) != list(range(row, row + len(block.ids))):
