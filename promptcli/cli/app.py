@@ -39,7 +39,7 @@ from promptcli.cli.commands import (
     transfer,
     vectors,
 )
-from promptcli.cli.console import note, write_what_cannot_be_shown
+from promptcli.cli.console import say, write_what_cannot_be_shown
 from promptcli.cli.options import expand
 from promptcli.cli.usage import PanelHelpCommand, usage_message
 from promptcli.errors import PromptcliError
@@ -202,7 +202,7 @@ def _fail(message: str, code: int) -> NoReturn:
     if _stopped_by:
         message, code = _INTERRUPTED, 128 + _stopped_by[0]
     try:
-        note(f"promptcli: {message}")
+        say(f"promptcli: {message}")
     except OSError:  # a full or closed stderr: the code says it
         _drop(sys.stderr)
     sys.exit(code)

@@ -26,6 +26,7 @@ from promptcli.errors import short_line
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 out = Console(highlight=False, soft_wrap=True)
+_quiet = False
 
 #: What stands for a sign that the terminal cannot show; of others their number is written.
 _SPELLED = {"±": "+-", "…": "...", "█": "#", "▓": "=", "▒": "-", "░": ".", **dict.fromkeys("▏▎▍▌▋▊▉", "|")}
@@ -46,10 +47,31 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
     return "".join(_SPELLED.get(one, json.dumps(one)[1:-1]) for one in characters), error.end
 
 
-def note(message: str, *, quiet: bool = False) -> None:
-    """Say one short line on stderr, unless ``quiet``."""
-    if not quiet:
-        err.print(short_line(message), markup=False)
+@contextlib.contextmanager
+def quieted(quiet: bool) -> Iterator[None]:
+    """Show no notes and no progress bars in the block, where ``quiet`` says so: the command's ``--quiet``."""
+    global _quiet
+    before, _quiet = _quiet, quiet
+    try:
+        yield
+    finally:
+        _quiet = before
+
+
+def draws_bars() -> bool:
+    """Return whether anybody sees a progress bar."""
+    return err.is_terminal and not _quiet
+
+
+def note(message: str) -> None:
+    """Say one line on stderr, unless ``--quiet`` is given."""
+    if not _quiet:
+        say(message)
+
+
+def say(message: str) -> None:
+    """Say one short line on stderr, whatever ``--quiet`` says."""
+    err.print(short_line(message), markup=False)
 
 
 def result(line: str) -> None:
@@ -121,15 +143,14 @@ class ProgressBar:
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None, *, quiet: bool = False) -> Iterator[ProgressBar]:
+def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
     """Yield what takes the number of rows newly done; draw a bar on stderr where that is a terminal.
 
     Args:
         label: What is being done, e.g. ``embed``.
         total: Rows in all, or None where nobody knows.
-        quiet: Draw nothing.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
+    with Progress(*columns, console=err, disable=not draws_bars(), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield ProgressBar(bar, task, label)

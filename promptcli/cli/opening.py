@@ -54,7 +54,7 @@ def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = 
     if choice.model is None and choice.recipe is None and not choice.changes():
         papers = "" if choice.paper else f"; the papers' setting: --paper ({PAPER.backbone})"
         shown = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
-        note(f"assumed: {shown}{papers}", quiet=runtime.quiet)
+        note(f"assumed: {shown}{papers}")
     return encoder
 
 
@@ -74,11 +74,6 @@ def chosen_entry(choice: ModelChoice) -> "Entry":
     )
 
 
-def announcer(runtime: Runtime) -> "Callable[[str], None]":
-    """Return what says, before it happens, that the network is used."""
-    return lambda message: note(message, quiet=runtime.quiet)
-
-
 def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None, words: bool = False) -> "Backbone":
     """Load a backbone without any recipe.
 
@@ -94,12 +89,7 @@ def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None, word
     device = choose_device(runtime.device)
     wanted = dtype or ("stored" if runtime.dtype == "auto" else runtime.dtype)
     return load_backbone(
-        name,
-        device=device,
-        dtype=weights_dtype(wanted, device),
-        offline=runtime.offline,
-        announce=announcer(runtime),
-        words=words,
+        name, device=device, dtype=weights_dtype(wanted, device), offline=runtime.offline, announce=note, words=words
     )
 
 
@@ -119,12 +109,11 @@ def open_development_set(on: str | None, data_dir: Path | None, runtime: Runtime
 
     folder = data_folder(data_dir)
     named = on or default_development(folder, paper=paper)
-    task = development_task(named, folder, offline=runtime.offline, announce=announcer(runtime))
+    task = development_task(named, folder, offline=runtime.offline, announce=note)
     if on is None and not paper:
         note(
             f"assumed: --on {task.label}, {len(task.pairs()):,} pairs; the papers' setting:"
-            f" --backbone {PAPER.backbone} --data-dir FOLDER --on {PAPER.development}",
-            quiet=runtime.quiet,
+            f" --backbone {PAPER.backbone} --data-dir FOLDER --on {PAPER.development}"
         )
     return task
 
@@ -140,11 +129,7 @@ def sentences_of(source: str, data_dir: Path | None, runtime: Runtime, *, text_f
     from promptcli.data.sources import fitting_sentences
 
     return fitting_sentences(
-        source,
-        data_folder(data_dir),
-        text_field=text_field,
-        offline=runtime.offline,
-        announce=announcer(runtime),
+        source, data_folder(data_dir), text_field=text_field, offline=runtime.offline, announce=note
     )
 
 
@@ -178,7 +163,7 @@ def open_entries(
                 offline=runtime.offline,
                 tensors=entry.tensors,
                 backbone=shared[0] if shared else None,
-                announce=announcer(runtime),
+                announce=note,
             )
         except UsageError as error:
             if refused is None:

@@ -17,13 +17,19 @@ import typer
 
 from promptcli.encoder.recipe import Recipe
 
+
+def option_in(panel: str) -> Callable[..., Any]:
+    """Return ``typer.Option`` for options under a heading of the help page."""
+    return functools.partial(typer.Option, rich_help_panel=panel)
+
+
 _PANEL = "Model and recipe"
+recipe_option, _runtime_option = option_in(_PANEL), option_in("Runtime")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks.")]
 BackboneName = Annotated[
-    str | None,
-    typer.Option("--backbone", help="A local folder or a hub id. Default: mini (shipped).", show_default=False),
+    str | None, typer.Option("--backbone", help="A local folder or a hub id. Default: mini (shipped).")
 ]
 DevelopmentPairs = Annotated[
     str | None,
@@ -33,7 +39,6 @@ DevelopmentPairs = Annotated[
         metavar="TASK",
         help="Development set, or FILE of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev (our own"
         " pairs, no benchmark).",
-        show_default=False,
     ),
 ]
 SentenceField = Annotated[str | None, typer.Option("--text-field", help="Field of the sentence in the file.")]
@@ -115,10 +120,9 @@ class RecipeChanges(RecipeOptions):
 
     paper: Annotated[
         bool,
-        typer.Option(
+        recipe_option(
             "--paper",
             help="What is left open is the papers': bert-base-uncased, PromptBERT's manual template, their data.",
-            rich_help_panel=_PANEL,
         ),
     ] = False
 
@@ -133,19 +137,11 @@ class OneModel:
     """A registry entry or a recipe."""
 
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", help="Entry or alias of the registry (`promptcli models list`).", rich_help_panel=_PANEL
-        ),
+        str | None, recipe_option("--model", "-m", help="Entry or alias of the registry (`promptcli models list`).")
     ] = None
     recipe: Annotated[
         str | None,
-        typer.Option(
-            "--recipe",
-            "-r",
-            help="Named recipe (`promptcli recipes`), JSON text, or a .json/.toml file.",
-            rich_help_panel=_PANEL,
-        ),
+        recipe_option("--recipe", "-r", help="Named recipe (`promptcli recipes`), JSON text, or a .json/.toml file."),
     ] = None
 
 
@@ -158,25 +154,19 @@ class ModelChoice(RecipeChanges, OneModel):
 class Runtime:
     """Where and how the work is done; never changes what a model is."""
 
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel="Runtime")] = "auto"
+    device: Annotated[str, _runtime_option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto"
     dtype: Annotated[
         str,
-        typer.Option(
+        _runtime_option(
             help="auto, float32, bfloat16, float16. auto: for figures float32, and for causal models that of their"
-            " files where the device computes in it; for embed, index and serve bfloat16 where the hardware has it.",
-            rich_help_panel="Runtime",
+            " files where the device computes in it; for embed, index and serve bfloat16 where the hardware has it."
         ),
     ] = "auto"
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, max=4096, help="Processor threads. Default: all cores.", rich_help_panel="Runtime"),
-    ] = None
-    offline: Annotated[bool, typer.Option("--offline", help="Never use the network.", rich_help_panel="Runtime")] = (
-        False
+    threads: Annotated[int | None, _runtime_option(min=1, max=4096, help="Processor threads. Default: all cores.")] = (
+        None
     )
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.", rich_help_panel="Runtime")
-    ] = False
+    offline: Annotated[bool, _runtime_option("--offline", help="Never use the network.")] = False
+    quiet: Annotated[bool, _runtime_option("--quiet", "-q", help="No progress and no notes on stderr.")] = False
 
 
 Result = TypeVar("Result")

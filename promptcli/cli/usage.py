@@ -6,6 +6,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from promptcli.cli.console import quieted
 from promptcli.errors import UsageError, did_you_mean, unknown
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
@@ -30,6 +31,11 @@ class PanelHelpCommand(TyperCommand):
                     f" options: {ctx.command_path} --help"
                 )
         return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, without notes where ``--quiet`` is given."""
+        with quieted(ctx.params.get("quiet", False)):
+            return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each panel: the command's own first, what all commands share last."""

@@ -10,14 +10,7 @@ import typer
 from promptcli.cli import options
 from promptcli.cli.commands.analyze_vectors import anisotropy, uniformity
 from promptcli.cli.console import note, out, progress, result_json, result_table, rounded
-from promptcli.cli.opening import (
-    announcer,
-    configure_libraries,
-    data_folder,
-    default_backbone,
-    open_backbone,
-    sentences_of,
-)
+from promptcli.cli.opening import configure_libraries, data_folder, default_backbone, open_backbone, sentences_of
 from promptcli.cli.options import Runtime, expand
 from promptcli.cli.pictures.analyses import (
     EMBEDDINGS,
@@ -39,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def mask_tokens(
-    sentence: Annotated[list[str], typer.Argument(metavar="SENTENCE...", help="Sentences.", show_default=False)],
+    sentence: Annotated[list[str], typer.Argument(metavar="SENTENCE...", help="Sentences.")],
     runtime: Runtime,
     prompt: Annotated[
         str, typer.Option("--prompt", "--template", help="Template with [X] and [MASK], or the name of one.")
@@ -63,7 +56,7 @@ def mask_tokens(
     found = predict_mask_tokens(open_backbone(backbone, runtime), recipe, sentence, count=top)
     for row in found:
         if row.truncated:
-            note(f"cut to the longest input: {row.sentence[:60]}...", quiet=runtime.quiet)
+            note(f"cut to the longest input: {row.sentence[:60]}...")
     if json:
         rows = [
             {
@@ -77,10 +70,7 @@ def mask_tokens(
         about = {"backbone": backbone, "template": recipe.prompt, "period": recipe.period, "denoise": denoise}
         result_json({**about, "sentences": rows})
         return
-    note(
-        f"{backbone}, {recipe.prompt}; a period is put after a sentence without an end mark; bias taken: {denoise}",
-        quiet=runtime.quiet,
-    )
+    note(f"{backbone}, {recipe.prompt}; a period is put after a sentence without an end mark; bias taken: {denoise}")
     cells = [(row.sentence, _guesses(row.plain), _guesses(row.denoised)) for row in found]
     result_table(("sentence", "at the mask", "denoised"), cells)
 
@@ -93,9 +83,7 @@ def token_bias(
     corpus: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CORPUS]",
-            help="Sentences to count tokens in: a file, a task or `demo`. Default: demo.",
-            show_default=False,
+            metavar="[CORPUS]", help="Sentences to count tokens in: a file, a task or `demo`. Default: demo."
         ),
     ] = None,
     backbone: options.BackboneName = None,
@@ -118,14 +106,14 @@ def token_bias(
     from promptcli.analysis.token_bias import token_bias as find_bias
 
     if corpus is None:
-        note("assumed: frequencies of demo, sentences of our own", quiet=runtime.quiet)
+        note("assumed: frequencies of demo, sentences of our own")
     source = corpus or BARE.corpus
     sentences = sentences_of(source, data_dir, runtime)
     backbone = backbone or default_backbone(paper=False)
     loaded = open_backbone(backbone, runtime)
-    with progress("token-bias", len(sentences), quiet=runtime.quiet) as advance:
+    with progress("token-bias", len(sentences)) as advance:
         found = find_bias(loaded, sentences, states=states, progress=advance)
-    picture.draw(draw_token_bias, found, f"{backbone}, {EMBEDDINGS[states]}", quiet=runtime.quiet)
+    picture.draw(draw_token_bias, found, f"{backbone}, {EMBEDDINGS[states]}")
     if json:
         about = {"backbone": backbone, "states": states, "corpus": source, "sentences": len(sentences)}
         groups = [{**dataclasses.asdict(group), "mean": rounded(group.mean)} for group in found.groups]
@@ -136,8 +124,7 @@ def token_bias(
     first, second = (100 * share for share in found.variance)
     note(
         f"{backbone}, {EMBEDDINGS[states]}, {len(found.points):,} tokens; share of all variance: first axis"
-        f" {first:.1f}%, second {second:.1f}%; frequencies: {source}",
-        quiet=runtime.quiet,
+        f" {first:.1f}%, second {second:.1f}%; frequencies: {source}"
     )
     left = {bias: f"{100 * share:.1f}%" for bias, share in found.between.items()}  # said once, with the first group
     rows = [
@@ -148,15 +135,11 @@ def token_bias(
 
 
 def impact(
-    sentence: Annotated[
-        str | None, typer.Argument(metavar="[SENTENCE]", help="Whose matrix to print.", show_default=False)
-    ] = None,
+    sentence: Annotated[str | None, typer.Argument(metavar="[SENTENCE]", help="Whose matrix to print.")] = None,
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="SENTENCES",
-            help="Compare with TF-IDF over many sentences (table 3): a file, a task or `demo`.",
-            show_default=False,
+            metavar="SENTENCES", help="Compare with TF-IDF over many sentences (table 3): a file, a task or `demo`."
         ),
     ] = None,
     first: Annotated[int, typer.Option(min=1, help="Take so many of them.")] = 1000,
@@ -182,37 +165,37 @@ def impact(
     if sentence is not None and on is not None:
         raise UsageError("give a sentence, or sentences by --on, not both")
     if sentence is None and on is None:
-        note(f"assumed: a sentence of our own; many of them: --on FILE (or --on demo): {SENTENCE}", quiet=runtime.quiet)
+        note(f"assumed: a sentence of our own; many of them: --on FILE (or --on demo): {SENTENCE}")
     backbone = backbone or default_backbone(paper=False)
     if on is None:
         given = sentence or SENTENCE
         loaded = open_backbone(backbone, runtime)
-        with progress("impact", None, quiet=runtime.quiet) as advance:
+        with progress("impact", None) as advance:
             found = find_impact(loaded, given, progress=advance)
-        picture.draw(draw_impact, found, backbone, quiet=runtime.quiet)
-        _print_impact(found, backbone, given, json=json, quiet=runtime.quiet)
+        picture.draw(draw_impact, found, backbone)
+        _print_impact(found, backbone, given, json=json)
         return
-    lines = read_sentences(on, data_folder(data_dir), offline=runtime.offline, announce=announcer(runtime))
+    lines = read_sentences(on, data_folder(data_dir), offline=runtime.offline, announce=note)
     sentences = list(itertools.islice(lines, first))
     documents = sentences_of(corpus, data_dir, runtime)
     loaded = open_backbone(backbone, runtime)
-    with progress("impact", len(sentences), quiet=runtime.quiet) as advance:
+    with progress("impact", len(sentences)) as advance:
         study = compare_with_tfidf(loaded, sentences, documents, progress=advance)
     if study.left_out:
-        note(f"{study.left_out:,} sentences are left out: blank, or longer than the longest input", quiet=runtime.quiet)
-    picture.draw(draw_impact_study, study, backbone, quiet=runtime.quiet)
+        note(f"{study.left_out:,} sentences are left out: blank, or longer than the longest input")
+    picture.draw(draw_impact_study, study, backbone)
     about = {"backbone": backbone, "source": on, "idf": {"source": corpus, "sentences": len(documents)}}
-    _print_study(study, about, json=json, quiet=runtime.quiet)
+    _print_study(study, about, json=json)
 
 
-def _print_impact(found: "Impact", backbone: str, sentence: str, *, json: bool, quiet: bool) -> None:
+def _print_impact(found: "Impact", backbone: str, sentence: str, *, json: bool) -> None:
     if json:
         about = {"backbone": backbone, "sentence": sentence, "tokens": found.tokens}
         matrix = [rounded(row) for row in found.matrix.tolist()]
         result_json({**about, "matrix": matrix, "means": rounded(found.means.tolist())})
         return
     caption = f"impact of the token above on the token of the row, in % of {found.matrix.max():.3f}"
-    note(f"{backbone}: {caption}", quiet=quiet)
+    note(f"{backbone}: {caption}")
     for line in token_map(found.tokens, found.matrix.tolist()):
         out.print(line)
     means = enumerate(zip(found.tokens, found.means, strict=True), 1)
@@ -221,7 +204,7 @@ def _print_impact(found: "Impact", backbone: str, sentence: str, *, json: bool, 
     )
 
 
-def _print_study(found: "ImpactStudy", about: dict[str, Any], *, json: bool, quiet: bool) -> None:
+def _print_study(found: "ImpactStudy", about: dict[str, Any], *, json: bool) -> None:
     rows = {"all tokens together": found.correlation, "mean of sentences": found.by_sentence}
     if json:
         counts = {"sentences": found.sentences, "left_out": found.left_out, "tokens": len(found.means)}
@@ -230,17 +213,14 @@ def _print_study(found: "ImpactStudy", about: dict[str, Any], *, json: bool, qui
         return
     note(
         f"{about['backbone']}: column means of the impact matrix against TF-IDF (idf: {about['idf']['source']});"
-        f" {found.sentences:,} sentences of {about['source']}, {len(found.means):,} tokens",
-        quiet=quiet,
+        f" {found.sentences:,} sentences of {about['source']}, {len(found.means):,} tokens"
     )
     cells = [(name, f"{one.pearson:.4f}", f"{one.spearman:.4f}") for name, one in rows.items()]
     result_table(("", "Pearson", "Spearman"), cells)
 
 
 def attention(
-    sentence: Annotated[
-        str | None, typer.Argument(metavar="[SENTENCE]", help="What the head looks at.", show_default=False)
-    ] = None,
+    sentence: Annotated[str | None, typer.Argument(metavar="[SENTENCE]", help="What the head looks at.")] = None,
     head: Annotated[
         str | None,
         typer.Option(metavar="L-H", help="Layer-head, 1-based. Default: the best known one of the backbone."),
@@ -260,10 +240,10 @@ def attention(
     from promptcli.analysis.attention import attention as find_attention
 
     if sentence is None:
-        note(f"assumed: a sentence of our own: {SENTENCE}", quiet=runtime.quiet)
+        note(f"assumed: a sentence of our own: {SENTENCE}")
     backbone = backbone or default_backbone(paper=False)
     found = find_attention(open_backbone(backbone, runtime), sentence or SENTENCE, head)
-    picture.draw(draw_attention, found, backbone, quiet=runtime.quiet)
+    picture.draw(draw_attention, found, backbone)
     diagonal = found.diagonal.tolist()
     if json:
         about = {"backbone": backbone, "head": found.head, "sentence": sentence or SENTENCE, "tokens": found.tokens}
@@ -271,7 +251,7 @@ def attention(
         result_json({**about, "diagonal": rounded(diagonal), "matrix": matrix})
         return
     caption = f"attention of the token of the row to the token above, in % of {found.matrix.max():.3f}"
-    note(f"{backbone}, head {found.head}: {caption}; below, the diagonal", quiet=runtime.quiet)
+    note(f"{backbone}, head {found.head}: {caption}; below, the diagonal")
     for line in token_map(found.tokens, found.matrix.tolist()):
         out.print(line)
     rows = enumerate(zip(found.tokens, diagonal, strict=True), 1)

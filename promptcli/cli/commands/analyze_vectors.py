@@ -11,7 +11,7 @@ import typer
 from promptcli.cli import options
 from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, is_bare, recipes_option
 from promptcli.cli.console import note, progress, result_json, result_table
-from promptcli.cli.opening import announcer, configure_libraries, data_folder, open_entries, open_registry
+from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.analyses import draw_uniformity
 from promptcli.cli.pictures.maps import text_bar
@@ -36,10 +36,9 @@ _SPLITS = {"STS-B": ("train", "dev", "test"), "demo": ("dev", "test")}
 class ComparedChoice(EvalChoice):
     """Which encoders; changes of single recipe fields apply to every one."""
 
-    recipe: Annotated[
-        list[str] | None,
-        recipes_option("average and Ditto of static, last and first-last states"),
-    ] = None
+    recipe: Annotated[list[str] | None, recipes_option("average and Ditto of static, last and first-last states")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
@@ -73,21 +72,16 @@ def open_compared(choice: ComparedChoice, runtime: Runtime, rows: Sequence[str] 
     kept = [candidate for candidate in candidates if id(candidate.entry) not in left_out]
     for candidate in candidates:
         if id(candidate.entry) in left_out:
-            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}", quiet=runtime.quiet)
+            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}")
     return Compared(encoders, [candidate.label for candidate in kept])
 
 
 def anisotropy(
     source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SENTENCES]", help="A file, a task (STS-B, ...) or `demo`. Default: demo.", show_default=False
-        ),
+        str | None, typer.Argument(metavar="[SENTENCES]", help="A file, a task (STS-B, ...) or `demo`. Default: demo.")
     ] = None,
     first: Annotated[int, typer.Option(min=2, help="Take so many lines from the start.")] = 100_000,
-    sample: Annotated[
-        int | None, typer.Option(min=2, help="Take so many at random in their place.", show_default=False)
-    ] = None,
+    sample: Annotated[int | None, typer.Option(min=2, help="Take so many at random in their place.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of --sample.")] = 0,
     lower: Annotated[bool, typer.Option("--lower/--cased", help="Lower-case the lines, for cased models too.")] = True,
     words: Annotated[int, typer.Option(min=0, help="Cut a line to so many words; 0: do not.")] = 32,
@@ -118,7 +112,7 @@ def anisotropy(
         preparation = Preparation(first, sample, seed, lower, words or None)
         sentences = _sentences(source, data_dir, text_field, preparation, runtime)
         compared = open_compared(choice, runtime)
-        with progress("anisotropy", len(sentences), quiet=runtime.quiet) as advance:
+        with progress("anisotropy", len(sentences)) as advance:
             found = sentence_anisotropy(compared.encoders, sentences, progress=advance)
         names = compared.names
         rows = [
@@ -128,14 +122,14 @@ def anisotropy(
         about = {"of": "sentence vectors", "source": source or BARE.corpus, "prepared": preparation.to_dict()}
     cut = max(row["truncated"] for row in rows)
     if cut:
-        note(f"{cut:,} sentences were cut to the longest input", quiet=runtime.quiet)
+        note(f"{cut:,} sentences were cut to the longest input")
     values = {name: float(row["anisotropy"]) for name, row in zip(names, rows, strict=True)}
     title = f"Anisotropy of {rows[0]['vectors']:,} {about['of']}"
-    picture.draw(draw_bars, values, "mean cosine over all pairs", title, quiet=runtime.quiet)
+    picture.draw(draw_bars, values, "mean cosine over all pairs", title)
     if json:
         result_json({**about, "results": rows})
         return
-    note(_caption(about, rows), quiet=runtime.quiet)
+    note(_caption(about, rows))
     cells = [(name, f"{value:.4f}", text_bar(value)) for name, value in values.items()]
     result_table(("", "mean cosine", ""), cells)
 
@@ -147,13 +141,9 @@ def _sentences(
     from promptcli.data.sources import read_sentences
 
     if source is None:
-        note("assumed: demo, sentences of our own; the papers': a file of Wikipedia sentences", quiet=runtime.quiet)
+        note("assumed: demo, sentences of our own; the papers': a file of Wikipedia sentences")
     lines = read_sentences(
-        source or BARE.corpus,
-        data_folder(data_dir),
-        text_field=text_field,
-        offline=runtime.offline,
-        announce=announcer(runtime),
+        source or BARE.corpus, data_folder(data_dir), text_field=text_field, offline=runtime.offline, announce=note
     )
     sentences = preparation.apply(lines)
     check_enough(len(sentences))
@@ -189,8 +179,7 @@ def _caption(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 def uniformity(
     split: Annotated[
-        list[str] | None,
-        typer.Option(help="train, dev, test; repeatable. Default: all that there are.", show_default=False),
+        list[str] | None, typer.Option(help="train, dev, test; repeatable. Default: all that there are.")
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="SentEval folder of STS-B. Without it: demo, pairs of our own.")
@@ -214,9 +203,9 @@ def uniformity(
     tasks = _tasks(split, data_folder(data_dir), runtime, paper=choice.paper)
     compared = open_compared(choice, runtime)
     count = sum(2 * len(task.pairs()) for task in tasks)
-    with progress("uniformity", count, quiet=runtime.quiet) as advance:
+    with progress("uniformity", count) as advance:
         found = measure(compared.encoders, tasks, progress=advance)
-    picture.draw(draw_uniformity, dict(zip(compared.names, found, strict=True)), tasks, quiet=runtime.quiet)
+    picture.draw(draw_uniformity, dict(zip(compared.names, found, strict=True)), tasks)
     if json:
         rows = [
             {"model": label.model, "recipe": label.recipe, **one.to_dict()}
@@ -227,8 +216,7 @@ def uniformity(
         return
     note(
         f"{', '.join(task.label for task in tasks)}, {tasks[0].text}; {count:,} sentences"
-        f" ({len(distinct_sentences(tasks)):,} distinct), {found[0].positives:,} pairs graded above {POSITIVE:g}",
-        quiet=runtime.quiet,
+        f" ({len(distinct_sentences(tasks)):,} distinct), {found[0].positives:,} pairs graded above {POSITIVE:g}"
     )
     figures = zip(compared.names, found, strict=True)
     cells = [(name, f"{one.alignment:.4f}", f"{one.uniformity:.4f}") for name, one in figures]
@@ -241,12 +229,12 @@ def _tasks(split: list[str] | None, data_dir: Path | None, runtime: Runtime, *, 
 
     name = "STS-B" if paper or data_dir is not None else "demo"
     if name == "demo":
-        note("assumed: our own demo pairs, no benchmark; STS-B: --data-dir FOLDER, or --paper", quiet=runtime.quiet)
+        note("assumed: our own demo pairs, no benchmark; STS-B: --data-dir FOLDER, or --paper")
     for given in split or ():
         if given not in _SPLITS[name]:
             raise unknown(f"split of {name}", given, _SPLITS[name])
     wanted = [TaskName(name, one) for one in _SPLITS[name] if one in (split or _SPLITS[name])]
-    loaded = load_tasks(data_dir, wanted, "senteval", offline=runtime.offline, announce=announcer(runtime))
+    loaded = load_tasks(data_dir, wanted, "senteval", offline=runtime.offline, announce=note)
     for label, reason in loaded.missing.items():
         raise NotFoundError(f"{label} is not there: {reason}; choose others by --split")
     return loaded.tasks

@@ -9,7 +9,7 @@ from promptcli.cli import console
 from promptcli.cli.options import Json
 from promptcli.settings import KEYS, config_file, read_settings, write_setting
 
-_Key = Annotated[str, typer.Argument(metavar="KEY", help=f"One of: {', '.join(KEYS)}.", show_default=False)]
+_Key = Annotated[str, typer.Argument(metavar="KEY", help=f"One of: {', '.join(KEYS)}.")]
 
 
 def show(as_json: Json = False) -> None:
@@ -25,9 +25,7 @@ def show(as_json: Json = False) -> None:
     console.note(f"settings file: {path}{'' if path.is_file() else ' (not there)'}")
 
 
-def set_default(
-    key: _Key, value: Annotated[str, typer.Argument(metavar="VALUE", help="The new default.", show_default=False)]
-) -> None:
+def set_default(key: _Key, value: Annotated[str, typer.Argument(metavar="VALUE", help="The new default.")]) -> None:
     """Set a default in the settings file."""
     path = write_setting(os.environ, key, value)
     console.note(f"{key} = {value} in {path}")

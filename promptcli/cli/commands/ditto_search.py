@@ -28,12 +28,11 @@ def ditto_search(
     on: options.DevelopmentPairs = None,
     data_dir: options.DataDir = None,
     states: Annotated[
-        list[str] | None,
-        typer.Option("--states", help="static, last, first-last; repeatable. Default: all three.", show_default=False),
+        list[str] | None, typer.Option(help="static, last, first-last; repeatable. Default: all three.")
     ] = None,
     corpus: options.Corpus = "demo",
-    top: Annotated[int, typer.Option("--top", min=1, help="How many heads to list.")] = 10,
-    name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make of the best.")] = "ditto",
+    top: Annotated[int, typer.Option(min=1, help="How many heads to list.")] = 10,
+    name: Annotated[str, typer.Option(help="Name of the registry entry to make of the best.")] = "ditto",
     json: options.Json = False,
     *,
     picture: PictureOptions,
@@ -55,13 +54,13 @@ def ditto_search(
     sentences = sentences_of(corpus, data_dir, runtime)
     loaded = open_backbone(backbone or default_backbone(paper=False), runtime)
     start = time.perf_counter()
-    with progress("ditto-search", len(distinct_sentences([task])), quiet=runtime.quiet) as advance:
+    with progress("ditto-search", len(distinct_sentences([task]))) as advance:
         found = search_heads(loaded, task, sentences, states=states or SEARCHED, top=top, progress=advance)
     seconds = time.perf_counter() - start
     registry.save(found.entry(name), force=picture.force)
     title = f"{loaded.name} on {task.label}: Spearman x 100 of every head"
-    picture.draw(draw_head_maps, found.values, title, quiet=runtime.quiet)
-    note(f"{found.heads[0].pooling} saved as model {name!r}", quiet=runtime.quiet)
+    picture.draw(draw_head_maps, found.values, title)
+    note(f"{found.heads[0].pooling} saved as model {name!r}")
     if json:
         about = {"task": task.label, "text": task.text, "pairs": len(task.pairs()), "data_sha256": task.sha256()}
         idf = {"source": corpus, "sentences": len(sentences)}

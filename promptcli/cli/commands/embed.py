@@ -13,7 +13,6 @@ from promptcli.cli.options import Json, ModelChoice, Runtime
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.text import Source
     from promptcli.data.vectors.precision import Loss
     from promptcli.encoder.embedding import EmbedReport
     from promptcli.encoder.encoder import Encoder
@@ -37,7 +36,6 @@ def embed(
             help="Sentences: text (one a line), .jsonl, .csv, .tsv (each also .gz), .parquet, or - for standard input"
             " (text; JSONL where a field is named). With --shards many files, globs, folders of .parquet files and URLs"
             " (hf://, s3://).",
-            show_default=False,
         ),
     ],
     choice: ModelChoice,
@@ -50,7 +48,6 @@ def embed(
             "-o",
             help="Vector file: .npy, .parquet, .jsonl or .safetensors; - writes JSONL to stdout; with --shards a"
             " folder. Default: FILE.npy next to the input; stdout for standard input and pipes.",
-            show_default=False,
         ),
     ] = None,
     text_field: TextField = None,
@@ -59,9 +56,8 @@ def embed(
     precision: Annotated[
         str,
         typer.Option(
-            "--precision",
             help="float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs)."
-            " What is lost is measured and said.",
+            " What is lost is measured and said."
         ),
     ] = "float32",
     no_text: Annotated[bool, typer.Option("--no-text", help="Leave the sentences out of .parquet and JSONL.")] = False,
@@ -100,16 +96,16 @@ def embed(
         from promptcli.encoder.embedding import embed_file, embed_stream
 
         encoder = open_encoder(choice, runtime, default_dtype="auto")
-        with console.progress("embed", _total(source, runtime), quiet=runtime.quiet) as progress:
+        with console.progress("embed", source.total() if console.draws_bars() else None) as progress:
             options: dict[str, Any] = {"normalize": normalize, "precision": precision, "progress": progress}
             if target is None:
                 with open_sink(sys.stdout.buffer, ".jsonl", encoder.width, with_text=not no_text) as sink:
                     report = embed_stream(encoder, source, sink, **options)
             else:
                 report = embed_file(encoder, source, target, with_text=not no_text, **options)
-    _tell(report, encoder, "standard output" if target is None else str(target), quiet=runtime.quiet)
+    _tell(report, encoder, "standard output" if target is None else str(target))
     if report.loss is not None:
-        console.note(_lost(precision, report.loss), quiet=runtime.quiet)
+        console.note(_lost(precision, report.loss))
     if as_json:
         known = {key: value for key, value in asdict(report).items() if key != "ranges"}
         console.result_json({"output": str(target), "dim": encoder.width, "precision": precision, **known})
@@ -136,7 +132,7 @@ def similarity(
         from promptcli.encoder.embedding import similarity_stream
 
         encoder = open_encoder(choice, runtime)
-        with console.progress("similarity", 2 * total, quiet=runtime.quiet) as progress:
+        with console.progress("similarity", 2 * total) as progress:
             for left, right, cosine in similarity_stream(encoder, pairs, progress=progress):
                 if json_lines:
                     console.result_json({"a": left, "b": right, "similarity": cosine})
@@ -148,26 +144,22 @@ def _stdin(file: Path) -> BinaryIO | None:
     return sys.stdin.buffer if file == _STANDARD else None
 
 
-def _total(source: "Source", runtime: Runtime) -> int | None:
-    return source.total() if console.err.is_terminal and not runtime.quiet else None
-
-
 def _lost(precision: str, loss: "Loss") -> str:
     order = "" if loss.spearman is None else f"Spearman of their cosines {loss.spearman:.4f}, "
     outside = f", {loss.clipped:.2%} of the numbers beyond the first window's" if loss.clipped else ""
     return f"{precision} against float32 on {loss.rows:,} rows: {order}recall@10 {loss.recall_at_10:.3f}{outside}"
 
 
-def _tell(report: "EmbedReport", encoder: "Encoder", where: str, *, quiet: bool) -> None:
+def _tell(report: "EmbedReport", encoder: "Encoder", where: str) -> None:
     if report.blank:
-        console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row", quiet=quiet)
+        console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row")
     if report.zero:
         zeros = f"{report.zero:,} of {report.rows:,} sentences have a zero vector: nothing in them is known"
-        console.note(zeros, quiet=quiet)
+        console.note(zeros)
     if report.truncated:
         limit = f"{encoder.max_length:,} tokens"
         cut = f"{report.truncated:,} of {report.rows:,} sentences were longer than {limit} and were cut"
-        console.note(cut, quiet=quiet)
+        console.note(cut)
     rate = report.rows / max(report.seconds, 1e-9)
     took = f"{report.seconds:,.1f} s ({rate:,.0f} sentences/s)"
-    console.note(f"{report.rows:,} vectors of {encoder.width:,} numbers in {where}, {took}", quiet=quiet)
+    console.note(f"{report.rows:,} vectors of {encoder.width:,} numbers in {where}, {took}")

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from promptcli.cli import console, opening
-from promptcli.cli.options import ModelChoice, Runtime
+from promptcli.cli.options import ModelChoice, Runtime, option_in
 from promptcli.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
     from promptcli.scaling.part_job import PartJob
 
-_PANEL = "Parts"
+_option = option_in("Parts")
 #: What makes the parts: processes of this machine, or a cluster.
 ENGINES = ("local", "ray")
 
@@ -30,38 +28,21 @@ class Sharding:
 
     shards: Annotated[
         int | None,
-        typer.Option(
+        _option(
             min=1,
             max=99_999,
             help="Write a folder of so many Parquet files and a manifest; what is whole is not made again.",
-            rich_help_panel=_PANEL,
-            show_default=False,
         ),
     ] = None
     shard: Annotated[
         int | None,
-        typer.Option(
-            help="Make this part alone, from 0, in any order, many at once; the last one writes the manifest.",
-            rich_help_panel=_PANEL,
-            show_default=False,
-        ),
+        _option(help="Make this part alone, from 0, in any order, many at once; the last one writes the manifest."),
     ] = None
     workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Worker processes. Default: one a GPU, else this process alone.",
-            rich_help_panel=_PANEL,
-            show_default=False,
-        ),
+        int | None, _option(min=1, help="Worker processes. Default: one a GPU, else this process alone.")
     ] = None
-    engine: Annotated[
-        str, typer.Option(help="local, or ray: actors of a Ray cluster (extra `ray`).", rich_help_panel=_PANEL)
-    ] = "local"
-    address: Annotated[
-        str | None,
-        typer.Option(help="Of the Ray cluster. Default: this machine.", rich_help_panel=_PANEL, show_default=False),
-    ] = None
+    engine: Annotated[str, _option(help="local, or ray: actors of a Ray cluster (extra `ray`).")] = "local"
+    address: Annotated[str | None, _option(help="Of the Ray cluster. Default: this machine.")] = None
 
     def check(self) -> None:
         """Refuse options that do not go together, and a shard that is out of range."""
@@ -114,7 +95,7 @@ def embed_parts(
     if remote is not None:
         if runtime.offline:
             raise UsageError(f"{remote} is on another machine, which --offline forbids; copy it here")
-        console.note(f"reading {remote} over the network", quiet=runtime.quiet)
+        console.note(f"reading {remote} over the network")
     if stored.force:
         _begin_anew(folder, sharding)
     names = find_inputs(files)
@@ -140,10 +121,10 @@ def embed_parts(
 
         job = PartJob(folder, plan, inputs, opening.chosen_entry(choice), runtime.threads, runtime.offline)
         rows = sum(stop - first for first, stop in map(plan.bounds, todo))
-        with console.progress("embed", rows, quiet=runtime.quiet) as progress:
+        with console.progress("embed", rows) as progress:
             _make(job, todo, encoders, sharding, runtime, progress)
     finished = finish_folder(folder, plan, len(todo))
-    _tell(folder, plan, finished, todo, time.perf_counter() - start, quiet=runtime.quiet)
+    _tell(folder, plan, finished, todo, time.perf_counter() - start)
     if stored.as_json:
         about = {"output": str(folder), "rows": plan.rows, "dim": plan.dim, "precision": plan.precision}
         console.result_json({**about, "shards": plan.shards, "made": todo, "finished": finished})
@@ -170,8 +151,7 @@ def _make(
     """Make parts where the options say; other processes do without the encoder here, whose memory is given back."""
     from promptcli.scaling.part_job import Pool, make_here
 
-    announce = opening.announcer(runtime)
-    pool = Pool(sharding.workers, runtime.device, sharding.address, progress, announce)
+    pool = Pool(sharding.workers, runtime.device, sharding.address, progress, console.note)
     if sharding.engine == "ray":
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # read at import: what it mends itself is no news
         from promptcli.scaling.ray_engine import run_ray
@@ -187,7 +167,7 @@ def _make(
         run_workers(job, todo, pool)
 
 
-def _tell(folder: Path, plan: "Plan", finished: bool, made: list[int], seconds: float, *, quiet: bool) -> None:
+def _tell(folder: Path, plan: "Plan", finished: bool, made: list[int], seconds: float) -> None:
     from promptcli.data.vectors.part_folder import PartFolder, parts_there
 
     rows = sum(stop - first for first, stop in map(plan.bounds, made))
@@ -198,9 +178,7 @@ def _tell(folder: Path, plan: "Plan", finished: bool, made: list[int], seconds: 
     )
     if not finished:
         there = len(parts_there(folder, plan.shards))
-        console.note(
-            f"{there:,} of {plan.shards:,} parts are in {folder}, {rate}; the last one finishes it", quiet=quiet
-        )
+        console.note(f"{there:,} of {plan.shards:,} parts are in {folder}, {rate}; the last one finishes it")
         return
     manifest = PartFolder(folder).manifest
     for count, what in (
@@ -209,6 +187,6 @@ def _tell(folder: Path, plan: "Plan", finished: bool, made: list[int], seconds: 
         (manifest.truncated, "sentences were longer than the model's input and were cut"),
     ):
         if count:
-            console.note(f"{count:,} of {plan.rows:,} {what}", quiet=quiet)
+            console.note(f"{count:,} of {plan.rows:,} {what}")
     whole = f"{plan.rows:,} vectors of {plan.dim:,} numbers in {plan.shards:,} parts in {folder}"
-    console.note(f"{whole}, {rate}", quiet=quiet)
+    console.note(f"{whole}, {rate}")

@@ -4,11 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from promptcli.cli.console import note
 from promptcli.cli.opening import default_backbone
-from promptcli.cli.options import RecipeChanges
+from promptcli.cli.options import RecipeChanges, recipe_option
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import NotFoundError, UsageError
 
@@ -17,18 +15,16 @@ if TYPE_CHECKING:
     from promptcli.evaluation.scores import Label
     from promptcli.registry.registry import Entry, Registry
 
-_PANEL = "Model and recipe"
 #: Changes that leave a named recipe what it is, so that all of them can be scored with it.
 _NEUTRAL_CHANGES = {"backbone", "max_length"}
 
 
 def recipes_option(default: str) -> Any:
     """Return the option of several recipes; ``default``: what is meant where no model is named either."""
-    return typer.Option(
+    return recipe_option(
         "--recipe",
         "-r",
         help=f"Named recipe, JSON text, or a .json/.toml file; repeatable. Default, without --model: {default}.",
-        rich_help_panel=_PANEL,
     )
 
 
@@ -37,13 +33,9 @@ class Models:
     """Registry entries and recipes, as many as wanted."""
 
     model: Annotated[
-        list[str] | None,
-        typer.Option("--model", "-m", help="Entry or alias of the registry; repeatable.", rich_help_panel=_PANEL),
+        list[str] | None, recipe_option("--model", "-m", help="Entry or alias of the registry; repeatable.")
     ] = None
-    recipe: Annotated[
-        list[str] | None,
-        recipes_option("every named recipe that needs no fitting"),
-    ] = None
+    recipe: Annotated[list[str] | None, recipes_option("every named recipe that needs no fitting")] = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,7 @@ class Candidate:
     saved_as: str | None = None
 
 
-def report_missing(loaded: "Loaded[Any]", *, quiet: bool) -> None:
+def report_missing(loaded: "Loaded[Any]") -> None:
     """Name the tasks that are not there.
 
     Raises:
@@ -70,7 +62,7 @@ def report_missing(loaded: "Loaded[Any]", *, quiet: bool) -> None:
     if not loaded.tasks:
         raise NotFoundError(f"no task is there; {next(iter(loaded.missing.values()))}")
     for label, reason in loaded.missing.items():
-        note(f"{label} is missing: {reason}", quiet=quiet)
+        note(f"{label} is missing: {reason}")
 
 
 def is_bare(choice: EvalChoice) -> bool:

@@ -18,8 +18,8 @@ from promptcli.cli.commands.eval_choice import (
 )
 from promptcli.cli.commands.external import ExternalVectors, list_sentences, read_external
 from promptcli.cli.console import note, progress, result_json, result_table
-from promptcli.cli.opening import announcer, configure_libraries, data_folder, open_entries, open_registry
-from promptcli.cli.options import Json, Runtime
+from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
+from promptcli.cli.options import Json, Runtime, option_in
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.settings import BARE, PAPER
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
     from promptcli.registry.registry import Entry, Registry
 
+_mteb_option = option_in("mteb")
+
 
 @dataclass(frozen=True)
 class MtebChoice:
@@ -37,21 +39,19 @@ class MtebChoice:
 
     mteb: Annotated[
         list[str] | None,
-        typer.Option(
+        _mteb_option(
             help="A task of mteb (STS12, STSBenchmark, SICK-R, Banking77Classification, ...), run by mteb itself;"
             " repeatable. Its data come from the hub, those of STS from --data-dir where that is given.",
             metavar="TASK",
-            rich_help_panel="mteb",
         ),
     ] = None
     output: Annotated[
         Path,
-        typer.Option(
+        _mteb_option(
             "--output",
             "-o",
             help="Where mteb's result files go: results/MODEL/REVISION/TASK.json in it.",
             metavar="FOLDER",
-            rich_help_panel="mteb",
         ),
     ] = Path("mteb-results")
 
@@ -63,9 +63,7 @@ def evaluate_command(
     runtime: Runtime,
     data_dir: Annotated[
         Path | None,
-        typer.Option(
-            help="SentEval `downstream`-like folder (STS/, SICK/). Without it named tasks come from the hub.",
-        ),
+        typer.Option(help="SentEval `downstream`-like folder (STS/, SICK/). Without it named tasks come from the hub."),
     ] = None,
     task: Annotated[
         list[str] | None,
@@ -106,16 +104,15 @@ def evaluate_command(
     if not task and assumed:
         note(
             "assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task from the hub;"
-            " their whole setting: --paper",
-            quiet=runtime.quiet,
+            " their whole setting: --paper"
         )
     protocol_named(protocol)
     if save and not choice.model:
         raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
     configure_libraries(runtime)
     if external.list_sentences:
-        loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline, announce=announcer(runtime))
-        report_missing(loaded, quiet=runtime.quiet)
+        loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline, announce=note)
+        report_missing(loaded)
         list_sentences(loaded.tasks, json=json)
         return
     registry = open_registry()
@@ -125,13 +122,13 @@ def evaluate_command(
         candidates.append(baseline)
     if save:
         check_savable(registry, candidates)
-    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline, announce=announcer(runtime))
-    report_missing(loaded, quiet=runtime.quiet)
+    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline, announce=note)
+    report_missing(loaded)
     tasks = loaded.tasks
     embedded = read_external(external.vectors or [], tasks, data_dir, protocol)
     encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
-    rows = _score(encoders, candidates, embedded, tasks, runtime)
-    _say_zeros(rows, runtime)
+    rows = _score(encoders, candidates, embedded, tasks)
+    _say_zeros(rows)
     comparisons = _compare(rows, baseline)
     if save:
         _save(registry, candidates, rows)
@@ -163,16 +160,16 @@ def _run_mteb(
     loaded = None
     if data_dir is not None and (wanted := [TaskName(LOCAL[name]) for name in names if name in LOCAL]):
         loaded = load_tasks(data_dir, wanted, "mteb", offline=True)
-        report_missing(loaded, quiet=runtime.quiet)
+        report_missing(loaded)
         shown = ", ".join(task.name for task in loaded.tasks)
-        note(f"{shown}: pairs of {data_dir}, {loaded.tasks[0].text}; mteb's own text is raw", quiet=runtime.quiet)
+        note(f"{shown}: pairs of {data_dir}, {loaded.tasks[0].text}; mteb's own text is raw")
     encoders, candidates = _open(find_candidates(open_registry(), choice), runtime, bare=is_bare(choice))
     scores = evaluate_mteb(
         [MtebEncoder(one, one.fingerprint, its.label) for one, its in zip(encoders, candidates, strict=True)],
         names,
         output,
         own=loaded.tasks if loaded else (),
-        announce=announcer(runtime),
+        announce=note,
     )
     if json:
         result_json({"results": [score.to_dict() for score in scores]})
@@ -196,7 +193,7 @@ def _open(
         raise next(iter(left_out.values()))
     for candidate in candidates:
         if not isinstance(left_out.get(id(candidate.entry)), WrongKindError | None):
-            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}", quiet=runtime.quiet)
+            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}")
     return encoders, [candidate for candidate in candidates if id(candidate.entry) not in left_out]
 
 
@@ -205,7 +202,6 @@ def _score(
     candidates: "Sequence[Candidate]",
     embedded: "Sequence[Embedded]",
     tasks: "Sequence[STSTask]",
-    runtime: Runtime,
 ) -> "dict[Label, list[SpearmanScore]]":
     from promptcli.evaluation.evaluator import distinct_sentences, evaluate, score_vectors
     from promptcli.evaluation.scores import by_encoder
@@ -213,15 +209,15 @@ def _score(
     scores = score_vectors(embedded, tasks) if embedded else []
     if encoders:
         labels = [candidate.label for candidate in candidates]
-        with progress("eval", len(distinct_sentences(tasks)), quiet=runtime.quiet) as advance:
+        with progress("eval", len(distinct_sentences(tasks))) as advance:
             scores += evaluate(encoders, tasks, labels=labels, progress=advance)
     return by_encoder(scores)
 
 
-def _say_zeros(rows: "dict[Label, list[SpearmanScore]]", runtime: Runtime) -> None:
+def _say_zeros(rows: "dict[Label, list[SpearmanScore]]") -> None:
     for score in (score for scores in rows.values() for score in scores if score.zero_vectors):
         zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
-        note(f"{score.label.model} {score.label.recipe}: {zeros}", quiet=runtime.quiet)
+        note(f"{score.label.model} {score.label.recipe}: {zeros}")
 
 
 def _compare(rows: "dict[Label, list[SpearmanScore]]", baseline: "Candidate | None") -> "list[Comparison]":

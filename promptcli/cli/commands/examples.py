@@ -34,4 +34,4 @@ def examples(
         return
     result_table((), list(written.items()))
     where = "" if folder == Path() else f"cd {folder}; "
-    note(f"try: {where}{_NEXT}", quiet=quiet)
+    note(f"try: {where}{_NEXT}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.opening import announcer, chosen_entry, configure_libraries, open_registry
+from promptcli.cli.opening import chosen_entry, configure_libraries, open_registry
 from promptcli.cli.options import Force, Json, ModelChoice, Runtime
 from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import UsageError, unknown
@@ -23,18 +23,16 @@ Model = Annotated[
     typer.Argument(
         metavar="[MODEL]",
         help="Entry or alias of the registry, or a named recipe; without it --recipe and its options say what.",
-        show_default=False,
     ),
 ]
 
 
 def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to be made.", metavar="FOLDER")],
-    to: Annotated[str, typer.Option("--to", help=f"{', '.join(TARGETS)}.", metavar="TARGET")],
+    to: Annotated[str, typer.Option(help=f"{', '.join(TARGETS)}.", metavar="TARGET")],
     named: Model = None,
     base: Annotated[
-        str | None,
-        typer.Option("--base", help="peft: OWNER/NAME of the hub to write down as the base, @REVISION after it."),
+        str | None, typer.Option(help="peft: OWNER/NAME of the hub to write down as the base, @REVISION after it.")
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="onnx: also 8-bit weights, with the loss they cost.")] = False,
     force: Force = False,
@@ -57,16 +55,14 @@ def export(
 
     entry = named_entry(named, choice)
     choices = Choices(base, int8)
-    made = export_entry(
-        entry, to, output, choices=choices, offline=runtime.offline, force=force, announce=announcer(runtime)
-    )
+    made = export_entry(entry, to, output, choices=choices, offline=runtime.offline, force=force, announce=note)
     if json:
         result_json(made.to_dict())
         return
     for remark in made.notes:
-        note(remark, quiet=runtime.quiet)
+        note(remark)
     compared = "" if made.cosine is None else f", lowest cosine {made.cosine:.7f} ({made.tool})"
-    note(f"{made.target}: {made.bytes / 1e6:,.1f} MB in {made.folder}{compared}", quiet=runtime.quiet)
+    note(f"{made.target}: {made.bytes / 1e6:,.1f} MB in {made.folder}{compared}")
     result(made.load)
 
 

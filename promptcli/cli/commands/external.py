@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from promptcli.cli.console import result, result_json
+from promptcli.cli.options import option_in
 
 if TYPE_CHECKING:
     from promptcli.data.tasks import STSTask
     from promptcli.evaluation.evaluator import Embedded
 
-_PANEL = "Vectors of other programs"
+_option = option_in("Vectors of other programs")
 
 
 @dataclass(frozen=True)
@@ -23,19 +22,17 @@ class ExternalVectors:
 
     list_sentences: Annotated[
         bool,
-        typer.Option(
+        _option(
             "--list-sentences",
             help="Print the distinct sentences of the tasks in order, one a line, and score nothing.",
-            rich_help_panel=_PANEL,
         ),
     ] = False
     vectors: Annotated[
         list[Path] | None,
-        typer.Option(
+        _option(
             help="Score the vectors in a .npy, .safetensors, .parquet or .jsonl file, row i of sentence i of"
             " --list-sentences; repeatable, alone or with --recipe and --model.",
             metavar="FILE",
-            rich_help_panel=_PANEL,
         ),
     ] = None
 

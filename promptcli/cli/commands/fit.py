@@ -6,14 +6,7 @@ import typer
 
 from promptcli.cli import options
 from promptcli.cli.console import half_interval, note, progress, result, result_json, result_table
-from promptcli.cli.opening import (
-    announcer,
-    chosen_entry,
-    configure_libraries,
-    open_development_set,
-    open_registry,
-    sentences_of,
-)
+from promptcli.cli.opening import chosen_entry, configure_libraries, open_development_set, open_registry, sentences_of
 from promptcli.cli.options import ModelChoice, Runtime
 
 if TYPE_CHECKING:
@@ -24,16 +17,14 @@ def fit(
     on: Annotated[
         str,
         typer.Option(
-            "--on",
             help="Sentences: a file (of pairs, such as sent0,sent1 or premise,hypothesis: both sides), a task (STS12,"
-            " STS-B, ...; all its splits: STS-B:all, SICK-R:all), or `demo`.",
+            " STS-B, ...; all its splits: STS-B:all, SICK-R:all), or `demo`."
         ),
     ],
-    name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make.")],
+    name: Annotated[str, typer.Option(help="Name of the registry entry to make.")],
     select: Annotated[
         str | None,
         typer.Option(
-            "--select",
             metavar="TASK",
             help="Choose the numbers of the last transform by development pairs: STS-B:dev, demo:dev, or a FILE of"
             " graded pairs; never a test set.",
@@ -72,7 +63,7 @@ def fit(
     passes = sum(one.passes for one, _ in plan_fits(chosen.recipe, choosing=pairs is not None))
     sentences = sentences_of(on, data_dir, runtime, text_field=text_field)
     work = passes * len(sentences) + (0 if pairs is None else len(distinct_sentences([pairs])))
-    with progress("fit", work, quiet=runtime.quiet) as advance:
+    with progress("fit", work) as advance:
         fitted = fit_recipe(
             chosen.recipe,
             sentences,
@@ -81,13 +72,13 @@ def fit(
             device=runtime.device,
             dtype="stored" if runtime.dtype == "auto" else runtime.dtype,
             offline=runtime.offline,
-            announce=announcer(runtime),
+            announce=note,
         )
     encoder = fitted.encoder
     about = {"fitted_on": {"source": on, "sentences": fitted.sentences}, **fitted.selected_on}
     provenance = {**encoder.provenance, "width": encoder.width, **about}
     registry.save(Entry(name, encoder.recipe, encoder.tensors(), provenance), force=force)
-    note(f"fitted on {fitted.sentences:,} sentences of {on}; saved as model {name!r}", quiet=runtime.quiet)
+    note(f"fitted on {fitted.sentences:,} sentences of {on}; saved as model {name!r}")
     if json:
         result_json({"model": name, "recipe": encoder.recipe.to_dict(), **about})
     elif fitted.selection is not None:

@@ -8,16 +8,14 @@ import typer
 from promptcli.cli.commands.export import named_entry
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.opening import announcer, configure_libraries, open_registry
+from promptcli.cli.opening import configure_libraries, open_registry
 from promptcli.cli.options import Force, Json, ModelChoice, Runtime
 
-Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A repository of the hub.", show_default=False)]
+Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A repository of the hub.")]
 
 
 def push(
-    model: Annotated[
-        str, typer.Argument(help="Entry or alias of the registry, or a named recipe.", show_default=False)
-    ],
+    model: Annotated[str, typer.Argument(help="Entry or alias of the registry, or a named recipe.")],
     repo: Repo,
     private: Annotated[bool, typer.Option("--private", help="Only its owner may see the repository.")] = False,
     revision: Annotated[
@@ -36,7 +34,7 @@ def push(
     configure_libraries(runtime)
     from promptcli.interchange import hub
 
-    _say_rule(repo, runtime)
+    _say_rule(repo)
     made = hub.push(
         hub.client(),
         named_entry(model, ModelChoice()),
@@ -44,18 +42,18 @@ def push(
         private=private,
         revision=revision,
         offline=runtime.offline,
-        announce=announcer(runtime),
+        announce=note,
     )
     if json:
         result_json(made.to_dict())
         return
-    note(f"commit {made.commit}" if made.changed else f"nothing new: commit {made.commit}", quiet=runtime.quiet)
+    note(f"commit {made.commit}" if made.changed else f"nothing new: commit {made.commit}")
     result(made.url)
 
 
 def pull(
     repo: Repo,
-    name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make.")],
+    name: Annotated[str, typer.Option(help="Name of the registry entry to make.")],
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit. Default: the main branch.")] = None,
     force: Force = False,
     json: Json = False,
@@ -66,7 +64,7 @@ def pull(
     configure_libraries(runtime)
     from promptcli.interchange import hub
 
-    _say_rule(repo, runtime)
+    _say_rule(repo)
     made = hub.pull(
         hub.client(),
         open_registry(),
@@ -75,18 +73,18 @@ def pull(
         revision=revision,
         offline=runtime.offline,
         force=force,
-        announce=announcer(runtime),
+        announce=note,
     )
     if json:
         result_json(made.to_dict())
         return
-    note(f"{repo}@{made.commit}: {method_line(made.entry.recipe)}", quiet=runtime.quiet)
+    note(f"{repo}@{made.commit}: {method_line(made.entry.recipe)}")
     result(name)
 
 
-def _say_rule(repo: str, runtime: Runtime) -> None:
+def _say_rule(repo: str) -> None:
     if Path(repo).is_dir():
         rule = (
             f"{repo} is the hub's here; the folder of that name is left alone (promptcli models import takes folders)"
         )
-        note(rule, quiet=runtime.quiet)
+        note(rule)

@@ -36,13 +36,11 @@ File = Annotated[
     Path,
     typer.Argument(
         help="Sentences as for `embed` (- for standard input), or vectors that `embed` wrote, used as they are: a file,"
-        " or a folder of Parquet parts, read block by block.",
-        show_default=False,
+        " or a folder of Parquet parts, read block by block."
     ),
 ]
 Texts = Annotated[
-    Path | None,
-    typer.Option("--texts", help="The sentences that a .npy or .safetensors file came from.", show_default=False),
+    Path | None, typer.Option("--texts", help="The sentences that a .npy or .safetensors file came from.")
 ]
 
 
@@ -54,13 +52,12 @@ def build(
     factory: Annotated[
         str | None,
         typer.Option(
-            "--factory",
             help="FAISS factory string, e.g. Flat (exact), HNSW32 or IVF256,SQ8. Recall is measured.",
             show_default="by the number of rows",
         ),
     ] = None,
     target_recall: Annotated[
-        float, typer.Option("--target-recall", help="recall@10 that an approximate index is searched for; 1: exact.")
+        float, typer.Option(help="recall@10 that an approximate index is searched for; 1: exact.")
     ] = 0.95,
     memory: Memory = "4GB",
     texts: Texts = None,
@@ -79,7 +76,7 @@ def build(
     check_free(output, force=force)
     room = size_of(memory)
     incoming, origin = rows_to_build(
-        files_of(file, runtime, texts, text_field, id_field),
+        files_of(file, texts, text_field, id_field),
         lambda: opening.open_encoder(choice, runtime, default_dtype="auto"),
         named=bool(choice.model or choice.recipe or choice.changes()),
         model=choice.model and opening.open_registry().aliases().get(choice.model, choice.model),
@@ -91,10 +88,10 @@ def build(
         index = VectorIndex.build_from(incoming.rows, factory, target=target_recall, memory=room, store=store.segment)
         manifest = store.commit(StoredIndex(index, origin, utc_now()))
     if not index.exact and index.why:
-        console.note(index.why, quiet=runtime.quiet)
-    _tell(incoming.report, index, quiet=runtime.quiet)
+        console.note(index.why)
+    _tell(incoming.report, index)
     if index.recall is not None and index.recall.at_10 < target_recall:
-        console.note(f"recall@10 is below {target_recall:g}; a finer --factory reaches more", quiet=runtime.quiet)
+        console.note(f"recall@10 is below {target_recall:g}; a finer --factory reaches more")
     _show(output, manifest, as_json=as_json)
 
 
@@ -109,7 +106,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
-    incoming = _incoming(folder, files_of(file, runtime, texts, text_field, id_field), runtime)
+    incoming = _incoming(folder, files_of(file, texts, text_field, id_field), runtime)
     _changed(folder, incoming, lambda index, rows: index.add_from(rows), runtime, memory, as_json=as_json)
 
 
@@ -124,7 +121,7 @@ def upsert(
     as_json: Json = False,
 ) -> None:
     """Put rows in the place of those with the same ids, and add those whose id is new."""
-    incoming = _incoming(folder, files_of(file, runtime, texts, text_field, id_field), runtime)
+    incoming = _incoming(folder, files_of(file, texts, text_field, id_field), runtime)
     rows = incoming.in_memory
     if not any(isinstance(name, str) for name in rows.ids):
         raise UsageError(
@@ -133,7 +130,7 @@ def upsert(
 
     def put(index: "VectorIndex", _: "Rows") -> None:
         replaced = index.upsert(rows.vectors, rows.ids, rows.texts)
-        console.note(f"{replaced:,} of {rows.shape[0]:,} rows replace others", quiet=runtime.quiet)
+        console.note(f"{replaced:,} of {rows.shape[0]:,} rows replace others")
 
     _changed(folder, incoming, put, runtime, memory, as_json=as_json)
 
@@ -141,12 +138,8 @@ def upsert(
 def delete(
     folder: Folder,
     work: Work,
-    given: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the rows.", show_default=False)
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--ids", metavar="FILE", help="File of ids, one a line.", show_default=False)
-    ] = None,
+    given: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the rows.")] = None,
+    file: Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="File of ids, one a line.")] = None,
     as_json: Json = False,
 ) -> None:
     """Delete rows by their ids: they are no answers any more, and `index compact` frees their room."""
@@ -157,7 +150,7 @@ def delete(
         raise UsageError("no ids are given; give some, or a file of them with --ids FILE")
     with change(folder) as stored:
         deleted = stored.index.delete(ids)
-    console.note(f"{deleted:,} rows deleted", quiet=work.quiet)
+    console.note(f"{deleted:,} rows deleted")
     _show(folder, read_manifest(folder), as_json=as_json)
 
 
@@ -184,7 +177,7 @@ def check(folder: Folder, work: Work, as_json: Json = False) -> None:
 
     manifest = check_whole(folder)
     total = sum((folder / name).stat().st_size for name in manifest.sha256)
-    console.note(f"{len(manifest.sha256):,} files, {total:,} bytes: all as they were written", quiet=work.quiet)
+    console.note(f"{len(manifest.sha256):,} files, {total:,} bytes: all as they were written")
     _show(folder, manifest, as_json=as_json)
 
 
@@ -220,20 +213,20 @@ def _changed(
     with change(folder, memory=size_of(memory)) as stored:  # another process may have changed it meanwhile
         check_same(stored.origin.fingerprint, before.fingerprint, str(folder))
         change_it(stored.index, incoming.rows)
-    _tell(incoming.report, stored.index, quiet=runtime.quiet)
+    _tell(incoming.report, stored.index)
     _show(folder, read_manifest(folder), as_json=as_json)
 
 
-def _tell(report: "EmbedReport | None", index: "VectorIndex", *, quiet: bool) -> None:
+def _tell(report: "EmbedReport | None", index: "VectorIndex") -> None:
     from promptcli.index.rows import named_rows
 
     if report is not None and report.blank:
-        console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row", quiet=quiet)
+        console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row")
     if report is not None and report.truncated:
         cut = f"{report.truncated:,} of {report.rows:,} sentences were longer than the model's input and were cut"
-        console.note(cut, quiet=quiet)
+        console.note(cut)
     if index.zero_rows:
-        console.note(f"{named_rows(index.zero_rows)}: the vector is zero, so its score is always 0", quiet=quiet)
+        console.note(f"{named_rows(index.zero_rows)}: the vector is zero, so its score is always 0")
 
 
 def _show(folder: Path, manifest: "IndexManifest", *, as_json: bool) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Stands for standard input.
 STANDARD = "-"
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the index.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the index.")]
 Memory = Annotated[
     str, typer.Option("--memory", metavar="SIZE", help="Memory that the process may take, e.g. 4GB or 800MB.")
 ]
@@ -50,17 +50,15 @@ def size_of(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
-def files_of(
-    file: Path, runtime: Runtime, texts: Path | None, text_field: str | None, id_field: str | None
-) -> "RowFiles":
+def files_of(file: Path, texts: Path | None, text_field: str | None, id_field: str | None) -> "RowFiles":
     """Return where rows come from, with a bar for their encoding."""
     from promptcli.data.tables import Fields
     from promptcli.index.inputs import RowFiles
 
     @contextlib.contextmanager
     def bar(source: "Source") -> "Iterator[Progress]":
-        total = source.total() if console.err.is_terminal and not runtime.quiet else None
-        with console.progress("index", total, quiet=runtime.quiet) as progress:
+        total = source.total() if console.draws_bars() else None
+        with console.progress("index", total) as progress:
             yield progress
 
     stdin = sys.stdin.buffer if str(file) == STANDARD else None

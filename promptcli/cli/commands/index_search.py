@@ -32,30 +32,20 @@ def search(
         str,
         typer.Argument(
             help="A sentence; a file of sentences or of vectors that `embed` wrote, if there is one of that name;"
-            " - for standard input.",
-            show_default=False,
+            " - for standard input."
         ),
     ],
     runtime: Runtime,
     k: Annotated[int, typer.Option("-k", min=1, help="Answers to each query.")] = 10,
-    min_score: Annotated[
-        float | None, typer.Option("--min-score", help="Leave out answers below this cosine.", show_default=False)
-    ] = None,
+    min_score: Annotated[float | None, typer.Option(help="Leave out answers below this cosine.")] = None,
     nprobe: Annotated[
-        int | None,
-        typer.Option("--nprobe", min=1, help="Lists of an IVF index to read.", show_default="as measured at the build"),
+        int | None, typer.Option(min=1, help="Lists of an IVF index to read.", show_default="as measured at the build")
     ] = None,
     ef: Annotated[
-        int | None,
-        typer.Option("--ef", min=1, help="Candidates of an HNSW index.", show_default="as measured at the build"),
+        int | None, typer.Option(min=1, help="Candidates of an HNSW index.", show_default="as measured at the build")
     ] = None,
-    allow: Annotated[
-        Path | None,
-        typer.Option("--allow", help="File of ids, one a line: only these may be answers.", show_default=False),
-    ] = None,
-    deny: Annotated[
-        Path | None, typer.Option("--deny", help="File of ids, one a line: these may not.", show_default=False)
-    ] = None,
+    allow: Annotated[Path | None, typer.Option(help="File of ids, one a line: only these may be answers.")] = None,
+    deny: Annotated[Path | None, typer.Option(help="File of ids, one a line: these may not.")] = None,
     text_field: TextField = None,
     json_lines: Annotated[bool, typer.Option("--json", help='JSONL {"query", "rank", "id", "text", "score"}.')] = False,
 ) -> None:
@@ -68,7 +58,7 @@ def search(
     only, without = read_ids(allow), read_ids(deny)
     many = query == STANDARD or (os.path.exists(query) and not os.path.isdir(query))
     if many:
-        files = files_of(Path(query), runtime, None, text_field, None)
+        files = files_of(Path(query), None, text_field, None)
         found = read_queries(files, stored.origin, lambda: encoder_of(stored.origin, runtime))
     else:
         _check_query(query)
@@ -86,13 +76,13 @@ def search(
                 print_hits(kept)
             if not kept:
                 least = "" if min_score is None else f" of at least {min_score}"
-                console.note(f"no answer{least} to {line!r}", quiet=runtime.quiet)
+                console.note(f"no answer{least} to {line!r}")
 
 
 def dups(
     folder: Folder,
     work: Work,
-    threshold: Annotated[float, typer.Option("--threshold", help="Cosine from which two rows are linked.")] = 0.95,
+    threshold: Annotated[float, typer.Option(help="Cosine from which two rows are linked.")] = 0.95,
     json_lines: Annotated[
         bool, typer.Option("--json", help='JSONL {"cluster", "size", "rank", "id", "text", "score"}.')
     ] = False,
@@ -103,7 +93,7 @@ def dups(
 
     stored = load(folder)
     set_threads(work)
-    with console.progress("dups", stored.index.rows, quiet=work.quiet) as progress:
+    with console.progress("dups", stored.index.rows) as progress:
         clusters = find(stored.index, threshold, progress)
     for number, cluster in enumerate(clusters, 1):
         if json_lines:
@@ -113,16 +103,14 @@ def dups(
             console.result(f"{len(cluster.rows):,} rows")
             print_hits(cluster.rows)
     spare = sum(len(cluster.rows) - 1 for cluster in clusters)
-    console.note(f"{len(clusters):,} groups; {spare:,} of {stored.index.rows:,} rows repeat another", quiet=work.quiet)
+    console.note(f"{len(clusters):,} groups; {spare:,} of {stored.index.rows:,} rows repeat another")
 
 
 def pairs(
     folder: Folder,
     work: Work,
     k: Annotated[int, typer.Option("-k", min=1, help="Pairs.")] = 10,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Only pairs with at least this cosine.", show_default=False)
-    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Only pairs with at least this cosine.")] = None,
     json_lines: Annotated[
         bool, typer.Option("--json", help='JSONL {"rank", "score", "first": {"id", "text"}, "second"}.')
     ] = False,
@@ -133,7 +121,7 @@ def pairs(
 
     stored = load(folder)
     set_threads(work)
-    with console.progress("pairs", stored.index.rows, quiet=work.quiet) as progress:
+    with console.progress("pairs", stored.index.rows) as progress:
         found = find(stored.index, k, threshold, progress)
     for pair in found:
         if json_lines:
@@ -143,7 +131,7 @@ def pairs(
             console.result(f"pair {pair.rank}: {pair.score:.4f}")
             print_hits([pair.first, pair.second])
     if not found:
-        console.note("no such pair", quiet=work.quiet)
+        console.note("no such pair")
 
 
 _SIDES = ("first", "second")

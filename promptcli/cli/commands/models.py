@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.opening import announcer, configure_libraries, open_registry
+from promptcli.cli.opening import configure_libraries, open_registry
 from promptcli.cli.options import Force, Json, RecipeChanges, Runtime, expand
 from promptcli.encoder.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
     from promptcli.registry.registry import Card
 
-Name = Annotated[str, typer.Argument(help="Entry or alias.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="Entry or alias.")]
 
 
 def method_line(recipe: Recipe) -> str:
@@ -76,8 +76,8 @@ def remove(name: Name) -> None:
 
 
 def alias(
-    new: Annotated[str, typer.Argument(metavar="ALIAS", help="The new name.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="The model it stands for.", show_default=False)],
+    new: Annotated[str, typer.Argument(metavar="ALIAS", help="The new name.")],
+    name: Annotated[str, typer.Argument(help="The model it stands for.")],
 ) -> None:
     """Let ALIAS stand for a model."""
     registry = open_registry()
@@ -100,11 +100,10 @@ def import_model(
         str,
         typer.Argument(
             help="A folder, or a hub id (@REVISION after it): SimCSE's, PromptBERT's or PromCSE's checkpoint, a"
-            " sentence-transformers folder, a peft prefix-tuning adapter.",
-            show_default=False,
+            " sentence-transformers folder, a peft prefix-tuning adapter."
         ),
     ],
-    name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make.")],
+    name: Annotated[str, typer.Option(help="Name of the registry entry to make.")],
     convert: Annotated[
         bool,
         typer.Option(
@@ -130,14 +129,14 @@ def import_model(
         convert=convert,
         offline=runtime.offline,
         force=force,
-        announce=announcer(runtime),
+        announce=console.note,
     )
     if as_json:
         console.result_json(made.to_dict())
         return
     for remark in made.notes:
-        console.note(remark, quiet=runtime.quiet)
-    console.note(f"{made.kind}: {method_line(made.entry.recipe)}", quiet=runtime.quiet)
+        console.note(remark)
+    console.note(f"{made.kind}: {method_line(made.entry.recipe)}")
     console.result(name)
 
 

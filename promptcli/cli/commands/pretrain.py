@@ -11,7 +11,7 @@ import typer
 
 from promptcli.cli.console import note, progress, result, result_json
 from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
-from promptcli.cli.options import BackboneName, FieldOptions, Json, Runtime, options_of
+from promptcli.cli.options import BackboneName, FieldOptions, Json, Runtime, option_in, options_of
 from promptcli.errors import UsageError
 from promptcli.pretraining.plan import Plan
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from promptcli.pretraining.loop import Report, Trainer
     from promptcli.storage.runs import Position, RunFolder
 
-_RUN = "Run"
+_run_option = option_in("Run")
 _YEAR = 365 * 24 * 60  #: minutes
 
 
@@ -40,12 +40,7 @@ def pretrain(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            min=0.1,
-            max=_YEAR,
-            help="Time budget in place of --tokens: turned into tokens first.",
-            rich_help_panel=_RUN,
-        ),
+        _run_option(min=0.1, max=_YEAR, help="Time budget in place of --tokens: turned into tokens first."),
     ] = None,
     held_out: Annotated[
         Path | None, typer.Option(help="Text never trained on: its figures go on the model's card.")
@@ -55,9 +50,7 @@ def pretrain(
     ] = False,
     half: Annotated[bool, typer.Option("--half", help="Save weights in float16.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in the folder.")] = False,
-    save_minutes: Annotated[
-        float, typer.Option(min=0, max=_YEAR, help="Minutes between two saved states.", rich_help_panel=_RUN)
-    ] = 5.0,
+    save_minutes: Annotated[float, _run_option(min=0, max=_YEAR, help="Minutes between two saved states.")] = 5.0,
     json_output: Json = False,
     *,
     options: PlanOptions,
@@ -87,19 +80,19 @@ def pretrain(
     work = run_folder.folder
     dtype, remark = choose_precision(device, output / "log.jsonl")
     if remark:
-        note(remark, quiet=runtime.quiet)
+        note(remark)
     keep_freed_memory()
-    corpus, start = _prepared(work, plan, corpus_files, runtime)
+    corpus, start = _prepared(work, plan, corpus_files)
     if not plan.tokens:
-        plan = _with_budget(run_folder, plan, corpus, start, minutes or 0, dtype, device, runtime)
+        plan = _with_budget(run_folder, plan, corpus, start, minutes or 0, dtype, device)
     trainer = Trainer(plan, device, start, dtype)
-    position = _trained(trainer, corpus, output, work, save_minutes, runtime)
+    position = _trained(trainer, corpus, output, work, save_minutes)
     command = " ".join(["promptcli", *sys.argv[1:]])
-    with progress("held-out text", None, quiet=runtime.quiet) as advance:
+    with progress("held-out text", None) as advance:
         figures = finish(
             trainer, position, output, corpus_files, command=command, half=half, held_out=held_out, progress=advance
         )
-    note(f"model saved in {output}; try: promptcli eval --backbone {output}", quiet=runtime.quiet)
+    note(f"model saved in {output}; try: promptcli eval --backbone {output}")
     if json_output:
         result_json(figures)
     else:
@@ -125,47 +118,38 @@ def _wanted(options: PlanOptions, objective: str, minutes: float | None, files: 
     return dataclasses.replace(plan, files=hashes)
 
 
-def _prepared(work: Path, plan: Plan, files: "list[CorpusFile]", runtime: Runtime) -> "tuple[Corpus, Tensor | None]":
+def _prepared(work: Path, plan: Plan, files: "list[CorpusFile]") -> "tuple[Corpus, Tensor | None]":
     """Return the tokenised corpus and the start vectors, made where they are not there yet."""
     from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary
 
-    with progress("vocabulary", None, quiet=runtime.quiet) as advance:
+    with progress("vocabulary", None) as advance:
         vocabulary = make_vocabulary(work, files, plan.vocab_size, advance)
-    with progress("tokenise", None, quiet=runtime.quiet) as advance:
+    with progress("tokenise", None) as advance:
         corpus = make_corpus(work, files, vocabulary, advance, plan.batch_tokens)
-    note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines", quiet=runtime.quiet)
-    with progress("start vectors", None, quiet=runtime.quiet):
+    note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
+    with progress("start vectors", None):
         return corpus, make_start(work, corpus, plan)
 
 
 def _with_budget(
-    folder: "RunFolder",
-    plan: Plan,
-    corpus: "Corpus",
-    start: "Tensor | None",
-    minutes: float,
-    dtype: Any,
-    device: str,
-    runtime: Runtime,
+    folder: "RunFolder", plan: Plan, corpus: "Corpus", start: "Tensor | None", minutes: float, dtype: Any, device: str
 ) -> Plan:
     """Return the plan with the tokens that so many minutes allow, and keep it."""
     from promptcli.pretraining.loop import tokens_in
 
-    with progress("measure speed", None, quiet=runtime.quiet):
+    with progress("measure speed", None):
         budget = tokens_in(plan, corpus, start, minutes=minutes, device=device, dtype=dtype)
     plan = dataclasses.replace(plan, tokens=budget)
     folder.keep(plan.to_dict())
-    note(f"{minutes:g} minutes: {budget:,} tokens", quiet=runtime.quiet)
+    note(f"{minutes:g} minutes: {budget:,} tokens")
     return plan
 
 
-def _trained(
-    trainer: "Trainer", corpus: "Corpus", output: Path, work: Path, save_minutes: float, runtime: Runtime
-) -> "Position":
+def _trained(trainer: "Trainer", corpus: "Corpus", output: Path, work: Path, save_minutes: float) -> "Position":
     """Run to the end of the budget, telling how it goes; return how far it came."""
     from promptcli.pretraining.loop import run
 
-    with progress("pretrain", trainer.plan.tokens, quiet=runtime.quiet) as advance:
+    with progress("pretrain", trainer.plan.tokens) as advance:
         done = 0
 
         def report(made: "Report") -> None:
@@ -206,7 +190,7 @@ def perplexity(
     sentences = list(CorpusFile(file).lines())
     backbone = backbone or default_backbone(paper=False)
     loaded = open_backbone(backbone, runtime)
-    with progress("perplexity", len(sentences), quiet=runtime.quiet) as advance:
+    with progress("perplexity", len(sentences)) as advance:
         found = prediction_accuracy(loaded, sentences, share=share, seed=seed, progress=advance)
     about = {"backbone": backbone, "file": str(file), "share": share, "seed": seed}
     figures = dataclasses.asdict(found)
@@ -216,4 +200,4 @@ def perplexity(
         result(f"accuracy\t{found.accuracy:.2f}")
         result(f"perplexity\t{found.perplexity:.2f}")
         counts = ", ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int))
-        note(counts, quiet=runtime.quiet)
+        note(counts)

@@ -36,7 +36,6 @@ def reproduce(
         typer.Argument(
             metavar="TABLE...",
             help="promptbert/5, ditto (all of a paper), all; `list` shows them, `page` makes the page of all results.",
-            show_default=False,
         ),
     ],
     backbone: OnBackbone = None,
@@ -44,10 +43,9 @@ def reproduce(
     data_dir: DataDir = None,
     corpus: Corpus = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the result files.")] = Path("results"),
-    page: Annotated[Path, typer.Option("--page", help="File that `page` writes.")] = Path("docs/results.md"),
+    page: Annotated[Path, typer.Option(help="File that `page` writes.")] = Path("docs/results.md"),
     train: Annotated[
-        bool,
-        typer.Option("--train", help="Train the rows that take it, on --corpus: hours on large backbones."),
+        bool, typer.Option("--train", help="Train the rows that take it, on --corpus: hours on large backbones.")
     ] = False,
     triplets: Triplets = None,
     labelled: Labelled = None,
@@ -76,7 +74,7 @@ def reproduce(
     from promptcli.reproducing.results import write_page
 
     if what == ["page"]:
-        note(f"{page} made of {write_page(output, page)} results", quiet=runtime.quiet)
+        note(f"{page} made of {write_page(output, page)} results")
         return
     data_dir = _checked(data_folder(data_dir), seeds, train=train)
     open_on = functools.partial(
@@ -101,11 +99,11 @@ def reproduce(
     done: list[Reproduction] = []
     for found in reproduce_tables(wanted, functools.partial(open_on, fresh=force, output=output), output):
         done.append(found)
-        note(found.message, quiet=runtime.quiet)
+        note(found.message)
         if found.document is not None and not json:
             _print([*table_lines(found.document), Text()])
     for label, reason in {label: reason for found in done for label, reason in found.missing.items()}.items():
-        note(f"no data of {label}: {reason}", quiet=runtime.quiet)
+        note(f"no data of {label}: {reason}")
     failed = {found.label: found.error for found in done if found.error is not None}
     if len(failed) == len(done):
         raise next(iter(failed.values()))

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.console import progress
-from promptcli.cli.opening import announcer, open_backbone
+from promptcli.cli.console import note, progress
+from promptcli.cli.opening import open_backbone
 from promptcli.cli.options import Runtime
 
 if TYPE_CHECKING:
-    from promptcli.backbones.backbone import Backbone
     from promptcli.reproducing.measurement_context import MeasurementContext
 
 OnBackbone = Annotated[
-    str | None,
-    typer.Option(
-        "--backbone", help="Measured on: mini (default), a local folder, a hub id, or glove:FILE.", show_default=False
-    ),
+    str | None, typer.Option("--backbone", help="Measured on: mini (default), a local folder, a hub id, or glove:FILE.")
 ]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks; without it they come from the hub.")
@@ -47,8 +43,7 @@ Definitions = Annotated[
     str | None, typer.Option("--definitions", help="Words and definitions, a file: what DefSent learns from.")
 ]
 Vectors = Annotated[
-    Path | None,
-    typer.Option("--vectors", help="Folder of other programs' vectors of what --list-sentences prints."),
+    Path | None, typer.Option("--vectors", help="Folder of other programs' vectors of what --list-sentences prints.")
 ]
 
 
@@ -76,21 +71,17 @@ def open_context(
     options = dataclasses.replace(runtime, offline=runtime.offline or look)
     return MeasurementContext(
         name,
-        lambda: _open_backbone(name, options),
+        lambda: open_backbone(name, options, words=True),
         Cache(home(os.environ) / "cache" / "figures", fresh=fresh),
         data_dir=data_dir,
         corpus=corpus,
         offline=options.offline,
-        working=lambda label, total: progress(label, total, quiet=runtime.quiet),
+        working=progress,
         seeds=tuple(seeds),
         triplets=triplets,
         labelled=labelled,
         definitions=definitions,
         vectors=vectors,
-        announce=announcer(runtime),
+        announce=note,
         draw=painter(output),
     )
-
-
-def _open_backbone(name: str, runtime: Runtime) -> "Backbone":
-    return open_backbone(name, runtime, words=True)

@@ -23,10 +23,8 @@ from promptcli.errors import CheckFailedError
 
 
 def rerun(
-    file: Annotated[Path, typer.Argument(metavar="RESULT.json", help="A file of results/.", show_default=False)],
-    backbone: Annotated[
-        str | None, typer.Option("--backbone", help="Where the file's backbone is, if not under its name.")
-    ] = None,
+    file: Annotated[Path, typer.Argument(metavar="RESULT.json", help="A file of results/.")],
+    backbone: Annotated[str | None, typer.Option(help="Where the file's backbone is, if not under its name.")] = None,
     data_dir: DataDir = None,
     corpus: Corpus = None,
     triplets: Triplets = None,

@@ -19,13 +19,9 @@ def search_layers(
     data_dir: options.DataDir = None,
     weights: Annotated[
         list[str] | None,
-        typer.Option(
-            "--weights",
-            help="Weights to try on every layer, e.g. avg, last-token; repeatable. Default: the recipe's.",
-            show_default=False,
-        ),
+        typer.Option(help="Weights to try on every layer, e.g. avg, last-token; repeatable. Default: the recipe's."),
     ] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the registry entry to make of the best.")] = "layers",
+    name: Annotated[str, typer.Option(help="Name of the registry entry to make of the best.")] = "layers",
     force: options.Force = False,
     json: options.Json = False,
     *,
@@ -45,11 +41,11 @@ def search_layers(
 
     task = open_development_set(on, data_dir, runtime)
     start = time.perf_counter()
-    with progress("search-layers", len(distinct_sentences([task])), quiet=runtime.quiet) as advance:
+    with progress("search-layers", len(distinct_sentences([task]))) as advance:
         found = search(encoder, task, weights=weights or (), progress=advance)
     seconds = time.perf_counter() - start
     registry.save(found.entry(name), force=force)
-    note(f"{found.states[0].pooling} saved as model {name!r}", quiet=runtime.quiet)
+    note(f"{found.states[0].pooling} saved as model {name!r}")
     if json:
         about = {"task": task.label, "text": task.text, "pairs": len(task.pairs()), "data_sha256": task.sha256()}
         saved = {"model": name, "recipe": found.encoder.recipe.to_dict()}

@@ -1,32 +1,28 @@
 """``promptcli search-templates``: the template that suits a backbone best, into a registry entry."""
 
-import functools
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from promptcli.cli import options
 from promptcli.cli.console import half_interval, note, progress, result, result_json, result_table
 from promptcli.cli.opening import (
-    announcer,
     configure_libraries,
     default_backbone,
     open_backbone,
     open_development_set,
     open_registry,
 )
-from promptcli.cli.options import FieldOptions, Runtime, options_of
+from promptcli.cli.options import FieldOptions, Runtime, option_in, options_of
 from promptcli.searching.search_settings import SearchSettings
 
 if TYPE_CHECKING:
     from promptcli.searching.template_scorer import ScoredTemplate
     from promptcli.searching.template_search import TemplateSearch
 
-_PROTOCOL, _SAVING = "How it is scored", "What is kept"
+_protocol_option, _saving_option = option_in("How it is scored"), option_in("What is kept")
 
 
 @options_of(SearchSettings, panel="What is tried", flags={"t5": "--t5"})
@@ -40,30 +36,21 @@ class ProtocolOptions:
 
     backbone: Annotated[
         list[str] | None,
-        typer.Option(
-            help="`mini`, a local folder, or a hub id; repeatable, for a table across them. Default: mini.",
-            rich_help_panel=_PROTOCOL,
-            show_default=False,
+        _protocol_option(
+            help="`mini`, a local folder, or a hub id; repeatable, for a table across them. Default: mini."
         ),
     ] = None
     on: options.DevelopmentPairs = None
     data_dir: options.DataDir = None
     period: Annotated[
         bool,
-        typer.Option(
-            "--period/--no-period",
-            help="Append '.' to a sentence without an end mark (PromptBERT's evaluation).",
-            rich_help_panel=_PROTOCOL,
+        _protocol_option(
+            "--period/--no-period", help="Append '.' to a sentence without an end mark (PromptBERT's evaluation)."
         ),
     ] = True
-    denoise: Annotated[
-        str, typer.Option(help="none, or hidden: minus the template's own bias.", rich_help_panel=_PROTOCOL)
-    ] = "none"
+    denoise: Annotated[str, _protocol_option(help="none, or hidden: minus the template's own bias.")] = "none"
     paper: Annotated[
-        bool,
-        typer.Option(
-            "--paper", help="What is left open is the papers': bert-base-uncased, STS-B:dev.", rich_help_panel=_PROTOCOL
-        ),
+        bool, _protocol_option("--paper", help="What is left open is the papers': bert-base-uncased, STS-B:dev.")
     ] = False
 
 
@@ -71,32 +58,20 @@ class ProtocolOptions:
 class SavingOptions:
     """What is kept of a search."""
 
-    name: Annotated[
-        str,
-        typer.Option(
-            help="Registry entry for the best; with several backbones NAME-BACKBONE.", rich_help_panel=_SAVING
-        ),
-    ] = "template"
+    name: Annotated[str, _saving_option(help="Registry entry for the best; with several backbones NAME-BACKBONE.")] = (
+        "template"
+    )
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="File for the best templates. Default: templates/NAME.toml in the registry's folder.",
-            rich_help_panel=_SAVING,
+        _saving_option(
+            "--output", "-o", help="File for the best templates. Default: templates/NAME.toml in the registry's folder."
         ),
     ] = None
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an entry or a file of that name.", rich_help_panel=_SAVING)
-    ] = False
+    force: Annotated[bool, _saving_option("--force", help="Replace an entry or a file of that name.")] = False
 
 
 def search_templates(
-    space: SpaceOptions,
-    protocol: ProtocolOptions,
-    saving: SavingOptions,
-    runtime: Runtime,
-    json: options.Json = False,
+    space: SpaceOptions, protocol: ProtocolOptions, saving: SavingOptions, runtime: Runtime, json: options.Json = False
 ) -> None:
     """Find the template that suits a backbone best, and save it as a model.
 
@@ -131,8 +106,8 @@ def search_templates(
             period=protocol.period,
             denoise=protocol.denoise,
             cache=Cache(folder / "cache" / "search"),
-            stage=functools.partial(progress, quiet=runtime.quiet),
-            announce=announcer(runtime),
+            stage=progress,
+            announce=note,
             offline=runtime.offline,
         )
         for backbone in [open_backbone(backbone, runtime) for backbone in backbones]
@@ -152,8 +127,7 @@ def search_templates(
             _print_summary(searches)
     note(
         f"saved as model {', '.join(map(repr, names))} and in {file}; a figure on the pairs it was chosen by flatters"
-        f" it: score others with `promptcli eval --model {names[0]}`",
-        quiet=runtime.quiet,
+        f" it: score others with `promptcli eval --model {names[0]}`"
     )
 
 

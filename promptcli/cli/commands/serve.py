@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import opening
-from promptcli.cli.console import note
+from promptcli.cli.console import note, say
 from promptcli.cli.options import FieldOptions, Runtime, options_of
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.serving.settings import ServeSettings
@@ -35,12 +35,10 @@ def serve(
             metavar="[MODEL]...",
             help="Models of the registry, aliases, named recipes, recipe files, folders or hub ids; requests name them"
             " as they are written here. Default: mini.",
-            show_default=False,
         ),
     ] = None,
     index: Annotated[
-        list[Path] | None,
-        typer.Option("--index", metavar="DIR", help="Index to search; repeatable. Its name is its folder's."),
+        list[Path] | None, typer.Option(metavar="DIR", help="Index to search; repeatable. Its name is its folder's.")
     ] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every embedding to length 1.")] = False,
 ) -> None:
@@ -64,20 +62,16 @@ def serve(
         indexes = _indexes(index or [], models, runtime)
         key = os.environ.get(KEY) or None
         if key is None and given.host not in ("127.0.0.1", "localhost", "::1"):
-            note(f"everybody who reaches {given.host} can use it; to ask for a key: {KEY}=...", quiet=runtime.quiet)
+            note(f"everybody who reaches {given.host} can use it; to ask for a key: {KEY}=...")
         service = Service(
-            Served(models, indexes, normalize),
-            given,
-            key=key,
-            log=note,
-            prepare=lambda: _set_threads(runtime),
+            Served(models, indexes, normalize), given, key=key, log=say, prepare=lambda: _set_threads(runtime)
         )
         names = ", ".join([*models, *(f"index {name}" for name in indexes)])
-        second = run(service, listening, ready=lambda url: note(f"serving {names} at {url}", quiet=runtime.quiet))
+        second = run(service, listening, ready=lambda url: note(f"serving {names} at {url}"))
     if second is not None:
-        note("ended at once; requests in work were dropped")
+        say("ended at once; requests in work were dropped")
         raise typer.Exit(128 + second)
-    note(f"stopped; {service.metrics.answered:,} requests were answered", quiet=runtime.quiet)
+    note(f"stopped; {service.metrics.answered:,} requests were answered")
 
 
 def _models(names: list[str], runtime: Runtime) -> "dict[str, Encoder]":

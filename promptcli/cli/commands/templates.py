@@ -32,9 +32,7 @@ def list_templates(json: options.Json = False) -> None:
     )
 
 
-def show_template(
-    name: Annotated[str, typer.Argument(help="Name of a template.", show_default=False)], json: options.Json = False
-) -> None:
+def show_template(name: Annotated[str, typer.Argument(help="Name of a template.")], json: options.Json = False) -> None:
     """Show a named template: its text, where it comes from, its published figure."""
     from promptcli.encoder.prompts.named import named_templates
     from promptcli.errors import unknown
@@ -54,7 +52,7 @@ def show_template(
 
 
 def check_template(
-    text: Annotated[str, typer.Argument(help="Template with [X] and [MASK], or a name.", show_default=False)],
+    text: Annotated[str, typer.Argument(help="Template with [X] and [MASK], or a name.")],
     runtime: Runtime,
     backbone: options.BackboneName = None,
     sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
@@ -77,7 +75,7 @@ def check_template(
         return
     _print(checked)
     for remark in remarks:
-        note(remark, quiet=runtime.quiet)
+        note(remark)
 
 
 def _remarks(backbone: "Backbone") -> list[str]:

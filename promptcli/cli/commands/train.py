@@ -11,7 +11,6 @@ import typer
 from promptcli.cli.commands.train_report import TrialProgress, draw, print_results, print_settings
 from promptcli.cli.console import note
 from promptcli.cli.opening import (
-    announcer,
     configure_libraries,
     data_folder,
     default_backbone,
@@ -19,7 +18,7 @@ from promptcli.cli.opening import (
     open_backbone,
     open_registry,
 )
-from promptcli.cli.options import DataDir, FieldOptions, Force, Json, Runtime, options_of
+from promptcli.cli.options import DataDir, FieldOptions, Force, Json, Runtime, option_in, options_of
 from promptcli.cli.pictures.plots import check_picture
 from promptcli.errors import UsageError, unknown
 from promptcli.settings import BARE, PAPER
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from promptcli.training.training_plan import TrainingPlan
 
 _TRIPLETS = "nli_for_simcse"
-_MANY = "Several runs"
+_many_option = option_in("Several runs")
 #: Settings that are no axis of a sweep, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--template, a run for each"}
 
@@ -37,9 +36,7 @@ _AllSettings = all_settings()
 
 
 @options_of(
-    _AllSettings,
-    panel="Settings (in force: --dry-run)",
-    flags={"two_templates": "--two-templates/--same-template"},
+    _AllSettings, panel="Settings (in force: --dry-run)", flags={"two_templates": "--two-templates/--same-template"}
 )
 class SettingsOptions(FieldOptions):
     """Changes of a method's settings."""
@@ -61,12 +58,10 @@ class TrainingOptions:
         bool, typer.Option("--supervised", help="Pairs or triplets are wanted; they are known by their columns.")
     ] = False
     on: Annotated[
-        str | None,
-        typer.Option("--on", help="Development task, or FILE of graded pairs. Default: demo:dev, or STS-B:dev."),
+        str | None, typer.Option(help="Development task, or FILE of graded pairs. Default: demo:dev, or STS-B:dev.")
     ] = None
     test: Annotated[
-        list[str] | None,
-        typer.Option(help="Task scored at the end; repeatable. Default: the test of --on.", show_default=False),
+        list[str] | None, typer.Option(help="Task scored at the end; repeatable. Default: the test of --on.")
     ] = None
     data_dir: DataDir = None
     backbone: Annotated[str | None, typer.Option(help="Pre-trained model. Default: mini.")] = None
@@ -80,37 +75,32 @@ class TrainingOptions:
     paper: Annotated[bool, typer.Option("--paper", help="The published settings, backbone and data.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False
     plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw the curve, or the sweep, into a .png or .svg file (needs matplotlib)."),
+        Path | None, typer.Option(help="Draw the curve, or the sweep, into a .png or .svg file (needs matplotlib).")
     ] = None
     report_to: Annotated[
-        list[str] | None,
-        typer.Option(help="Tracker of accelerate: tensorboard, wandb, ...; repeatable.", show_default=False),
+        list[str] | None, typer.Option(help="Tracker of accelerate: tensorboard, wandb, ...; repeatable.")
     ] = None
     json_output: Json = False
     seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="Run so many seeds, 0, 1, ...: mean and spread.", rich_help_panel=_MANY),
+        int | None, _many_option(min=1, max=1000, help="Run so many seeds, 0, 1, ...: mean and spread.")
     ] = None
     sweep: Annotated[
         str | None,
-        typer.Option(
+        _many_option(
             metavar="SETTING=V,V ...",
             help="Run every combination, e.g. `--sweep batch-size=64,128 learning-rate=3e-3,1e-2`.",
-            rich_help_panel=_MANY,
         ),
     ] = None
 
 
 Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}. Also what follows --sweep.", show_default=False),
+    list[str] | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}. Also what follows --sweep.")
 ]
 
 
 def train(
     words: Words = None,
-    method: Annotated[str | None, typer.Option("--method", help="The same as the first word.")] = None,
+    method: Annotated[str | None, typer.Option(help="The same as the first word.")] = None,
     *,
     training: TrainingOptions,
     settings: SettingsOptions,
@@ -167,7 +157,7 @@ def _train(
 
     registry = open_registry()
     assumed = None if training.data or training.paper else plan.backbone
-    with TrialProgress(assumed=assumed, quiet=runtime.quiet) as progress:
+    with TrialProgress(assumed=assumed) as progress:
         report = train_method(
             plan,
             registry,
@@ -178,15 +168,15 @@ def _train(
             force=training.force,
             trackers=training.report_to or [],
             begin=progress.begin,
-            announce=announcer(runtime),
+            announce=note,
         )
     if not report.is_main:
         return
-    print_results(report, plan.name, as_json=training.json_output, quiet=runtime.quiet)
+    print_results(report, plan.name, as_json=training.json_output)
     if training.plot is not None:
         curve = registry.card(plan.name).provenance["trained"]["curve"]
         draw(training.plot, report.results, curve, f"{method.name} on {plan.backbone}", plan.on)
-        note(f"drawn to {training.plot}", quiet=runtime.quiet)
+        note(f"drawn to {training.plot}")
 
 
 def _plan(

@@ -24,9 +24,9 @@ _NAMED = 8
 class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
     """Shows the runs of one command, one after the other: a bar each, a line for each development score."""
 
-    def __init__(self, *, assumed: str | None, quiet: bool) -> None:
+    def __init__(self, *, assumed: str | None) -> None:
         """Make it; ``assumed`` is the backbone, where the data were not named."""
-        self._assumed, self._quiet = assumed, quiet
+        self._assumed = assumed
         self._begun = False
         self._bar = contextlib.ExitStack()
 
@@ -46,10 +46,10 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
             self._say(run)
         self._begun = True
         steps, on = steps_of(settings, len(run.examples)), run.development.label
-        advance = self._bar.enter_context(progress(f"train {run.method.name}", steps, quiet=self._quiet))
+        advance = self._bar.enter_context(progress(f"train {run.method.name}", steps))
         if len(trials) > 1:
             about = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in trial.changes.items())
-            note(f"run {number} of {len(trials)}: {about}{', ' if about else ''}seed {trial.seed}", quiet=self._quiet)
+            note(f"run {number} of {len(trials)}: {about}{', ' if about else ''}seed {trial.seed}")
         done, best = 0, float("-inf")
 
         def step(taken: int, loss: float) -> None:
@@ -64,15 +64,14 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
             parts = [f"step {score.step}/{steps}", "" if score.loss is None else f"loss {score.loss:.4f}"]
             rate = "" if score.rate is None else f"{score.rate:.0f} examples/s"
             parts += [f"{on} {score.value:.2f}{' *' if score.best else ''}", rate]
-            note("  ".join(part for part in parts if part), quiet=self._quiet)
+            note("  ".join(part for part in parts if part))
             if score.noise and score.step:
                 note(
                     f"the development score is noise: the run has diverged; try a --learning-rate below"
-                    f" {settings.learning_rate:g}",
-                    quiet=self._quiet,
+                    f" {settings.learning_rate:g}"
                 )
 
-        return TrainingCallbacks(step, dev_score, lambda message: note(message, quiet=self._quiet))
+        return TrainingCallbacks(step, dev_score, note)
 
     def _say(self, run: "TrainingRun") -> None:
         """Say what was assumed and what was found in the data."""
@@ -80,8 +79,7 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
         if self._assumed is not None:
             note(
                 f"assumed: {self._assumed}, {len(examples):,} demo sentences, chosen by {run.development.label}; the"
-                " papers' setting: --paper",
-                quiet=self._quiet,
+                " papers' setting: --paper"
             )
         for count, what in (
             (examples.blank, "rows with a blank sentence left out"),
@@ -89,10 +87,10 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
             (examples.repeated, "rows repeat one before them; they stay"),
         ):
             if count:
-                note(f"{source}: {count:,} {what}", quiet=self._quiet)
+                note(f"{source}: {count:,} {what}")
         if words := examples.untokenised:
             named = ", ".join(words[:_NAMED]) + (", ..." if len(words) > _NAMED else "")
-            note(f"{source}: {len(words):,} words that are no single token left out: {named}", quiet=self._quiet)
+            note(f"{source}: {len(words):,} words that are no single token left out: {named}")
 
 
 def print_settings(shown: dict[str, Any], *, as_json: bool) -> None:
@@ -105,7 +103,7 @@ def print_settings(shown: dict[str, Any], *, as_json: bool) -> None:
             result(f"{key.replace('_', '-')} = {' | '.join(value) if isinstance(value, list) else value}")
 
 
-def print_results(report: "TrainingReport", name: str, *, as_json: bool, quiet: bool) -> None:
+def print_results(report: "TrainingReport", name: str, *, as_json: bool) -> None:
     """Print the figures of all runs: one run's before and after, several runs' mean and spread."""
     from promptcli.training.trials import summarise
 
@@ -160,10 +158,9 @@ def print_results(report: "TrainingReport", name: str, *, as_json: bool, quiet: 
         which = "training" if len(rows) == 1 else f"{worse} of {len(rows)} runs"
         note(
             f"{which} made it no better than the untrained encoder on the development pairs; the best numbers seen are"
-            " kept, the start among them: try another --learning-rate or more --epochs",
-            quiet=quiet,
+            " kept, the start among them: try another --learning-rate or more --epochs"
         )
-    note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}", quiet=quiet)
+    note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}")
 
 
 def draw(path: Path, rows: "Sequence[TrialResult]", curve: Sequence[dict[str, Any]], title: str, on: str) -> None:

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 class TransferChoice(EvalChoice):
     """Which encoders, as for ``eval``; nothing named means the default one."""
 
-    recipe: Annotated[
-        list[str] | None,
-        recipes_option("the default model"),
-    ] = None
+    recipe: Annotated[list[str] | None, recipes_option("the default model")] = None
 
 
 def transfer(
@@ -60,17 +57,17 @@ def transfer(
     wanted = [str(name) for name in task_names(task or [], metric="accuracy")]
     training = FAST if fast else FULL
     loaded = load_transfer(data_folder(data_dir), wanted)
-    report_missing(loaded, quiet=runtime.quiet)
-    _report_examples(loaded.tasks, runtime)
+    report_missing(loaded)
+    _report_examples(loaded.tasks)
     check_tasks(loaded.tasks, training)
     candidates = find_candidates(open_registry(), choice, bare=[PAPER.recipe] if choice.paper and PAPER.recipe else [])
-    entries = [_for_transfer(candidate, runtime) for candidate in candidates]
+    entries = [_for_transfer(candidate) for candidate in candidates]
     encoders = open_entries(entries, runtime)
     labels = [
         dataclasses.replace(candidate.label, recipe=recipe_name(entry.recipe))
         for candidate, entry in zip(candidates, entries, strict=True)
     ]
-    scores = _score(encoders, labels, loaded.tasks, training, seed, runtime)
+    scores = _score(encoders, labels, loaded.tasks, training, seed)
     if json:
         setting = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
         document: dict[str, Any] = {"results": [score.to_dict() for score in scores], "setting": setting}
@@ -80,24 +77,21 @@ def transfer(
     print_tables([[TableLine(title), *accuracy_table(by_encoder(scores), wanted)]])
 
 
-def _report_examples(tasks: "list[TransferTask]", runtime: Runtime) -> None:
+def _report_examples(tasks: "list[TransferTask]") -> None:
     for item in tasks:
         for split, (found, printed) in item.unexpected_counts().items():
-            note(
-                f"{item.name}: {found:,} examples in {split}, not {printed:,}: not comparable with printed figures",
-                quiet=runtime.quiet,
-            )
+            note(f"{item.name}: {found:,} examples in {split}, not {printed:,}: not comparable with printed figures")
         blank = sum(not sentence for sentence in item.sentences())
         if blank:
-            note(f"{item.name}: {blank} empty sentences are classified, too, as in SentEval", quiet=runtime.quiet)
+            note(f"{item.name}: {blank} empty sentences are classified, too, as in SentEval")
 
 
-def _for_transfer(candidate: "Candidate", runtime: Runtime) -> "Entry":
+def _for_transfer(candidate: "Candidate") -> "Entry":
     """Return the entry with the recipe that it holds for transfer tasks, if it does."""
     entry = candidate.entry
     if entry.transfer is None:
         return entry
-    note(f"{candidate.label.model}: vectors before head and denoising, as its method says", quiet=runtime.quiet)
+    note(f"{candidate.label.model}: vectors before head and denoising, as its method says")
     return dataclasses.replace(entry, recipe=entry.transfer)
 
 
@@ -107,19 +101,18 @@ def _score(
     tasks: "list[TransferTask]",
     training: "ClassifierTraining",
     seed: int,
-    runtime: Runtime,
 ) -> "list[AccuracyScore]":
     from promptcli.evaluation.evaluator import distinct_sentences, embed_tasks, score_vectors
     from promptcli.evaluation.scores import by_encoder
 
     count = len(distinct_sentences(tasks))
-    with progress("encode", count, quiet=runtime.quiet) as advance:
+    with progress("encode", count) as advance:
         start = time.perf_counter()
         embedded = embed_tasks(encoders, tasks, labels=labels, progress=advance)
-    note(f"{count:,} distinct sentences encoded in {time.perf_counter() - start:.1f} s", quiet=runtime.quiet)
-    with progress("classify", len(tasks) * len(encoders), quiet=runtime.quiet) as advance:
+    note(f"{count:,} distinct sentences encoded in {time.perf_counter() - start:.1f} s")
+    with progress("classify", len(tasks) * len(encoders)) as advance:
         scores = score_vectors(embedded, tasks, training=training, seed=seed, progress=advance)
     for label, group in by_encoder(scores).items():
         seconds = ", ".join(f"{score.task} {score.seconds:.1f} s" for score in group)
-        note(f"{label.model}, {label.recipe}: {seconds}", quiet=runtime.quiet)
+        note(f"{label.model}, {label.recipe}: {seconds}")
     return scores

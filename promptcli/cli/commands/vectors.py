@@ -9,7 +9,7 @@ from promptcli.cli import console
 from promptcli.cli.options import Force, Json
 from promptcli.errors import CheckFailedError
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="As `embed --shards` made it.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="As `embed --shards` made it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 
 app = typer.Typer(help="Folders of vectors in parts.", no_args_is_help=True)
@@ -49,12 +49,12 @@ def merge(
     from promptcli.data.vectors.part_folder import PartFolder
 
     total = PartFolder(folder).manifest.rows
-    with console.progress("merge", total, quiet=quiet) as progress:
+    with console.progress("merge", total) as progress:
         rows = part_tools.merge(folder, output, force=force, progress=progress)
     if as_json:
         console.result_json({"output": str(output), "rows": rows})
     else:
-        console.note(f"{rows:,} vectors in {output}", quiet=quiet)
+        console.note(f"{rows:,} vectors in {output}")
 
 
 @app.command()

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from promptcli.cli.console import note
+from promptcli.cli.options import option_in
 from promptcli.cli.pictures.maps import STEPS, step_of
 from promptcli.errors import UsageError
 from promptcli.storage.files import atomic_path, check_output
@@ -21,30 +20,26 @@ from promptcli.storage.files import atomic_path, check_output
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
 #: Kinds of picture, by file extension.
 PICTURES = (".png", ".svg")
+_option = option_in("Picture")
 
 
 @dataclass(frozen=True)
 class PictureOptions:
     """Whether and where to draw."""
 
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", help="Draw into a .png or .svg file (needs matplotlib).", rich_help_panel="Picture"),
-    ] = None
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace what is there under that name.", rich_help_panel="Picture")
-    ] = False
+    plot: Annotated[Path | None, _option(help="Draw into a .png or .svg file (needs matplotlib).")] = None
+    force: Annotated[bool, _option("--force", help="Replace what is there under that name.")] = False
 
     def check(self) -> None:
         """Refuse a picture that could not be drawn, before any work is done."""
         if self.plot is not None:
             check_picture(self.plot, force=self.force)
 
-    def draw(self, paint: Callable[..., None], *given: Any, quiet: bool) -> None:
+    def draw(self, paint: Callable[..., None], *given: Any) -> None:
         """Call ``paint`` with the file and what is given, and say so; nothing where no picture is wanted."""
         if self.plot is not None:
             paint(self.plot, *given)
-            note(f"drawn to {self.plot}", quiet=quiet)
+            note(f"drawn to {self.plot}")
 
 
 def check_picture(path: Path, *, force: bool) -> None:
