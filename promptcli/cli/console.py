@@ -69,6 +69,17 @@ def note(message: str) -> None:
         say(message)
 
 
+def note_counts(rows: int, *, blank: int, truncated: int, zero: int = 0, limit: str = "the model's input") -> None:
+    """Say how many of some rows are blank, were cut, or have no vector."""
+    for count, what in (
+        (blank, "lines are blank; each keeps its row"),
+        (zero, "sentences have a zero vector: nothing in them is known"),
+        (truncated, f"sentences were longer than {limit} and were cut"),
+    ):
+        if count:
+            note(f"{count:,} of {rows:,} {what}")
+
+
 def say(message: str) -> None:
     """Say one short line on stderr, whatever ``--quiet`` says."""
     err.print(short_line(message), markup=False)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, is_bare, recipes_option
+from promptcli.cli.commands.eval_choice import EvalChoice, find_candidates, is_bare, open_candidates, recipes_option
 from promptcli.cli.console import note, progress, result_json, result_table
-from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
+from promptcli.cli.opening import configure_libraries, data_folder, open_registry
 from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.analyses import draw_uniformity
 from promptcli.cli.pictures.maps import text_bar
 from promptcli.cli.pictures.plots import PictureOptions, draw_bars
-from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.errors import NotFoundError, unknown
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.scores import Label
-    from promptcli.registry.registry import Entry
 
 #: The rows of Ditto's table 5; one forward pass serves all.
 ROWS = ["static-avg", "static-ditto", "last-avg", "last-ditto", "first-last-avg", "first-last-ditto"]
@@ -62,17 +61,7 @@ def open_compared(choice: ComparedChoice, runtime: Runtime, rows: Sequence[str] 
     bare = is_bare(choice)
     if bare:
         choice = dataclasses.replace(choice, recipe=list(rows))
-    candidates = find_candidates(open_registry(), choice)
-    left_out: dict[int, UsageError] = {}
-
-    def refused(entry: "Entry", error: UsageError) -> None:
-        left_out[id(entry)] = error
-
-    encoders = open_entries([one.entry for one in candidates], runtime, refused=refused if bare else None)
-    kept = [candidate for candidate in candidates if id(candidate.entry) not in left_out]
-    for candidate in candidates:
-        if id(candidate.entry) in left_out:
-            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}")
+    encoders, kept = open_candidates(find_candidates(open_registry(), choice), runtime, bare=bare)
     return Compared(encoders, [candidate.label for candidate in kept])
 
 

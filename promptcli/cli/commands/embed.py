@@ -9,7 +9,7 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.embed_parts import Sharding, Stored, embed_parts
-from promptcli.cli.options import Json, ModelChoice, Runtime
+from promptcli.cli.options import ModelChoice, Runtime
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,17 +52,8 @@ def embed(
     ] = None,
     text_field: TextField = None,
     id_field: IdField = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
-    precision: Annotated[
-        str,
-        typer.Option(
-            help="float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs)."
-            " What is lost is measured and said."
-        ),
-    ] = "float32",
-    no_text: Annotated[bool, typer.Option("--no-text", help="Leave the sentences out of .parquet and JSONL.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output file or folder.")] = False,
-    as_json: Json = False,
+    *,
+    stored: Stored,
 ) -> None:
     """Encode the sentences of a file. Row i of the output is line i of the input, counted from 0; blank lines too.
 
@@ -75,7 +66,6 @@ def embed(
 
     sharding.check()
     if sharding.shards is not None:
-        stored = Stored(normalize, not no_text, precision, force, as_json)
         embed_parts(files, choice, runtime, output, Fields(text_field, id_field), sharding, stored)
         return
     file = Path(files[0])
@@ -85,10 +75,13 @@ def embed(
     from promptcli.data.vectors import output_of
     from promptcli.data.vectors.precision import precision_named
 
+    precision = stored.precision
     form = precision_named(precision)
-    target = output_of(file, output, id_field=id_field, force=force)
-    if target is None and (as_json or form.ranged):
-        why = "--json: the vectors are on standard output" if as_json else f"--precision {precision}: needs a manifest"
+    target = output_of(file, output, id_field=id_field, force=stored.force)
+    if target is None and (stored.as_json or form.ranged):
+        why = f"--precision {precision}: needs a manifest"
+        if stored.as_json:
+            why = "--json: the vectors are on standard output"
         raise UsageError(f"{why}; give a file with -o")
     with open_source(file, Fields(text_field, id_field), stdin=_stdin(file)) as source:
         from promptcli.cli.opening import open_encoder  # after the input is known to be right: it loads torch
@@ -97,16 +90,16 @@ def embed(
 
         encoder = open_encoder(choice, runtime, default_dtype="auto")
         with console.progress("embed", source.total() if console.draws_bars() else None) as progress:
-            options: dict[str, Any] = {"normalize": normalize, "precision": precision, "progress": progress}
+            options: dict[str, Any] = {"normalize": stored.normalize, "precision": precision, "progress": progress}
             if target is None:
-                with open_sink(sys.stdout.buffer, ".jsonl", encoder.width, with_text=not no_text) as sink:
+                with open_sink(sys.stdout.buffer, ".jsonl", encoder.width, with_text=not stored.no_text) as sink:
                     report = embed_stream(encoder, source, sink, **options)
             else:
-                report = embed_file(encoder, source, target, with_text=not no_text, **options)
+                report = embed_file(encoder, source, target, with_text=not stored.no_text, **options)
     _tell(report, encoder, "standard output" if target is None else str(target))
     if report.loss is not None:
         console.note(_lost(precision, report.loss))
-    if as_json:
+    if stored.as_json:
         known = {key: value for key, value in asdict(report).items() if key != "ranges"}
         console.result_json({"output": str(target), "dim": encoder.width, "precision": precision, **known})
 
@@ -151,15 +144,8 @@ def _lost(precision: str, loss: "Loss") -> str:
 
 
 def _tell(report: "EmbedReport", encoder: "Encoder", where: str) -> None:
-    if report.blank:
-        console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row")
-    if report.zero:
-        zeros = f"{report.zero:,} of {report.rows:,} sentences have a zero vector: nothing in them is known"
-        console.note(zeros)
-    if report.truncated:
-        limit = f"{encoder.max_length:,} tokens"
-        cut = f"{report.truncated:,} of {report.rows:,} sentences were longer than {limit} and were cut"
-        console.note(cut)
+    limit = f"{encoder.max_length:,} tokens"
+    console.note_counts(report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated, limit=limit)
     rate = report.rows / max(report.seconds, 1e-9)
     took = f"{report.seconds:,.1f} s ({rate:,.0f} sentences/s)"
     console.note(f"{report.rows:,} vectors of {encoder.width:,} numbers in {where}, {took}")

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from promptcli.cli import console, opening
-from promptcli.cli.options import ModelChoice, Runtime, option_in
+from promptcli.cli.options import Json, ModelChoice, Runtime, option_in
 from promptcli.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -67,11 +69,17 @@ class Sharding:
 class Stored:
     """What is written how."""
 
-    normalize: bool
-    text: bool
-    precision: str
-    force: bool
-    as_json: bool
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs)."
+            " What is lost is measured and said."
+        ),
+    ] = "float32"
+    no_text: Annotated[bool, typer.Option("--no-text", help="Leave the sentences out of .parquet and JSONL.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file or folder.")] = False
+    as_json: Json = False
 
 
 def embed_parts(
@@ -110,7 +118,7 @@ def embed_parts(
         inputs,
         shards,
         normalize=stored.normalize,
-        with_text=stored.text,
+        with_text=not stored.no_text,
         precision=stored.precision,
     )
     missing = missing_shards(folder, plan)
@@ -181,12 +189,6 @@ def _tell(folder: Path, plan: "Plan", finished: bool, made: list[int], seconds: 
         console.note(f"{there:,} of {plan.shards:,} parts are in {folder}, {rate}; the last one finishes it")
         return
     manifest = PartFolder(folder).manifest
-    for count, what in (
-        (manifest.blank, "lines are blank; each keeps its row"),
-        (manifest.zero, "sentences have a zero vector: nothing in them is known"),
-        (manifest.truncated, "sentences were longer than the model's input and were cut"),
-    ):
-        if count:
-            console.note(f"{count:,} of {plan.rows:,} {what}")
+    console.note_counts(plan.rows, blank=manifest.blank, zero=manifest.zero, truncated=manifest.truncated)
     whole = f"{plan.rows:,} vectors of {plan.dim:,} numbers in {plan.shards:,} parts in {folder}"
     console.note(f"{whole}, {rate}")

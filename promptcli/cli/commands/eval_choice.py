@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from promptcli.cli.console import note
-from promptcli.cli.opening import default_backbone
-from promptcli.cli.options import RecipeChanges, recipe_option
+from promptcli.cli.opening import default_backbone, open_entries
+from promptcli.cli.options import RecipeChanges, Runtime, recipe_option
 from promptcli.encoder.recipe import RECIPES
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, UsageError, WrongKindError
 
 if TYPE_CHECKING:
     from promptcli.data.tasks import Loaded
+    from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.scores import Label
     from promptcli.registry.registry import Entry, Registry
 
@@ -89,6 +90,24 @@ def _resolve(
     if model is None:
         return Candidate(entry, Label(entry.recipe.backbone, recipe_name(entry.recipe)))
     return Candidate(entry, Label(model, recipe_name(entry.recipe)), saved_as=entry.name)
+
+
+def open_candidates(
+    candidates: "Sequence[Candidate]", runtime: Runtime, *, bare: bool
+) -> "tuple[list[Encoder], list[Candidate]]":
+    """Return the encoders and whose they are; where none was named those are left out, by name, that cannot be made."""
+    left_out: dict[int, UsageError] = {}
+
+    def refused(entry: "Entry", error: UsageError) -> None:
+        left_out[id(entry)] = error
+
+    encoders = open_entries([one.entry for one in candidates], runtime, refused=refused if bare else None)
+    if candidates and not encoders:
+        raise next(iter(left_out.values()))
+    for candidate in candidates:
+        if not isinstance(left_out.get(id(candidate.entry)), WrongKindError | None):
+            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}")
+    return encoders, [candidate for candidate in candidates if id(candidate.entry) not in left_out]
 
 
 def find_baseline(registry: "Registry", name: str, choice: EvalChoice) -> Candidate:

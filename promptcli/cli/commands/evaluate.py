@@ -1,6 +1,6 @@
 """`promptcli eval`: score encoders on STS tasks. Part of the entrance: options, notes and tables, no arithmetic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,13 +14,14 @@ from promptcli.cli.commands.eval_choice import (
     find_baseline,
     find_candidates,
     is_bare,
+    open_candidates,
     report_missing,
 )
 from promptcli.cli.commands.external import ExternalVectors, list_sentences, read_external
 from promptcli.cli.console import note, progress, result_json, result_table
-from promptcli.cli.opening import configure_libraries, data_folder, open_entries, open_registry
+from promptcli.cli.opening import configure_libraries, data_folder, open_registry
 from promptcli.cli.options import Json, Runtime, option_in
-from promptcli.errors import UsageError, WrongKindError
+from promptcli.errors import UsageError
 from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.evaluator import Embedded
     from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
-    from promptcli.registry.registry import Entry, Registry
+    from promptcli.registry.registry import Registry
 
 _mteb_option = option_in("mteb")
 
@@ -126,7 +127,7 @@ def evaluate_command(
     report_missing(loaded)
     tasks = loaded.tasks
     embedded = read_external(external.vectors or [], tasks, data_dir, protocol)
-    encoders, candidates = _open(candidates, runtime, bare=is_bare(choice))
+    encoders, candidates = open_candidates(candidates, runtime, bare=is_bare(choice))
     rows = _score(encoders, candidates, embedded, tasks)
     _say_zeros(rows)
     comparisons = _compare(rows, baseline)
@@ -163,7 +164,7 @@ def _run_mteb(
         report_missing(loaded)
         shown = ", ".join(task.name for task in loaded.tasks)
         note(f"{shown}: pairs of {data_dir}, {loaded.tasks[0].text}; mteb's own text is raw")
-    encoders, candidates = _open(find_candidates(open_registry(), choice), runtime, bare=is_bare(choice))
+    encoders, candidates = open_candidates(find_candidates(open_registry(), choice), runtime, bare=is_bare(choice))
     scores = evaluate_mteb(
         [MtebEncoder(one, one.fingerprint, its.label) for one, its in zip(encoders, candidates, strict=True)],
         names,
@@ -176,25 +177,6 @@ def _run_mteb(
         return
     rows = [[score.model, score.task, score.metric, f"{score.value:.6f}", score.file] for score in scores]
     result_table(("model", "task", "main score", "value", "file"), rows)
-
-
-def _open(
-    candidates: "Sequence[Candidate]", runtime: Runtime, *, bare: bool
-) -> "tuple[list[Encoder], list[Candidate]]":
-    """Return the encoders; from the table of all recipes those are left out, by name, that cannot be made."""
-    left_out: dict[int, UsageError] = {}
-
-    def refused(entry: "Entry", error: UsageError) -> None:
-        left_out[id(entry)] = error
-
-    callback: Callable[[Entry, UsageError], None] | None = refused if bare else None
-    encoders = open_entries([candidate.entry for candidate in candidates], runtime, refused=callback)
-    if candidates and not encoders:
-        raise next(iter(left_out.values()))
-    for candidate in candidates:
-        if not isinstance(left_out.get(id(candidate.entry)), WrongKindError | None):
-            note(f"{candidate.label.recipe} is left out: {left_out[id(candidate.entry)]}")
-    return encoders, [candidate for candidate in candidates if id(candidate.entry) not in left_out]
 
 
 def _score(

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.embed import IdField, TextField
 from promptcli.cli.commands.index_common import (
     Folder,
     Memory,
+    RowOptions,
     Work,
     encoder_of,
-    files_of,
     read_ids,
     set_threads,
     size_of,
@@ -39,9 +38,6 @@ File = Annotated[
         " or a folder of Parquet parts, read block by block."
     ),
 ]
-Texts = Annotated[
-    Path | None, typer.Option("--texts", help="The sentences that a .npy or .safetensors file came from.")
-]
 
 
 def build(
@@ -60,9 +56,8 @@ def build(
         float, typer.Option(help="recall@10 that an approximate index is searched for; 1: exact.")
     ] = 0.95,
     memory: Memory = "4GB",
-    texts: Texts = None,
-    text_field: TextField = None,
-    id_field: IdField = None,
+    *,
+    rows: RowOptions,
     force: Annotated[bool, typer.Option("--force", help="Replace an index that is there.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -76,7 +71,7 @@ def build(
     check_free(output, force=force)
     room = size_of(memory)
     incoming, origin = rows_to_build(
-        files_of(file, texts, text_field, id_field),
+        rows.of(file),
         lambda: opening.open_encoder(choice, runtime, default_dtype="auto"),
         named=bool(choice.model or choice.recipe or choice.changes()),
         model=choice.model and opening.open_registry().aliases().get(choice.model, choice.model),
@@ -96,41 +91,27 @@ def build(
 
 
 def add(
-    folder: Folder,
-    file: File,
-    runtime: Runtime,
-    texts: Texts = None,
-    text_field: TextField = None,
-    id_field: IdField = None,
-    memory: Memory = "4GB",
-    as_json: Json = False,
+    folder: Folder, file: File, runtime: Runtime, *, rows: RowOptions, memory: Memory = "4GB", as_json: Json = False
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
-    incoming = _incoming(folder, files_of(file, texts, text_field, id_field), runtime)
+    incoming = _incoming(folder, rows.of(file), runtime)
     _changed(folder, incoming, lambda index, rows: index.add_from(rows), runtime, memory, as_json=as_json)
 
 
 def upsert(
-    folder: Folder,
-    file: File,
-    runtime: Runtime,
-    texts: Texts = None,
-    text_field: TextField = None,
-    id_field: IdField = None,
-    memory: Memory = "4GB",
-    as_json: Json = False,
+    folder: Folder, file: File, runtime: Runtime, *, rows: RowOptions, memory: Memory = "4GB", as_json: Json = False
 ) -> None:
     """Put rows in the place of those with the same ids, and add those whose id is new."""
-    incoming = _incoming(folder, files_of(file, texts, text_field, id_field), runtime)
-    rows = incoming.in_memory
-    if not any(isinstance(name, str) for name in rows.ids):
+    incoming = _incoming(folder, rows.of(file), runtime)
+    given = incoming.in_memory
+    if not any(isinstance(name, str) for name in given.ids):
         raise UsageError(
             f"{file} has row numbers for ids; name the field of its ids with --id-field, or `index add` it"
         )
 
     def put(index: "VectorIndex", _: "Rows") -> None:
-        replaced = index.upsert(rows.vectors, rows.ids, rows.texts)
-        console.note(f"{replaced:,} of {rows.shape[0]:,} rows replace others")
+        replaced = index.upsert(given.vectors, given.ids, given.texts)
+        console.note(f"{replaced:,} of {given.shape[0]:,} rows replace others")
 
     _changed(folder, incoming, put, runtime, memory, as_json=as_json)
 
@@ -220,11 +201,8 @@ def _changed(
 def _tell(report: "EmbedReport | None", index: "VectorIndex") -> None:
     from promptcli.index.rows import named_rows
 
-    if report is not None and report.blank:
-        console.note(f"{report.blank:,} of {report.rows:,} lines are blank; each keeps its row")
-    if report is not None and report.truncated:
-        cut = f"{report.truncated:,} of {report.rows:,} sentences were longer than the model's input and were cut"
-        console.note(cut)
+    if report is not None:
+        console.note_counts(report.rows, blank=report.blank, truncated=report.truncated)
     if index.zero_rows:
         console.note(f"{named_rows(index.zero_rows)}: the vector is zero, so its score is always 0")
 

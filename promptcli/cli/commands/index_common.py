@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import console
+from promptcli.cli.commands.embed import IdField, TextField
 from promptcli.cli.options import Runtime
 from promptcli.errors import UsageError
 
@@ -50,19 +51,26 @@ def size_of(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
-def files_of(file: Path, texts: Path | None, text_field: str | None, id_field: str | None) -> "RowFiles":
-    """Return where rows come from, with a bar for their encoding."""
-    from promptcli.data.tables import Fields
-    from promptcli.index.inputs import RowFiles
+@dataclass(frozen=True)
+class RowOptions:
+    """What is read of a file of rows."""
 
-    @contextlib.contextmanager
-    def bar(source: "Source") -> "Iterator[Progress]":
-        total = source.total() if console.draws_bars() else None
-        with console.progress("index", total) as progress:
-            yield progress
+    texts: Annotated[Path | None, typer.Option(help="The sentences that a .npy or .safetensors file came from.")] = None
+    text_field: TextField = None
+    id_field: IdField = None
 
-    stdin = sys.stdin.buffer if str(file) == STANDARD else None
-    return RowFiles(file, texts, Fields(text_field, id_field), stdin, bar)
+    def of(self, file: Path) -> "RowFiles":
+        """Return where rows come from, with a bar for their encoding."""
+        from promptcli.data.tables import Fields
+        from promptcli.index.inputs import RowFiles
+
+        @contextlib.contextmanager
+        def bar(source: "Source") -> "Iterator[Progress]":
+            with console.progress("index", source.total() if console.draws_bars() else None) as progress:
+                yield progress
+
+        stdin = sys.stdin.buffer if str(file) == STANDARD else None
+        return RowFiles(file, self.texts, Fields(self.text_field, self.id_field), stdin, bar)
 
 
 def encoder_of(origin: "Origin", runtime: Runtime) -> "Encoder":

@@ -11,9 +11,9 @@ from promptcli.cli.commands.embed import TextField
 from promptcli.cli.commands.index_common import (
     STANDARD,
     Folder,
+    RowOptions,
     Work,
     encoder_of,
-    files_of,
     one_line,
     print_hits,
     read_ids,
@@ -58,7 +58,7 @@ def search(
     only, without = read_ids(allow), read_ids(deny)
     many = query == STANDARD or (os.path.exists(query) and not os.path.isdir(query))
     if many:
-        files = files_of(Path(query), None, text_field, None)
+        files = RowOptions(text_field=text_field).of(Path(query))
         found = read_queries(files, stored.origin, lambda: encoder_of(stored.origin, runtime))
     else:
         _check_query(query)

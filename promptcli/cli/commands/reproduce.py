@@ -1,12 +1,10 @@
 """``promptcli reproduce``: the papers' tables measured again. Options, calls, notes; no arithmetic."""
 
 import functools
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from promptcli.cli.commands.reproduce_options import (
     Corpus,
@@ -18,7 +16,7 @@ from promptcli.cli.commands.reproduce_options import (
     Vectors,
     open_context,
 )
-from promptcli.cli.console import note, out, result, result_json
+from promptcli.cli.console import note, result, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Json, Runtime
 from promptcli.errors import NotFoundError, UsageError
@@ -68,6 +66,7 @@ def reproduce(
     """
     configure_libraries(runtime)
     from promptcli.cli.commands.reproduce_table import table_lines
+    from promptcli.cli.commands.score_table import TableLine, print_lines
     from promptcli.reproducing.measuring import Reproduction, reproduce_tables
     from promptcli.reproducing.planning import table_sentences, wanted_tables
     from promptcli.reproducing.published import find_tables
@@ -101,7 +100,7 @@ def reproduce(
         done.append(found)
         note(found.message)
         if found.document is not None and not json:
-            _print([*table_lines(found.document), Text()])
+            print_lines([*table_lines(found.document), TableLine("")])
     for label, reason in {label: reason for found in done for label, reason in found.missing.items()}.items():
         note(f"no data of {label}: {reason}")
     failed = {found.label: found.error for found in done if found.error is not None}
@@ -123,6 +122,7 @@ def _checked(data_dir: Path | None, seeds: int, *, train: bool) -> Path | None:
 
 def _list(context: "MeasurementContext", *, json: bool) -> None:
     from promptcli.cli.commands.reproduce_table import list_lines
+    from promptcli.cli.commands.score_table import print_lines
     from promptcli.reproducing.planning import overview
     from promptcli.reproducing.published import published_tables
 
@@ -130,9 +130,4 @@ def _list(context: "MeasurementContext", *, json: bool) -> None:
     if json:
         result_json({"backbone": context.backbone_name, "tables": [vars(table) for table in overviews]})
     else:
-        _print(list_lines(overviews, context.backbone_name))
-
-
-def _print(lines: Iterable[Text]) -> None:
-    for line in lines:
-        out.print(line)
+        print_lines(list_lines(overviews, context.backbone_name))

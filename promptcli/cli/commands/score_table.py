@@ -12,20 +12,17 @@ from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, SpearmanScore
 
-#: A longer label gets a line of its own.
-_LABEL_WIDTH = 24
-
 
 @dataclass(frozen=True)
 class TableLine:
-    """A line of a table; a dim one is an aside."""
+    """A line of a table."""
 
     text: str
-    dim: bool = False
+    style: str = ""  #: rich's
 
 
-#: Label, cells, and cells of the dim line below.
-Row = tuple[str, list[str], list[str]]
+#: Label, cells, style.
+Row = tuple[str, Sequence[str], str]
 
 
 def table_names(labels: Iterable[Label]) -> dict[Label, str]:
@@ -66,7 +63,7 @@ def score_table(
         if in_average:
             values.append(f"{average(score for score in scores if score.column in in_average):.2f}")
             halves.append("")
-        body.append((names[label], values, halves))
+        body += [(names[label], values, ""), ("", halves, "dim")]
     lines += grid(heads, body)
     return lines + [
         TableLine(
@@ -79,10 +76,10 @@ def score_table(
 
 def subset_table(rows: dict[Label, list[SpearmanScore]], names: dict[Label, str], task: STSTask) -> list[TableLine]:
     """Lay out each encoder's figures on the subsets of one task."""
-    body: list[Row] = [("pairs", [str(len(part)) for part in task.subsets.values()], [])]
+    body: list[Row] = [("pairs", [str(len(part)) for part in task.subsets.values()], "")]
     for label, scores in rows.items():
         score = next(score for score in scores if score.column == task.label)
-        body.append((names[label], [f"{part.value:.2f}" for part in score.subsets.values()], []))
+        body.append((names[label], [f"{part.value:.2f}" for part in score.subsets.values()], ""))
     return [TableLine(f"{task.label} by subset"), *grid(list(task.subsets), body)]
 
 
@@ -94,7 +91,7 @@ def comparison_table(comparisons: Sequence[Comparison], first: str, second: str)
     for item in comparisons:
         low, high = item.ci95
         cells = [f"{item.difference:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{item.p_value:.3f}", str(item.pairs)]
-        body.append((str(TaskName(item.task, item.split)), cells, []))
+        body.append((str(TaskName(item.task, item.split)), cells, ""))
     return lines + grid(heads, body)
 
 
@@ -123,15 +120,20 @@ def accuracy_table(rows: dict[Label, list[AccuracyScore]], wanted: Sequence[str]
     body: list[Row] = []
     for label, scores in rows.items():
         by_task = {score.task: f"{score.value:.2f}" for score in scores}
-        body.append((names[label], [*(by_task.get(name, "-") for name in wanted), f"{average(scores):.2f}"], []))
+        body.append((names[label], [*(by_task.get(name, "-") for name in wanted), f"{average(scores):.2f}"], ""))
     return grid([*wanted, _average_head(len(by_task), len(TRANSFER_TASKS))], body)
 
 
 def print_tables(tables: Iterable[Sequence[TableLine]]) -> None:
     """Print tables with a blank line between them."""
     for number, table in enumerate(tables):
-        for line in [*([TableLine("")] if number else []), *table]:
-            out.print(Text(line.text, style="dim" if line.dim else ""))
+        print_lines([*([TableLine("")] if number else []), *table])
+
+
+def print_lines(lines: Iterable[TableLine]) -> None:
+    """Print the lines of a table."""
+    for line in lines:
+        out.print(Text(line.text, style=line.style))
 
 
 def _average_head(there: int, all_of_them: int) -> str:
@@ -153,21 +155,31 @@ def _caption(tasks: Sequence[STSTask]) -> list[str]:
     ]
 
 
-def grid(heads: Sequence[str], body: Sequence[Row]) -> list[TableLine]:
-    """Align rows under their heads."""
-    width = max([6, *(len(label) for label, _, _ in body if len(label) <= _LABEL_WIDTH)])
-    cells = [[*column] for column in zip(heads, *(values for _, values, _ in body), strict=True)]
-    widths = [max(7, *map(len, column)) for column in cells]
+def grid(heads: Sequence[str], body: Sequence[Row | TableLine], *, label: int = 24) -> list[TableLine]:
+    """Align rows under their heads.
 
-    def aligned(label: str, values: Sequence[str]) -> str:
+    Args:
+        heads: Of the columns of figures.
+        body: Rows, and lines that stand among them as they are.
+        label: Characters of a label; a longer one gets a line of its own.
+    """
+    rows = [row for row in body if not isinstance(row, TableLine)]
+    width = max([6, *(len(name) for name, _, _ in rows if len(name) <= label)])
+    columns = zip(heads, *(values for _, values, _ in rows), strict=True)
+    widths = [max(7, *map(len, column)) for column in columns]
+
+    def aligned(name: str, values: Sequence[str]) -> str:
         padded = (value.rjust(size) for value, size in zip(values, widths, strict=True))
-        return f"{label:<{width}} {' '.join(padded)}".rstrip()
+        return f"{name:<{width}} {' '.join(padded)}".rstrip()
 
-    lines = [TableLine(aligned("", heads)), TableLine("-" * (width + 1 + sum(widths) + len(widths) - 1))]
-    for label, values, below in body:
-        if len(label) > width:
-            lines.append(TableLine(label))
-        lines.append(TableLine(aligned(label if len(label) <= width else "", values)))
-        if below:
-            lines.append(TableLine(aligned("", below), dim=True))
+    lines = [TableLine(aligned("", heads)), TableLine("-" * (width + sum(widths) + len(widths)))]
+    for row in body:
+        if isinstance(row, TableLine):
+            lines.append(row)
+            continue
+        name, values, style = row
+        if len(name) > width:
+            lines.append(TableLine(name, style))
+            name = ""
+        lines.append(TableLine(aligned(name, values), style))
     return lines

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import opening
+from promptcli.cli.commands.index_common import encoder_of, set_threads
 from promptcli.cli.console import note, say
 from promptcli.cli.options import FieldOptions, Runtime, options_of
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
@@ -63,9 +64,9 @@ def serve(
         key = os.environ.get(KEY) or None
         if key is None and given.host not in ("127.0.0.1", "localhost", "::1"):
             note(f"everybody who reaches {given.host} can use it; to ask for a key: {KEY}=...")
-        service = Service(
-            Served(models, indexes, normalize), given, key=key, log=say, prepare=lambda: _set_threads(runtime)
-        )
+        served = Served(models, indexes, normalize)
+        # FAISS keeps the number of threads for each thread that calls it
+        service = Service(served, given, key=key, log=say, prepare=lambda: set_threads(runtime))
         names = ", ".join([*models, *(f"index {name}" for name in indexes)])
         second = run(service, listening, ready=lambda url: note(f"serving {names} at {url}"))
     if second is not None:
@@ -90,7 +91,6 @@ def _models(names: list[str], runtime: Runtime) -> "dict[str, Encoder]":
 
 def _indexes(folders: list[Path], models: "dict[str, Encoder]", runtime: Runtime) -> "dict[str, ServedIndex]":
     """Return the indexes by their folders' names; the encoder is a served model's where that is the same."""
-    from promptcli.index.origins import rebuild_encoder
     from promptcli.index.stored import load
     from promptcli.serving.served import ServedIndex
 
@@ -101,19 +101,7 @@ def _indexes(folders: list[Path], models: "dict[str, Encoder]", runtime: Runtime
         if name in served:
             raise UsageError(f"two indexes are called {name!r}; rename the folder of one")
         stored = load(folder)
-        encoder = encoders.get(stored.origin.fingerprint) or rebuild_encoder(
-            stored.origin,
-            opening.open_registry(),
-            lambda entry, dtype: opening.open_entries([entry], runtime, default_dtype=dtype)[0],
-        )
+        encoder = encoders.get(stored.origin.fingerprint) or encoder_of(stored.origin, runtime)
         encoders[encoder.fingerprint] = encoder
         served[name] = ServedIndex(name, stored.index, encoder)
     return served
-
-
-def _set_threads(runtime: Runtime) -> None:
-    """FAISS keeps the number of threads for each thread that calls it."""
-    if runtime.threads is not None:
-        from promptcli.index.vector_index import set_threads
-
-        set_threads(runtime.threads)
