@@ -35,6 +35,7 @@ from promptcli.reproducing.published import find_tables, published_tables
 from promptcli.reproducing.report import caption, heads, results_page, row_lines, table_lines, table_page
 from promptcli.reproducing.results import compare_results, read_results, write_result
 from promptcli.reproducing.systems import SYSTEMS
+from promptcli.reproducing.texts import Texts
 from promptcli.reproducing.trained import FORMS
 from promptcli.storage.cache import Cache
 from promptcli.training.learner import Learner
@@ -100,11 +101,10 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
             if seeds
             else (lambda: tiny_backbone("bert")),
             data_dir=data_dir,
-            corpus=str(corpus),
+            texts=Texts(str(corpus), None if triplets is None else str(triplets)),
             offline=True,
             cache=Cache(tmp_path / "figures", fresh=fresh),
             seeds=seeds,
-            triplets=None if triplets is None else str(triplets),
             **other,
         )
 

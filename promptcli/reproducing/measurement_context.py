@@ -17,6 +17,7 @@ from promptcli.data.training_examples import DEFINITIONS, LABELLED_PAIRS, PAIRS,
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.reproducing.published import short_name
+from promptcli.reproducing.texts import Texts
 from promptcli.storage.cache import Cache
 
 #: The papers' pairs and text.
@@ -50,13 +51,10 @@ class MeasurementContext:
     open_backbone: Callable[[], Backbone]  #: loads it anew; training changes what it loads
     cache: Cache  #: figures and trained weights that are known already
     data_dir: Path | None = None  #: SentEval folder, or None for the hub
-    corpus: str = "demo"  #: ``demo``, a task or a file that transforms and weights are fitted on
+    texts: Texts = field(default_factory=Texts)  #: what rows are fitted, counted and trained on
     offline: bool = False
     working: Working = lambda label, total: nullcontext(silent)  #: makes a progress bar: label, number of steps
     seeds: Sequence[int] = ()  #: a run of every trained row for each; none: such rows are not asked for
-    triplets: str | None = None  #: file or name of what supervised rows are trained on
-    labelled: str | None = None  #: the same for rows that learn from labelled pairs
-    definitions: str | None = None  #: the same for rows that learn from definitions
     vectors: Path | None = None  #: folder of other programs' vectors
     #: Draws a figure of the papers into a file and returns the file's name; None where nothing can.
     draw: "Callable[[str, MeasurementContext], str] | None" = None
@@ -89,13 +87,13 @@ class MeasurementContext:
     @functools.cached_property
     def sentences(self) -> list[str]:
         """The sentences to fit on."""
-        return fitting_sentences(self.corpus, self.data_dir, offline=self.offline, announce=self.announce)
+        return fitting_sentences(self.texts.corpus, self.data_dir, offline=self.offline, announce=self.announce)
 
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:
         """What they are, JSON-ready, without the folder they came from."""
         digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
-        return {"name": Path(self.corpus).name, "sentences": len(self.sentences), "sha256": digest}
+        return {"name": Path(self.texts.corpus).name, "sentences": len(self.sentences), "sha256": digest}
 
     def examples(self, kind: str) -> TrainingExamples:
         """Return what rows are trained on, of a kind in ``EXAMPLES``.
@@ -103,7 +101,7 @@ class MeasurementContext:
         Raises:
             UsageError: There are none of that kind.
         """
-        source, (layouts, what, columns) = getattr(self, kind), EXAMPLES[kind]
+        source, (layouts, what, columns) = getattr(self.texts, kind), EXAMPLES[kind]
         if source is None:
             raise UsageError(f"supervised rows need --{kind} FILE: columns {columns}")
         if (kind, source) not in self._examples:
@@ -119,7 +117,7 @@ class MeasurementContext:
     def example_facts(self, kind: str) -> dict[str, Any]:
         """Return what those examples are, JSON-ready, without the folder they came from."""
         examples = self.examples(kind)
-        return {"name": Path(getattr(self, kind)).name, "examples": len(examples), "sha256": examples.sha256}
+        return {"name": Path(getattr(self.texts, kind)).name, "examples": len(examples), "sha256": examples.sha256}
 
     @property
     def missing(self) -> dict[str, str]:

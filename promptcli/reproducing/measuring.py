@@ -1,5 +1,6 @@
 """Measuring tables in a context: result documents, published figures next to the measured ones. Prints nothing."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named, d
 from promptcli.reproducing.planning import PlannedRow, needs_backbone, plan_table
 from promptcli.reproducing.published import PublishedRow, PublishedTable, find_tables, same_backbone
 from promptcli.reproducing.results import SCHEMA, Repetition, ResultFigure, are_figures, compare_results, write_result
+from promptcli.reproducing.texts import Texts
 from promptcli.reproducing.trained import examples_kind
 
 #: Parts of a system's identity that say what text its numbers come from.
@@ -73,25 +75,18 @@ def repeat_result(
 
     Args:
         before: Of ``read_result``.
-        open_on: Opens the context of a backbone, given what it is trained on (``EXAMPLES``) and ``seeds``, too.
+        open_on: Opens the context of a backbone, given ``texts`` and ``seeds``, too.
         default: Backbone of a table that needs none.
-        given: ``backbone`` and what it is trained on: where they are, if not under their names in the document.
+        given: ``backbone`` and fields of ``Texts``: where they are, if not under their names in the document.
 
     Returns:
         The new document, and what comparing it showed.
     """
-
-    def source(name: str) -> str | None:
-        return given.get(name) or (before.get(name) or {}).get("name")
-
-    context = open_on(
-        source("backbone") or default,
-        corpus=source("corpus") or "demo",
-        triplets=source("triplets"),
-        labelled=source("labelled"),
-        definitions=source("definitions"),
-        seeds=before["seeds"].get("training", ()),
-    )
+    names = ("backbone", *(item.name for item in dataclasses.fields(Texts)))
+    sources = {name: given.get(name) or (before.get(name) or {}).get("name") for name in names}
+    backbone = sources.pop("backbone") or default
+    texts = Texts(**{name: source for name, source in sources.items() if source})
+    context = open_on(backbone, texts=texts, seeds=before["seeds"].get("training", ()))
     after = measure_table(find_tables([before["table"]])[0], context)
     return after, compare_results(before, after)
 

@@ -55,7 +55,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 def _fitted_nli(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return what was published fitted on both sides of NLI pairs: on the triplets' where they are given."""
-    if context.triplets is None:
+    if context.texts.triplets is None:
         return _fitted(row, context)
     first, second, *_ = context.examples("triplets").columns
     return _fitted_on([*first, *second], {"triplets": context.example_facts("triplets")["sha256"]}, row, context)

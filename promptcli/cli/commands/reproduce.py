@@ -6,20 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.commands.reproduce_options import (
-    Corpus,
-    DataDir,
-    Definitions,
-    Labelled,
-    OnBackbone,
-    Triplets,
-    Vectors,
-    open_context,
-)
+from promptcli.cli.commands.reproduce_options import DataDir, OnBackbone, TextOptions, Vectors, open_context
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Json, Runtime
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.reproducing.texts import Texts
 
 if TYPE_CHECKING:
     from promptcli.reproducing.measurement_context import MeasurementContext
@@ -39,15 +31,11 @@ def reproduce(
     backbone: OnBackbone = None,
     paper: Annotated[bool, typer.Option("--paper", help="Every row on the backbone it was published for.")] = False,
     data_dir: DataDir = None,
-    corpus: Corpus = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the result files.")] = Path("results"),
     page: Annotated[Path, typer.Option(help="File that `page` writes.")] = Path("docs/results.md"),
     train: Annotated[
         bool, typer.Option("--train", help="Train the rows that take it, on --corpus: hours on large backbones.")
     ] = False,
-    triplets: Triplets = None,
-    labelled: Labelled = None,
-    definitions: Definitions = None,
     vectors: Vectors = None,
     list_sentences: Annotated[
         bool, typer.Option("--list-sentences", help="Print the distinct sentences of the tables' tasks, and stop.")
@@ -58,6 +46,7 @@ def reproduce(
     force: Annotated[bool, typer.Option("--force", help="Measure again what is cached.")] = False,
     json: Json = False,
     *,
+    texts: TextOptions,
     runtime: Runtime,
 ) -> None:
     """Measure the papers' tables again: measured, published, difference, 95% interval, into results/.
@@ -80,11 +69,8 @@ def reproduce(
         open_context,
         runtime=runtime,
         data_dir=data_dir,
-        corpus=corpus or "demo",
+        texts=Texts(**texts.changes()),
         seeds=() if not train else _SEEDS if seeds == 1 else range(seeds),
-        triplets=triplets,
-        labelled=labelled,
-        definitions=definitions,
         vectors=vectors,
     )
     if what == ["list"]:

@@ -10,7 +10,8 @@ import typer
 
 from promptcli.cli.console import note, progress
 from promptcli.cli.opening import open_backbone
-from promptcli.cli.options import Runtime
+from promptcli.cli.options import FieldOptions, Runtime, options_of
+from promptcli.reproducing.texts import Texts
 
 if TYPE_CHECKING:
     from promptcli.reproducing.measurement_context import MeasurementContext
@@ -21,30 +22,14 @@ OnBackbone = Annotated[
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks; without it they come from the hub.")
 ]
-Corpus = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus",
-        help="Sentences to fit, count and train on, anisotropy and impact too: file, task, hub name, `demo` (default).",
-    ),
-]
-Triplets = Annotated[
-    str | None,
-    typer.Option(
-        "--triplets",
-        help="Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and whitening fitted.",
-    ),
-]
-Labelled = Annotated[
-    str | None,
-    typer.Option("--labelled", help="Labelled pairs (premise, hypothesis, label), a file: for SBERT, ConSERT (sup)."),
-]
-Definitions = Annotated[
-    str | None, typer.Option("--definitions", help="Words and definitions, a file: what DefSent learns from.")
-]
 Vectors = Annotated[
     Path | None, typer.Option("--vectors", help="Folder of other programs' vectors of what --list-sentences prints.")
 ]
+
+
+@options_of(Texts)
+class TextOptions(FieldOptions):
+    """What rows are fitted, counted and trained on."""
 
 
 def open_context(
@@ -52,11 +37,8 @@ def open_context(
     *,
     runtime: Runtime,
     data_dir: Path | None,
-    corpus: str,
+    texts: Texts,
     seeds: Sequence[int] = (),
-    triplets: str | None = None,
-    labelled: str | None = None,
-    definitions: str | None = None,
     vectors: Path | None = None,
     look: bool = False,
     fresh: bool = False,
@@ -74,13 +56,10 @@ def open_context(
         lambda: open_backbone(name, options, words=True),
         Cache(home(os.environ) / "cache" / "figures", fresh=fresh),
         data_dir=data_dir,
-        corpus=corpus,
+        texts=texts,
         offline=options.offline,
         working=progress,
         seeds=tuple(seeds),
-        triplets=triplets,
-        labelled=labelled,
-        definitions=definitions,
         vectors=vectors,
         announce=note,
         draw=painter(output),

@@ -7,15 +7,7 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli.commands.reproduce_options import (
-    Corpus,
-    DataDir,
-    Definitions,
-    Labelled,
-    Triplets,
-    Vectors,
-    open_context,
-)
+from promptcli.cli.commands.reproduce_options import DataDir, TextOptions, Vectors, open_context
 from promptcli.cli.console import result, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import Json, Runtime
@@ -26,13 +18,10 @@ def rerun(
     file: Annotated[Path, typer.Argument(metavar="RESULT.json", help="A file of results/.")],
     backbone: Annotated[str | None, typer.Option(help="Where the file's backbone is, if not under its name.")] = None,
     data_dir: DataDir = None,
-    corpus: Corpus = None,
-    triplets: Triplets = None,
-    labelled: Labelled = None,
-    definitions: Definitions = None,
     vectors: Vectors = None,
     json: Json = False,
     *,
+    texts: TextOptions,
     runtime: Runtime,
 ) -> None:
     """Repeat a result of `reproduce` and compare every figure with the file's."""
@@ -44,8 +33,8 @@ def rerun(
     open_on = functools.partial(
         open_context, runtime=runtime, data_dir=data_folder(data_dir), vectors=vectors, fresh=True
     )
-    given = {"corpus": corpus, "triplets": triplets, "labelled": labelled, "definitions": definitions}
-    after, found = repeat_result(before, open_on, default_backbone(paper=False), backbone=backbone, **given)
+    given = {"backbone": backbone, **texts.changes()}
+    after, found = repeat_result(before, open_on, default_backbone(paper=False), **given)
     if json:
         result_json({"file": file.name, **dataclasses.asdict(found), "result": after})
     else:
