@@ -31,7 +31,7 @@ class LetterEncoder:
 @pytest.fixture
 def fake(monkeypatch):
     """Stand in for backbones and forward passes; lists what was opened and encoded."""
-    from promptcli.cli.commands import evaluate
+    from promptcli.cli.commands import eval_choice
     from promptcli.encoder.encoder import Encoded
     from promptcli.evaluation import evaluator as evaluation
 
@@ -55,7 +55,7 @@ def fake(monkeypatch):
         seen["encoded"].append(list(sentences))
         return [Encoded(encoder.vectors(sentences), *np.zeros((2, len(sentences)), int)) for encoder in encoders]
 
-    monkeypatch.setattr(evaluate, "open_entries", open_entries)
+    monkeypatch.setattr(eval_choice, "open_entries", open_entries)
     monkeypatch.setattr(evaluation, "encode_together", encode_together)
     return seen
 
