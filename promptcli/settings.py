@@ -5,7 +5,7 @@ The environment and the file are handed in; the entrance reads the real ones.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,11 @@ class EffectiveSetting:
     name: str  #: A key of ``KEYS``.
     value: str | None
     source: str  #: Why it holds: a variable, a file, or ``built in``.
+
+
+def setting(default: Any, about: str, **metadata: Any) -> Any:
+    """Return the field of a setting; ``about`` is also the help of its option, ``min`` and ``max`` are its bounds."""
+    return field(default=default, metadata={"help": about, **metadata})
 
 
 def check_bounds(settings: Any) -> None:

@@ -5,10 +5,11 @@ Knows the names of the four parts' fields, not their members: each room checks i
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from promptcli.errors import UsageError, unknown
+from promptcli.settings import setting
 from promptcli.storage.documents import parse_json, parse_toml
 
 #: The sentence slot of a template; alone it is the empty template.
@@ -24,56 +25,39 @@ class Recipe:
     Every field's ``help`` is the help text of the command-line option of the same name.
     """
 
-    backbone: str = field(
-        default="mini",
-        metadata={
-            "help": "Pre-trained model: `mini` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
-            " --recipe static-avg."
-        },
+    backbone: str = setting(
+        "mini",
+        "Pre-trained model: `mini` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
+        " --recipe static-avg.",
     )
-    prompt: str = field(
-        default=SLOT,
-        metadata={
-            "help": "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
-            " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEMPLATE;"
-            " `mean:ONE || OTHER`, the mean of several."
-        },
+    prompt: str = setting(
+        SLOT,
+        "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
+        " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEMPLATE;"
+        " `mean:ONE || OTHER`, the mean of several.",
     )
-    period: bool | None = field(
-        default=None,
-        metadata={
-            "help": "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation), in other scripts"
-            " their own end mark."
-            " Default: on when the template has words of its own."
-        },
+    period: bool | None = setting(
+        None,
+        "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation), in other scripts"
+        " their own end mark."
+        " Default: on when the template has words of its own.",
     )
-    text_rule: str | None = field(
-        default=None,
-        metadata={
-            "help": "Rule for the sentence's own characters, after --period: `prompteol` (\" becomes ', a final ? a"
-            " full stop). Default: none."
-        },
+    text_rule: str | None = setting(
+        None,
+        "Rule for the sentence's own characters, after --period: `prompteol` (\" becomes ', a final ? a"
+        " full stop). Default: none.",
     )
-    pooling: str = field(
-        default="first-last/avg",
-        metadata={"help": "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`, `static/unbiased`."},
+    pooling: str = setting(
+        "first-last/avg", "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`, `static/unbiased`."
     )
-    transforms: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "help": "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
-            " `all-but-the-top:3`, `spectral:16-112`."
-        },
+    transforms: tuple[str, ...] = setting(
+        (),
+        "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
+        " `all-but-the-top:3`, `spectral:16-112`.",
     )
-    denoise: str = field(
-        default="none",
-        metadata={"help": "Template denoising h - h_hat: none, or where it is taken: hidden, head, logits."},
-    )
-    max_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "Longest input in tokens, specials and template included. Default: all positions of the backbone."
-        },
+    denoise: str = setting("none", "Template denoising h - h_hat: none, or where it is taken: hidden, head, logits.")
+    max_length: int | None = setting(
+        None, "Longest input in tokens, specials and template included. Default: all positions of the backbone."
     )
 
     def __post_init__(self) -> None:

@@ -20,25 +20,15 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ClassifierTraining:
-    """How a classifier is trained.
+    """How a classifier is trained."""
 
-    Attributes:
-        folds: Of every cross-validation.
-        optimizer: A row of ``OPTIMIZERS``.
-        learning_rate: Its step.
-        batch: Examples a step.
-        epoch_size: Passes over the training examples between two looks at the held-out ones.
-        tenacity: Training ends when more looks than this brought nothing better; a better one does not set it back.
-        max_passes: Training ends after the look beyond so many passes.
-    """
-
-    folds: int
-    optimizer: str
-    learning_rate: float
-    batch: int
-    epoch_size: int
-    tenacity: int
-    max_passes: int = 200
+    folds: int  #: of every cross-validation
+    optimizer: str  #: a row of ``OPTIMIZERS``
+    learning_rate: float  #: its step
+    batch: int  #: examples a step
+    epoch_size: int  #: passes over the training examples between two looks at the held-out ones
+    tenacity: int  #: training ends when more looks than this brought nothing better; a better one does not set it back
+    max_passes: int = 200  #: training ends after the look beyond so many passes
 
 
 #: SentEval's recommended setting, which the papers' figures are made with, and its fast one for development.
@@ -68,32 +58,21 @@ OPTIMIZERS: dict[str, _Step] = {"adam": _adam, "rmsprop": _rmsprop}
 
 @dataclass(frozen=True)
 class ClassifierFit:
-    """One training run.
+    """One training run."""
 
-    Attributes:
-        train: Row numbers of the training examples.
-        held_out: Row numbers of the examples that end the training.
-        decay: Weight decays, each of which makes a classifier of its own; as many in every fit of a call.
-        generator: Draws the order of the examples.
-    """
-
-    train: Rows
-    held_out: Rows
+    train: Rows  #: row numbers of the training examples
+    held_out: Rows  #: row numbers of the examples that end the training
+    #: weight decays, each of which makes a classifier of its own; as many in every fit of a call
     decay: Sequence[float]
-    generator: np.random.RandomState
+    generator: np.random.RandomState  #: draws the order of the examples
 
 
 @dataclass(frozen=True)
 class FittedClassifiers:
-    """Trained classifiers of f fits with r weight decays each.
+    """Trained classifiers of f fits with r weight decays each."""
 
-    Attributes:
-        weights: (f, r, c, d + 1), the bias last.
-        accuracy: (f, r) of the held-out examples, 0 to 1.
-    """
-
-    weights: Tensor
-    accuracy: Tensor
+    weights: Tensor  #: (f, r, c, d + 1), the bias last
+    accuracy: Tensor  #: (f, r) of the held-out examples, 0 to 1
 
 
 def with_bias(features: NDArray[np.float32], device: str) -> Tensor:

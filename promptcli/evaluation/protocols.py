@@ -70,34 +70,21 @@ def stratified_folds(labels: NDArray[np.int64], folds: int, seed: int) -> list[t
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a classifier reached on one task.
+    """What a classifier reached on one task."""
 
-    Attributes:
-        test: Accuracy x 100 on test examples.
-        dev: Accuracy x 100 on the examples that chose the weight decay.
-        decays: The weight decay chosen, in each outer fold where there are some.
-    """
-
-    test: float
-    dev: float
-    decays: list[float]
+    test: float  #: accuracy x 100 on test examples
+    dev: float  #: accuracy x 100 on the examples that chose the weight decay
+    decays: list[float]  #: the weight decay chosen, in each outer fold where there are some
 
 
 @dataclass(frozen=True)
 class ClassifierSetting:
-    """What all classifiers of a task share.
+    """What all classifiers of a task share."""
 
-    Attributes:
-        training: How they are trained, and the number of folds.
-        classes: Number of classes.
-        seed: Of folds, first weights and order of examples.
-        device: A torch device.
-    """
-
-    training: ClassifierTraining
-    classes: int
-    seed: int = 1111
-    device: str = "cpu"
+    training: ClassifierTraining  #: how they are trained, and the number of folds
+    classes: int  #: number of classes
+    seed: int = 1111  #: of folds, first weights and order of examples
+    device: str = "cpu"  #: a torch device
 
     def fit(self, rows: Rows, held_out: Rows | None, decays: Sequence[float]) -> ClassifierFit:
         """Return a training run on ``rows``; without ``held_out`` a share of them, drawn first, is held out."""

@@ -21,19 +21,12 @@ _CUT, _ORDER, _MASKS, _PLACES = range(4)
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the run.
+    """One step of the run."""
 
-    Attributes:
-        number: From 0.
-        seen: Tokens of the steps before it.
-        spans: (n, 2) where its chunks begin and end in the corpus.
-        dropout: In force.
-    """
-
-    number: int
-    seen: int
-    spans: np.ndarray
-    dropout: float
+    number: int  #: from 0
+    seen: int  #: tokens of the steps before it
+    spans: np.ndarray  #: (n, 2) where its chunks begin and end in the corpus
+    dropout: float  #: in force
 
     @property
     def tokens(self) -> int:
@@ -43,21 +36,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs and what is to be predicted.
+    """Inputs and what is to be predicted."""
 
-    Attributes:
-        ids: (n, t) int64, padded at the end.
-        real: (n, t) bool, not padding.
-        begins: (n,) int64, the position of each chunk's [CLS] in the position table.
-        places: (k,) int64, where something is predicted, numbered in the flattened ids.
-        gold: (k,) int64, the right ids.
-    """
-
-    ids: np.ndarray
-    real: np.ndarray
-    begins: np.ndarray
-    places: np.ndarray
-    gold: np.ndarray
+    ids: np.ndarray  #: (n, t) int64, padded at the end
+    real: np.ndarray  #: (n, t) bool, not padding
+    begins: np.ndarray  #: (n,) int64, the position of each chunk's [CLS] in the position table
+    places: np.ndarray  #: (k,) int64, where something is predicted, numbered in the flattened ids
+    gold: np.ndarray  #: (k,) int64, the right ids
 
     def tensors(self, device: str | torch.device) -> tuple[Tensor, ...]:
         """Return the fields in their order, on a device."""

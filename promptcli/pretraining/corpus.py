@@ -24,15 +24,10 @@ _SHORTEST = 4  # tokens of a chunk without [CLS] and [SEP]: shorter ones teach n
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """A file of plain text, one sentence or paragraph a line.
+    """A file of plain text, one sentence or paragraph a line."""
 
-    Attributes:
-        path: Of the file.
-        unrelated: Its lines have nothing to do with one another.
-    """
-
-    path: Path
-    unrelated: bool = False
+    path: Path  #: of the file
+    unrelated: bool = False  #: its lines have nothing to do with one another
 
     def lines(self) -> Iterator[str]:
         """Yield its lines that are not blank.
@@ -56,17 +51,11 @@ class CorpusDocument:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokenised corpus.
+    """The tokenised corpus."""
 
-    Attributes:
-        tokens: (t,) ids of all lines, one after the other; on the disk.
-        ends: (lines,) where each line ends.
-        unrelated_from: Number of the first line of the files of unrelated lines, which come last.
-    """
-
-    tokens: np.ndarray
-    ends: np.ndarray
-    unrelated_from: int
+    tokens: np.ndarray  #: (t,) ids of all lines, one after the other; on the disk
+    ends: np.ndarray  #: (lines,) where each line ends
+    unrelated_from: int  #: number of the first line of the files of unrelated lines, which come last
 
     def chunks(self, lengths: tuple[int, ...], longest: int, rng: np.random.Generator) -> np.ndarray:
         """Cut the corpus into chunks.

@@ -31,28 +31,17 @@ _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 
 @dataclass(frozen=True)
 class Report:
-    """The mean of some steps, as logged.
+    """The mean of some steps, as logged."""
 
-    Attributes:
-        step, seen: Steps done, and tokens seen.
-        loss: Mean cross-entropy (natural logarithm) over the predicted tokens of the steps since the last report.
-        accuracy: Share of them whose first guess is right.
-        learning_rate: Of the last step.
-        rate: Tokens per second.
-        gflops: Matrix products, 10^9 floating-point operations per second.
-        seconds: Time spent in steps, over all sittings.
-        precision: Of the matrix products.
-    """
-
-    step: int
-    seen: int
-    loss: float
-    accuracy: float
-    learning_rate: float
-    rate: float
-    gflops: float
-    seconds: float
-    precision: str
+    step: int  #: steps done
+    seen: int  #: tokens seen
+    loss: float  #: mean cross-entropy (natural logarithm) over the predicted tokens of the steps since the last report
+    accuracy: float  #: share of them whose first guess is right
+    learning_rate: float  #: of the last step
+    rate: float  #: tokens per second
+    gflops: float  #: matrix products, 10^9 floating-point operations per second
+    seconds: float  #: time spent in steps, over all sittings
+    precision: str  #: of the matrix products
 
 
 class Trainer:
@@ -77,10 +66,7 @@ class Trainer:
         if start is not None:
             self.model.start_from(start)
         self.optimizer = make_optimizer(
-            plan.optimizer,
-            self.model.parameters,
-            learning_rate=plan.learning_rate,
-            weight_decay=plan.weight_decay,
+            plan.optimizer, self.model.parameters, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay
         )
 
     def step(self, step: Step, batch: Batch) -> tuple[float, int]:
@@ -134,13 +120,7 @@ def tokens_in(
 
 
 def run(
-    trainer: Trainer,
-    corpus: Corpus,
-    *,
-    state: Path,
-    log: Path,
-    save_seconds: float,
-    report: Callable[[Report], None],
+    trainer: Trainer, corpus: Corpus, *, state: Path, log: Path, save_seconds: float, report: Callable[[Report], None]
 ) -> Position:
     """Run to the end of the token budget, from the state on disk where there is one.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from promptcli.errors import UsageError, unknown
-from promptcli.settings import check_bounds
+from promptcli.settings import check_bounds, setting
 
 #: Tokens of the longest chunk, [CLS] and [SEP] not counted, that each phase aims at; one is drawn for every chunk.
 SHORT = (20, 40, 62, 62)
@@ -18,58 +18,48 @@ OPTIMIZERS = ("adamw", "muon")
 _HEAD_WIDTH = 32
 
 
-def _field(default: Any, text: str, panel: str = "Run", **bounds: Any) -> Any:
-    """Return a field with what its command-line option needs: the help text, its group, the bounds of the value."""
-    return dataclasses.field(default=default, metadata={"help": text, "panel": panel, **bounds})
-
-
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the run.
+    """A stretch of the run."""
 
-    Attributes:
-        begins: Share of the token budget at which it begins.
-        until: Share at which it ends.
-        lengths: Target lengths of the chunks, in tokens without [CLS] and [SEP].
-        dropout: Of hidden states and attention.
-    """
-
-    begins: float
-    until: float
-    lengths: tuple[int, ...]
-    dropout: float
+    begins: float  #: share of the token budget at which it begins
+    until: float  #: share at which it ends
+    lengths: tuple[int, ...]  #: target lengths of the chunks, in tokens without [CLS] and [SEP]
+    dropout: float  #: of hidden states and attention
 
 
 @dataclass(frozen=True)
 class Plan:
     """A pre-training run. Each field says what it is in its metadata; those without help are no options."""
 
-    layers: int = _field(4, "Layers.", "Model", min=1, max=1000)
-    width: int = _field(256, "Width of the hidden states.", "Model", min=8, max=65_536)
-    heads: int = _field(0, "Attention heads; 0: each 32 wide.", "Model", min=0)
-    positions: int = _field(512, "Longest input in tokens.", "Model", min=16, max=1 << 20)
-    vocab_size: int = _field(16384, "WordPiece items, specials included.", "Model", min=100, max=1 << 20)
-    tied: bool = _field(True, "Output embeddings: the input embeddings, or their own that start as equals.", "Model")
+    layers: int = setting(4, "Layers.", panel="Model", min=1, max=1000)
+    width: int = setting(256, "Width of the hidden states.", panel="Model", min=8, max=65_536)
+    heads: int = setting(0, "Attention heads; 0: each 32 wide.", panel="Model", min=0)
+    positions: int = setting(512, "Longest input in tokens.", panel="Model", min=16, max=1 << 20)
+    vocab_size: int = setting(16384, "WordPiece items, specials included.", panel="Model", min=100, max=1 << 20)
+    tied: bool = setting(
+        True, "Output embeddings: the input embeddings, or their own that start as equals.", panel="Model"
+    )
     objective: str = "masked"
-    tokens: int = _field(0, "Token budget, specials included.", min=0)
-    batch_tokens: int = _field(4096, "Tokens a step, padding included. On a GPU: 65536.")
-    optimizer: str = _field("adamw", "adamw, or muon: Muon for the layers' matrices, AdamW for the rest.")
-    learning_rate: float = _field(1e-3, "Peak learning rate.", min=0, max=1_000_000)
-    warmup: float = _field(0.02, "Share of the budget in which the learning rate rises.")
-    decay: float = _field(1.0, "Share at the end in which it falls to 0; in between it stays.")
-    weight_decay: float = _field(0.01, "Weight decay of matrices.", min=0)
-    masking: float = _field(0.2, "Share of tokens to predict.", only="masked")
-    mask_mix: str = _field(
+    tokens: int = setting(0, "Token budget, specials included.", min=0)
+    batch_tokens: int = setting(4096, "Tokens a step, padding included. On a GPU: 65536.")
+    optimizer: str = setting("adamw", "adamw, or muon: Muon for the layers' matrices, AdamW for the rest.")
+    learning_rate: float = setting(1e-3, "Peak learning rate.", min=0, max=1_000_000)
+    warmup: float = setting(0.02, "Share of the budget in which the learning rate rises.")
+    decay: float = setting(1.0, "Share at the end in which it falls to 0; in between it stays.")
+    weight_decay: float = setting(0.01, "Weight decay of matrices.", min=0)
+    masking: float = setting(0.2, "Share of tokens to predict.", only="masked")
+    mask_mix: str = setting(
         "80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.", only="masked"
     )
-    at_start: float = _field(
+    at_start: float = setting(
         0.25, "Share of chunks at position 0; the others begin anywhere in the position table.", only="masked"
     )
-    dropout: float = _field(0.1, "Dropout, where there is any.")
-    dropout_from: float = _field(0.5, "Share of the budget from which on there is dropout.")
-    long_from: float = _field(0.9, "Share of the budget from which on chunks are long, up to --positions.")
-    svd_start: bool = _field(True, "Start token embeddings from a PPMI-SVD of the corpus.")
-    seed: int = _field(0, "Seed of everything random.", min=0)
+    dropout: float = setting(0.1, "Dropout, where there is any.")
+    dropout_from: float = setting(0.5, "Share of the budget from which on there is dropout.")
+    long_from: float = setting(0.9, "Share of the budget from which on chunks are long, up to --positions.")
+    svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
+    seed: int = setting(0, "Seed of everything random.", min=0)
     #: SHA-256 of each corpus file, in order; those of unrelated lines marked.
     files: tuple[str, ...] = ()
 

@@ -37,15 +37,10 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """Where the sentence stands: T5's input, and the template made of what it wrote.
+    """Where the sentence stands: T5's input, and the template made of what it wrote."""
 
-    Attributes:
-        lead: Text at the start of the input.
-        sentence_first: The sentence stands before the blanks, else after them.
-    """
-
-    lead: str
-    sentence_first: bool
+    lead: str  #: text at the start of the input
+    sentence_first: bool  #: the sentence stands before the blanks, else after them
 
     def cut(self, ids: list[int]) -> list[int]:
         """Return at most the longest input: its end where the sentence comes first, else its start."""
@@ -129,12 +124,7 @@ def _is_token(word: str, ids: list[int], tokens: PieceTokenizer) -> bool:
 
 
 def generate_templates(
-    t5: T5,
-    definitions: Sequence[Definition],
-    *,
-    beam: int = BEAM,
-    average: str = "logits",
-    progress: Progress = silent,
+    t5: T5, definitions: Sequence[Definition], *, beam: int = BEAM, average: str = "logits", progress: Progress = silent
 ) -> list[str]:
     """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
 
@@ -181,11 +171,7 @@ def _input(t5: T5, form: Form, pair: Definition) -> list[int]:
 
 
 def _search(
-    t5: T5,
-    examples: list[tuple[Tensor, Tensor]],
-    beam: int,
-    average: Callable[[Tensor], Tensor],
-    progress: Progress,
+    t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, average: Callable[[Tensor], Tensor], progress: Progress
 ) -> list[_Beam]:
     """Return the finished hypotheses of one shared beam, best first."""
     words = t5.words()

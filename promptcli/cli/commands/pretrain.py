@@ -26,7 +26,7 @@ _run_option = option_in("Run")
 _YEAR = 365 * 24 * 60  #: minutes
 
 
-@options_of(Plan, flags={"tied": "--tied/--untie"}, defaults=True)
+@options_of(Plan, panel="Run", flags={"tied": "--tied/--untie"}, defaults=True)
 class PlanOptions(FieldOptions):
     """The fields of a pre-training plan."""
 

@@ -6,11 +6,12 @@ do otherwise.
 """
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from promptcli.errors import UsageError, unknown
 from promptcli.settings import check_bounds
+from promptcli.settings import setting as setting  # for the methods
 
 #: Names in ``training.augmentations``, and of the one that needs labels.
 AUGMENTATIONS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
@@ -18,11 +19,6 @@ ADVERSARIAL = "adversarial"
 
 #: Templates or prompts, one for each view.
 Views = tuple[str, ...]
-
-
-def setting(default: Any, about: str, **metadata: Any) -> Any:
-    """Return the field of a setting."""
-    return field(default=default, metadata={"help": about, **metadata})
 
 
 @dataclass(frozen=True)
