@@ -9,7 +9,7 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -19,19 +19,16 @@ import promptcli
 from promptcli.cli.commands import (
     analyze,
     config,
-    ditto_search,
     embed,
     evaluate,
     examples,
     export,
     fit,
-    hub,
     index,
     models,
     pretrain,
     reproduce,
-    rerun,
-    search_layers,
+    search_poolings,
     search_templates,
     serve,
     templates,
@@ -52,36 +49,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("examples", short_help="Write the small files that the guides' commands read.")(examples.examples)
-app.command("embed", short_help="Sentences of a file to vectors.")(expand(embed.embed))
-app.command("similarity", short_help="Cosine of two sentences, or of the rows of two files.")(expand(embed.similarity))
-app.command("eval", short_help="Score encoders on STS tasks and on pairs of your own.")(
-    expand(evaluate.evaluate_command)
+#: Name, function, what it does, what its help ends with.
+_COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
+    ("examples", examples.examples, "Write the small files that the guides' commands read.", None),
+    ("embed", embed.embed, "Sentences of a file to vectors.", None),
+    ("similarity", embed.similarity, "Cosine of two sentences, or of the rows of two files.", None),
+    ("eval", evaluate.evaluate_command, "Score encoders on STS tasks and on pairs of your own.", None),
+    ("transfer", transfer.transfer, "Score encoders on SentEval's transfer tasks.", None),
+    ("fit", fit.fit, "Fit TF-IDF weights or a transform of the vectors into a model.", None),
+    ("export", export.export, "An encoder as other programs load it.", None),
+    ("push", export.push, "Send a model to the Hugging Face hub.", None),
+    ("pull", export.pull, "Save a model that was pushed to the hub.", None),
+    ("ditto-search", search_poolings.ditto_search, "Find the attention head that weighs tokens best.", None),
+    ("search-layers", search_poolings.search_layers, "Find the layer that a recipe reads best.", None),
+    ("search-templates", search_templates.search_templates, "Find the template that suits a backbone best.", None),
+    ("train", train.train, "Train a sentence encoder by a method of the papers.", train.settings_in_force()),
+    ("optiprompt", train.optiprompt, "Learn a template's words as vectors.", None),
+    ("pretrain", pretrain.pretrain, "Pre-train a small BERT or Llama on plain text.", None),
+    ("perplexity", pretrain.perplexity, "How well a backbone predicts masked tokens.", None),
+    ("reproduce", reproduce.reproduce, "Measure the papers' tables and figures again.", None),
+    ("rerun", reproduce.rerun, "Repeat a kept result and compare every figure.", None),
+    ("serve", serve.serve, "Serve embeddings and search over HTTP, with a page to look at them.", None),
+    ("recipes", models.recipes, "List the named recipes of the papers.", None),
 )
-app.command("transfer", short_help="Score encoders on SentEval's transfer tasks.")(expand(transfer.transfer))
-app.command("fit", short_help="Fit TF-IDF weights or a transform of the vectors into a model.")(expand(fit.fit))
-app.command("export", short_help="An encoder as other programs load it.")(expand(export.export))
-app.command("push", short_help="Send a model to the Hugging Face hub.")(expand(hub.push))
-app.command("pull", short_help="Save a model that was pushed to the hub.")(expand(hub.pull))
-app.command("ditto-search", short_help="Find the attention head that weighs tokens best.")(
-    expand(ditto_search.ditto_search)
-)
-app.command("search-layers", short_help="Find the layer that a recipe reads best.")(expand(search_layers.search_layers))
-app.command("search-templates", short_help="Find the template that suits a backbone best.")(
-    expand(search_templates.search_templates)
-)
-app.command(
-    "train", short_help="Train a sentence encoder by a method of the papers.", epilog=train.settings_in_force()
-)(expand(train.train))
-app.command("optiprompt", short_help="Learn a template's words as vectors.")(expand(train.optiprompt))
-app.command("pretrain", short_help="Pre-train a small BERT or Llama on plain text.")(expand(pretrain.pretrain))
-app.command("perplexity", short_help="How well a backbone predicts masked tokens.")(expand(pretrain.perplexity))
-app.command("reproduce", short_help="Measure the papers' tables and figures again.")(expand(reproduce.reproduce))
-app.command("rerun", short_help="Repeat a kept result and compare every figure.")(expand(rerun.rerun))
-app.command("serve", short_help="Serve embeddings and search over HTTP, with a page to look at them.")(
-    expand(serve.serve)
-)
-app.command("recipes", short_help="List the named recipes of the papers.")(models.recipes)
+for _name, _function, _about, _ends in _COMMANDS:
+    app.command(_name, short_help=_about, epilog=_ends)(expand(_function))
 app.add_typer(index.app, name="index")
 app.add_typer(vectors.app, name="vectors")
 app.add_typer(models.app, name="models")

@@ -136,12 +136,12 @@ def _task_sentences(on: str, data_dir: Path | None, *, offline: bool, announce: 
 
 
 def development_task(
-    name: str, data_dir: Path | None, *, offline: bool = False, announce: Announce = silent
+    on: STSTask | str | Path, data_dir: Path | None, *, offline: bool = False, announce: Announce = silent
 ) -> STSTask:
     """Return the graded pairs that a search or a training run chooses by.
 
     Args:
-        name: A task (``demo:dev``, ``STS-B:dev``, ...), or a file of graded pairs, ``FILE:first,second,score``.
+        on: A task (``demo:dev``, ``STS-B:dev``, ...), a file of graded pairs, ``FILE:first,second,score``, or loaded.
         data_dir: SentEval folder for a task other than ``demo``.
         offline: Never use the network.
         announce: Called with one line before the network is used.
@@ -152,6 +152,9 @@ def development_task(
     """
     from promptcli.data.tasks import load_tasks
 
+    if isinstance(on, STSTask):
+        return on
+    name = str(on)
     loaded = load_tasks(data_dir, task_names([name]), "senteval", offline=offline, announce=announce)
     if loaded.missing:
         raise NotFoundError(f"task {name} is not there: {loaded.missing[name]}; `demo:dev` always is")

@@ -1,11 +1,16 @@
-"""How much of the best head's figure is luck: cross-validation over the development pairs. Knows arrays only."""
+"""What a search for the best pooling found, and how much of its figure is luck: cross-validation over the pairs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.tasks import STSTask
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.recipe import Recipe
 from promptcli.evaluation import statistics
+from promptcli.registry.entries import Entry
 
 #: Random halvings of the pairs, each used both ways, and their seed.
 HALVINGS, SEED = 20, 42
@@ -36,6 +41,31 @@ class CrossValidation:
             name: round(value, 4)
             for name, value in (figures | {"gain": self.gain, "agreement": self.agreement}).items()
         }
+
+
+@dataclass(frozen=True)
+class PoolingSearch:
+    """The encoder of the best pooling, what chose it, and what the choice is worth."""
+
+    cross_validation: CrossValidation  #: on pairs that did not choose
+    encoder: Encoder  #: of the best pooling
+    task: STSTask  #: the development set
+
+    @property
+    def recipe(self) -> Recipe:
+        """The best recipe."""
+        return self.encoder.recipe
+
+    def entry_of(self, name: str, value: float, **compared: Any) -> Entry:
+        """Return the best as a registry entry, with how it was found: its figure, and what it was compared with."""
+        task = self.task
+        searched = {
+            **{"task": task.label, "data_sha256": task.sha256(), "pairs": len(task.pairs()), **compared},
+            "value": round(value, 4),
+            "held_out": round(self.cross_validation.held_out, 4),
+        }
+        provenance = {**self.encoder.provenance, "width": self.encoder.width, "searched_on": searched}
+        return Entry(name, self.recipe, self.encoder.tensors(), provenance)
 
 
 def cross_validate(

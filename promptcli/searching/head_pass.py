@@ -37,12 +37,7 @@ class HeadCosines:
 
 
 def head_cosines(
-    encoder: Encoder,
-    first: Sequence[str],
-    second: Sequence[str],
-    states: Sequence[str],
-    *,
-    progress: Progress = silent,
+    encoder: Encoder, first: Sequence[str], second: Sequence[str], states: Sequence[str], *, progress: Progress = silent
 ) -> HeadCosines:
     """Return the cosines of n pairs for all L*h heads on each kind of states; each distinct sentence is encoded once.
 

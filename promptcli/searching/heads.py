@@ -19,7 +19,7 @@ from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable
 from promptcli.registry.entries import Entry
-from promptcli.searching.head_luck import CrossValidation, correlations, cross_validate
+from promptcli.searching.head_luck import PoolingSearch, correlations, cross_validate
 from promptcli.searching.head_pass import HeadCosines, head_cosines
 from promptcli.settings import BARE
 
@@ -52,35 +52,17 @@ class RankedHead:
 
 
 @dataclass(frozen=True)
-class HeadSearch:
+class HeadSearch(PoolingSearch):
     """What a search found."""
 
     heads: list[RankedHead]  #: the best of all heads on all states, best first
     values: dict[str, NDArray[np.float64]]  #: states -> (L, h) Spearman x 100
     baseline: dict[str, tuple[float, Interval]]  #: states -> Spearman x 100 of their plain average, and its interval
-    cross_validation: CrossValidation  #: what the choice is worth on pairs that did not choose
-    encoder: Encoder  #: of the best head's recipe
-    task: STSTask  #: the development set
     corpus: int  #: sentences that idf was counted on
-
-    @property
-    def recipe(self) -> Recipe:
-        """The best head's recipe."""
-        return self.encoder.recipe
 
     def entry(self, name: str) -> Entry:
         """Return the best head as a registry entry, with how it was found."""
-        best = self.heads[0]
-        searched = {
-            "task": self.task.label,
-            "data_sha256": self.task.sha256(),
-            "pairs": len(self.task.pairs()),
-            "states": list(self.values),
-            "value": round(best.value, 4),
-            "held_out": round(self.cross_validation.held_out, 4),
-        }
-        provenance = {**self.encoder.provenance, "width": self.encoder.width, "searched_on": searched}
-        return Entry(name, self.recipe, {}, provenance)
+        return self.entry_of(name, self.heads[0].value, states=list(self.values))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON-ready values."""
@@ -136,7 +118,7 @@ def search_heads(
         if name not in SEARCHED:
             raise unknown("states", name, SEARCHED)
     states = [name for name in SEARCHED if name in states]
-    task = on if isinstance(on, STSTask) else development_task(str(on), data_dir, offline=offline)
+    task = development_task(on, data_dir, offline=offline)
     check_rankable(task)
     if isinstance(corpus, str | Path):
         corpus = fitting_sentences(str(corpus), data_dir, offline=offline)

@@ -14,7 +14,7 @@ from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import check_rankable, evaluate
 from promptcli.registry.entries import Entry
-from promptcli.searching.head_luck import CrossValidation, cross_validate
+from promptcli.searching.head_luck import PoolingSearch, cross_validate
 from promptcli.settings import BARE
 
 
@@ -34,27 +34,15 @@ class RankedStates:
 
 
 @dataclass(frozen=True)
-class LayerSearch:
+class LayerSearch(PoolingSearch):
     """What a search found."""
 
     states: list[RankedStates]  #: best first
     own: RankedStates  #: the recipe's own pooling
-    cross_validation: CrossValidation  #: what the choice is worth on pairs that did not choose
-    encoder: Encoder  #: of the best pooling
-    task: STSTask  #: the development set
 
     def entry(self, name: str) -> Entry:
         """Return the best as a registry entry, with how it was found."""
-        searched = {
-            "task": self.task.label,
-            "data_sha256": self.task.sha256(),
-            "pairs": len(self.task.pairs()),
-            "compared": len(self.states),
-            "value": round(self.states[0].value, 4),
-            "held_out": round(self.cross_validation.held_out, 4),
-        }
-        provenance = {**self.encoder.provenance, "width": self.encoder.width, "searched_on": searched}
-        return Entry(name, self.encoder.recipe, self.encoder.tensors(), provenance)
+        return self.entry_of(name, self.states[0].value, compared=len(self.states))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON-ready values."""
@@ -96,7 +84,7 @@ def search_layers(
         >>> found = search_layers("mini")  # doctest: +SKIP
         >>> found.states[0].pooling  # doctest: +SKIP
     """
-    task = on if isinstance(on, STSTask) else development_task(str(on), data_dir, offline=offline)
+    task = development_task(on, data_dir, offline=offline)
     check_rankable(task)
     if isinstance(encoder, str):
         encoder = build_encoder(Recipe(backbone=encoder), device=device, dtype=dtype, offline=offline)

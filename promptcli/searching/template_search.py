@@ -93,9 +93,7 @@ def _race_freely(context: SearchContext) -> SearchOutcome:
 def _race_demonstrations(context: SearchContext) -> SearchOutcome:
     """Race (text, word) examples in front of the template, none among them (PromptEOL, in-context learning)."""
     settings, plain = context.settings, DEMONSTRATIONS.prompt
-    if settings.pairs is None:
-        context.announce("assumed: 60 (word, definition) pairs of our own; others: --pairs FILE")
-    made = demonstrations(generate_t5.read_definitions(settings.pairs or generate_t5.DEMO), DEMONSTRATIONS)
+    made = demonstrations(_definitions(context), DEMONSTRATIONS)
     everything = [plain, *made]
     drawn = draw(everything, 1 + (settings.limit or len(everything)), settings.seed, [plain])
     return _race(context, drawn, "Search for a demonstration")
@@ -167,14 +165,17 @@ def _candidates(context: SearchContext) -> list[str]:
     return drawn
 
 
+def _definitions(context: SearchContext) -> list[generate_t5.Definition]:
+    if context.settings.pairs is None:
+        context.announce("assumed: 60 (word, definition) pairs of our own; others: --pairs FILE")
+    return generate_t5.read_definitions(context.settings.pairs or generate_t5.DEMO)
+
+
 def _generate_mlm(context: SearchContext) -> list[str]:
     pairs = context.scorer.task.pairs()
     with context.stage("generate", generate_mlm.steps()) as advance:
         return generate_mlm.generate_templates(
-            context.scorer.backbone,
-            [*pairs.first, *pairs.second],
-            count=context.settings.beam,
-            progress=advance,
+            context.scorer.backbone, [*pairs.first, *pairs.second], count=context.settings.beam, progress=advance
         )
 
 
@@ -186,10 +187,7 @@ def _generate_t5(context: SearchContext) -> list[str]:
         raise UsageError(
             "--generate t5 needs --t5 NAME, e.g. google/t5-v1_1-base, or a folder; --generate mlm needs none"
         )
-    if settings.pairs is None:
-        context.announce("assumed: 60 (word, definition) pairs of our own; others: --pairs FILE")
-    read = generate_t5.read_definitions(settings.pairs or generate_t5.DEMO)
-    definitions = generate_t5.choose_definitions(read, backbone.tokenizer)
+    definitions = generate_t5.choose_definitions(_definitions(context), backbone.tokenizer)
     t5 = load_t5(settings.t5, device=str(backbone.device), offline=context.offline, announce=context.announce)
     with context.stage("generate", generate_t5.steps()) as advance:
         return generate_t5.generate_templates(t5, definitions, beam=settings.beam, progress=advance)
@@ -295,7 +293,7 @@ def search_templates(
     """
     settings = dataclasses.replace(settings or SearchSettings(), **changes)
     strategy = choose_strategy(settings)
-    task = on if isinstance(on, STSTask) else development_task(str(on), data_dir, offline=offline)
+    task = development_task(on, data_dir, offline=offline)
     if isinstance(backbone, str):
         recipe = Recipe(backbone=backbone)
         opened = build_encoder(recipe, device=device, dtype=dtype, offline=offline, announce=announce)

@@ -1,21 +1,201 @@
-"""The commands ``embed`` and ``similarity``: sentences to vectors, and the likeness of two sentences or files."""
+"""The commands ``embed`` and ``similarity``: sentences to vectors, in parts too; the likeness of sentences or files."""
 
+import os
 import sys
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from promptcli.cli import console
-from promptcli.cli.commands.embed_parts import Sharding, Stored, embed_parts
-from promptcli.cli.options import ModelChoice, Runtime
-from promptcli.errors import UsageError
+from promptcli.cli import console, opening
+from promptcli.cli.options import Json, ModelChoice, Runtime, option_in
+from promptcli.errors import UsageError, unknown
 
 if TYPE_CHECKING:
+    from promptcli.data.tables import Fields
+    from promptcli.data.vectors.part_folder import Plan
     from promptcli.data.vectors.precision import Loss
     from promptcli.encoder.embedding import EmbedReport
     from promptcli.encoder.encoder import Encoder
+    from promptcli.scaling.part_job import PartJob
+
+_option = option_in("Parts")
+#: What makes the parts: processes of this machine, or a cluster.
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Into how many parts, which of them, and who makes them."""
+
+    shards: Annotated[
+        int | None,
+        _option(
+            min=1,
+            max=99_999,
+            help="Write a folder of so many Parquet files and a manifest; what is whole is not made again.",
+        ),
+    ] = None
+    shard: Annotated[
+        int | None,
+        _option(help="Make this part alone, from 0, in any order, many at once; the last one writes the manifest."),
+    ] = None
+    workers: Annotated[
+        int | None, _option(min=1, help="Worker processes. Default: one a GPU, else this process alone.")
+    ] = None
+    engine: Annotated[str, _option(help="local, or ray: actors of a Ray cluster (extra `ray`).")] = "local"
+    address: Annotated[str | None, _option(help="Of the Ray cluster. Default: this machine.")] = None
+
+    def check(self) -> None:
+        """Refuse options that do not go together, and a shard that is out of range."""
+        if self.engine not in ENGINES:
+            raise unknown("engine", self.engine, ENGINES)
+        if self.address is not None and self.engine != "ray":
+            raise UsageError("--address is of a Ray cluster; give --engine ray too")
+        if self.shards is None:
+            given = {"--shard": self.shard, "--workers": self.workers, "--engine": self.engine != "local" or None}
+            for option, value in given.items():
+                if value is not None:
+                    raise UsageError(f"{option} needs --shards: how many parts there are in all")
+        elif self.shard is not None:
+            if not 0 <= self.shard < self.shards:
+                last = self.shards - 1
+                raise UsageError(f"--shard {self.shard} is out of range; of --shards {self.shards} it is 0 to {last}")
+            if (self.workers, self.engine) != (None, "local"):
+                raise UsageError("--shard makes one part in this process; leave out --workers and --engine")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is written how."""
+
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs)."
+            " What is lost is measured and said."
+        ),
+    ] = "float32"
+    no_text: Annotated[bool, typer.Option("--no-text", help="Leave the sentences out of .parquet and JSONL.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file or folder.")] = False
+    as_json: Json = False
+
+
+def embed_parts(
+    files: Sequence[str],
+    choice: ModelChoice,
+    runtime: Runtime,
+    folder: Path | None,
+    fields: "Fields",
+    sharding: Sharding,
+    stored: Stored,
+) -> None:
+    """Make what is missing of a folder of parts."""
+    from promptcli.data.input_files import find_inputs, needs_network
+    from promptcli.data.vectors.part_folder import check_precision
+
+    shards = sharding.shards or 1
+    if folder is None or str(folder) == "-":
+        raise UsageError("--shards writes a folder; name it with -o FOLDER")
+    check_precision(stored.precision)
+    remote = needs_network(files)
+    if remote is not None:
+        if runtime.offline:
+            raise UsageError(f"{remote} is on another machine, which --offline forbids; copy it here")
+        console.note(f"reading {remote} over the network")
+    if stored.force:
+        _begin_anew(folder, sharding)
+    names = find_inputs(files)
+    opening.configure_libraries(runtime)
+    from promptcli.encoder.embedding_parts import counted_inputs, finish_folder, make_plan, missing_shards
+
+    inputs = counted_inputs(folder, names, fields, shards)
+    encoders = [opening.open_encoder(choice, runtime, default_dtype="auto")]
+    plan = make_plan(
+        folder,
+        encoders[0],
+        inputs,
+        shards,
+        normalize=stored.normalize,
+        with_text=not stored.no_text,
+        precision=stored.precision,
+    )
+    missing = missing_shards(folder, plan)
+    todo = [shard for shard in missing if sharding.shard in (None, shard)]
+    start = time.perf_counter()
+    if todo:
+        from promptcli.scaling.part_job import PartJob
+
+        job = PartJob(folder, plan, inputs, opening.chosen_entry(choice), runtime.threads, runtime.offline)
+        rows = sum(stop - first for first, stop in map(plan.bounds, todo))
+        with console.progress("embed", rows) as progress:
+            _make(job, todo, encoders, sharding, runtime, progress)
+    finished = finish_folder(folder, plan, len(todo))
+    _tell_parts(folder, plan, finished, todo, time.perf_counter() - start)
+    if stored.as_json:
+        about = {"output": str(folder), "rows": plan.rows, "dim": plan.dim, "precision": plan.precision}
+        console.result_json({**about, "shards": plan.shards, "made": todo, "finished": finished})
+
+
+def _begin_anew(folder: Path, sharding: Sharding) -> None:
+    from promptcli.data.vectors.part_folder import is_part_folder
+    from promptcli.storage.files import remove_folder
+
+    if sharding.shard is not None:
+        raise UsageError("--force would take away the parts of others; leave it out with --shard")
+    if is_part_folder(folder):
+        remove_folder(folder)
+
+
+def _make(
+    job: "PartJob",
+    todo: list[int],
+    encoders: "list[Encoder]",
+    sharding: Sharding,
+    runtime: Runtime,
+    progress: Callable[[int], None],
+) -> None:
+    """Make parts where the options say; other processes do without the encoder here, whose memory is given back."""
+    from promptcli.scaling.part_job import Pool, make_here
+
+    pool = Pool(sharding.workers, runtime.device, sharding.address, progress, console.note)
+    if sharding.engine == "ray":
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # read at import: what it mends itself is no news
+        from promptcli.scaling.ray_engine import run_ray
+
+        encoders.clear()
+        run_ray(job, todo, pool)
+    elif sharding.shard is not None or len(pool.devices()) == 1:
+        make_here(job, todo, encoders[0], progress)
+    else:
+        from promptcli.scaling.workers import run_workers
+
+        encoders.clear()
+        run_workers(job, todo, pool)
+
+
+def _tell_parts(folder: Path, plan: "Plan", finished: bool, made: list[int], seconds: float) -> None:
+    from promptcli.data.vectors.part_folder import PartFolder, parts_there
+
+    rows = sum(stop - first for first, stop in map(plan.bounds, made))
+    rate = (
+        f"{len(made):,} made in {seconds:,.1f} s ({rows / max(seconds, 1e-9):,.0f} sentences/s)"
+        if made
+        else "none made"
+    )
+    if not finished:
+        there = len(parts_there(folder, plan.shards))
+        console.note(f"{there:,} of {plan.shards:,} parts are in {folder}, {rate}; the last one finishes it")
+        return
+    manifest = PartFolder(folder).manifest
+    console.note_counts(plan.rows, blank=manifest.blank, zero=manifest.zero, truncated=manifest.truncated)
+    whole = f"{plan.rows:,} vectors of {plan.dim:,} numbers in {plan.shards:,} parts in {folder}"
+    console.note(f"{whole}, {rate}")
+
 
 _STANDARD = Path("-")
 

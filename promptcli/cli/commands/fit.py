@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.console import half_interval, note, progress, result, result_json, result_table
+from promptcli.cli.commands.search_poolings import print_task
+from promptcli.cli.console import half_interval, note, progress, result_json, result_table
 from promptcli.cli.opening import chosen_entry, configure_libraries, open_development_set, open_registry, sentences_of
 from promptcli.cli.options import ModelChoice, Runtime
 
@@ -87,8 +88,7 @@ def fit(
 
 def _print_selection(found: "Selection") -> None:
     """Print every candidate, the recipe without the transform first."""
-    task = found.task
-    result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}; Spearman x 100, ± half of the 95% interval")
+    print_task(found.task)
     rows = [
         [row.transform, f"{row.value:.2f}", half_interval(row.ci95), "chosen" if row is found.chosen else ""]
         for row in (found.without, *found.candidates)

@@ -1,20 +1,72 @@
-"""``promptcli reproduce``: the papers' tables measured again. Options, calls, notes; no arithmetic."""
+"""``promptcli reproduce``: the papers' tables measured again; ``rerun``: a kept result, compared. No arithmetic."""
 
+import dataclasses
 import functools
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.commands.reproduce_options import DataDir, OnBackbone, TextOptions, Vectors, open_context
-from promptcli.cli.console import note, result, result_json
-from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
-from promptcli.cli.options import Json, Runtime
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.cli.console import note, progress, result, result_json
+from promptcli.cli.opening import configure_libraries, data_folder, default_backbone, open_backbone
+from promptcli.cli.options import FieldOptions, Json, Runtime, options_of
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.reproducing.texts import Texts
 
 if TYPE_CHECKING:
     from promptcli.reproducing.measurement_context import MeasurementContext
+
+OnBackbone = Annotated[
+    str | None, typer.Option("--backbone", help="Measured on: mini (default), a local folder, a hub id, or glove:FILE.")
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks; without it they come from the hub.")
+]
+Vectors = Annotated[
+    Path | None, typer.Option("--vectors", help="Folder of other programs' vectors of what --list-sentences prints.")
+]
+
+
+@options_of(Texts)
+class TextOptions(FieldOptions):
+    """What rows are fitted, counted and trained on."""
+
+
+def open_context(
+    name: str,
+    *,
+    runtime: Runtime,
+    data_dir: Path | None,
+    texts: Texts,
+    seeds: Sequence[int] = (),
+    vectors: Path | None = None,
+    look: bool = False,
+    fresh: bool = False,
+    output: Path = Path("results"),
+) -> "MeasurementContext":
+    """Return a context; one to ``look`` at never uses the network, a ``fresh`` one takes no figure from the cache."""
+    from promptcli.cli.commands.reproduce_pictures import painter
+    from promptcli.registry.registry import home
+    from promptcli.reproducing.measurement_context import MeasurementContext
+    from promptcli.storage.cache import Cache
+
+    options = dataclasses.replace(runtime, offline=runtime.offline or look)
+    return MeasurementContext(
+        name,
+        lambda: open_backbone(name, options, words=True),
+        Cache(home(os.environ) / "cache" / "figures", fresh=fresh),
+        data_dir=data_dir,
+        texts=texts,
+        offline=options.offline,
+        working=progress,
+        seeds=tuple(seeds),
+        vectors=vectors,
+        announce=note,
+        draw=painter(output),
+    )
+
 
 #: Of single runs, as the papers'.
 _SEEDS = (42,)
@@ -117,3 +169,38 @@ def _list(context: "MeasurementContext", *, json: bool) -> None:
         result_json({"backbone": context.backbone_name, "tables": [vars(table) for table in overviews]})
     else:
         print_lines(list_lines(overviews, context.backbone_name))
+
+
+def rerun(
+    file: Annotated[Path, typer.Argument(metavar="RESULT.json", help="A file of results/.")],
+    backbone: Annotated[str | None, typer.Option(help="Where the file's backbone is, if not under its name.")] = None,
+    data_dir: DataDir = None,
+    vectors: Vectors = None,
+    json: Json = False,
+    *,
+    texts: TextOptions,
+    runtime: Runtime,
+) -> None:
+    """Repeat a result of `reproduce` and compare every figure with the file's."""
+    configure_libraries(runtime)
+    from promptcli.reproducing.measuring import repeat_result
+    from promptcli.reproducing.results import read_result
+
+    before = read_result(file)
+    open_on = functools.partial(
+        open_context, runtime=runtime, data_dir=data_folder(data_dir), vectors=vectors, fresh=True
+    )
+    given = {"backbone": backbone, **texts.changes()}
+    after, found = repeat_result(before, open_on, default_backbone(paper=False), **given)
+    if json:
+        result_json({"file": file.name, **dataclasses.asdict(found), "result": after})
+    else:
+        result(
+            f"{before['table']}: {found.figures} figures, {len(found.changed)} changed;"
+            f" largest difference {found.largest}"
+        )
+        for change in found.changed:
+            result(f"  {change.row}, {change.column}: {change.before} -> {change.after}")
+    if found.inputs or found.changed:
+        other = f"other inputs: {', '.join(found.inputs)}" if found.inputs else "the inputs are the same"
+        raise CheckFailedError(f"{file.name} is not repeated: {len(found.changed)} figures changed; {other}")
