@@ -108,10 +108,7 @@ def _quiet_and(offline: bool) -> Iterator[None]:
 #: The data set of SimCSE's training files.
 TRAINING_FILES = "princeton-nlp/datasets-for-simcse"
 #: Name -> its file there.
-FILES: Mapping[str, str] = {
-    "wiki1m_for_simcse": "wiki1m_for_simcse.txt",
-    "nli_for_simcse": "nli_for_simcse.csv",
-}
+FILES: Mapping[str, str] = {"wiki1m_for_simcse": "wiki1m_for_simcse.txt", "nli_for_simcse": "nli_for_simcse.csv"}
 
 
 def hub_file(name: str, *, offline: bool = False, announce: Announce = silent) -> Path:

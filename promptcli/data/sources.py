@@ -19,24 +19,14 @@ SIDES = (("sent0", "sent1"), ("premise", "hypothesis"), ("sentence1", "sentence2
 
 
 def fitting_sentences(
-    on: str,
-    data_dir: Path | None,
-    *,
-    text_field: str | None = None,
-    offline: bool = False,
-    announce: Announce = silent,
+    on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False, announce: Announce = silent
 ) -> list[str]:
     """Return the sentences of ``read_sentences`` as a list, repeated as often as they occur."""
     return list(read_sentences(on, data_dir, text_field=text_field, offline=offline, announce=announce))
 
 
 def read_sentences(
-    on: str,
-    data_dir: Path | None,
-    *,
-    text_field: str | None = None,
-    offline: bool = False,
-    announce: Announce = silent,
+    on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False, announce: Announce = silent
 ) -> Iterator[str]:
     """Yield the sentences that ``on`` names, in order; a file is read no further than the caller goes.
 

@@ -16,15 +16,7 @@ from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import protocols, statistics
 from promptcli.evaluation.classifier import FULL, ClassifierTraining
-from promptcli.evaluation.scores import (
-    AccuracyScore,
-    Comparison,
-    Label,
-    Score,
-    SpearmanScore,
-    SubsetScore,
-    recipe_name,
-)
+from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, Score, SpearmanScore, SubsetScore, recipe_name
 
 #: The splits of a transfer task -> how it is scored.
 _PROTOCOLS: dict[frozenset[str], Callable[..., protocols.Outcome]] = {

@@ -28,10 +28,7 @@ PUBLISHED = FlowSettings()
 
 
 def fit_flow(
-    vectors: np.ndarray,
-    *,
-    device: torch.device | str = "cpu",
-    progress: Progress = silent,
+    vectors: np.ndarray, *, device: torch.device | str = "cpu", progress: Progress = silent
 ) -> dict[str, Tensor]:
     """Return the numbers of a flow trained on vectors (n, d), by name.
 

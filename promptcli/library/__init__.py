@@ -10,17 +10,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import PromptcliError
 from promptcli.index.sentence_index import SentenceIndex
-from promptcli.library.encoders import (
-    Trained,
-    evaluate,
-    fit,
-    load,
-    models,
-    open_registry,
-    similarity,
-    train,
-    transfer,
-)
+from promptcli.library.encoders import Trained, evaluate, fit, load, models, open_registry, similarity, train, transfer
 from promptcli.scaling.datasets import embed_dataset
 from promptcli.searching.heads import search_heads
 from promptcli.searching.layers import search_layers

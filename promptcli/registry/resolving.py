@@ -20,12 +20,7 @@ _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 
 
 def resolve(
-    registry: Registry,
-    *,
-    model: str | None,
-    recipe: str | None,
-    changes: dict[str, Any],
-    backbone: str = BARE.backbone,
+    registry: Registry, *, model: str | None, recipe: str | None, changes: dict[str, Any], backbone: str = BARE.backbone
 ) -> Entry:
     """Return the entry that a user's choice names.
 

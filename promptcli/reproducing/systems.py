@@ -181,8 +181,7 @@ SYSTEMS: dict[str, RowKind] = {
     "tokens": RowKind(_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
     "picture": RowKind(
-        lambda row, context: MeasuredSystem(row, {"picture": row.argument, **weights_of(context)}),
-        lacks=_lacks_drawing,
+        lambda row, context: MeasuredSystem(row, {"picture": row.argument, **weights_of(context)}), lacks=_lacks_drawing
     ),
     "settings": RowKind(
         lambda row, context: MeasuredSystem(row, {"settings": [row.run, row.backbone, row.setting]}),
