@@ -13,40 +13,40 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "RECIPES",
-    "Encoder",
-    "PromptcliError",
-    "Recipe",
-    "SentenceIndex",
-    "Trained",
-    "embed_dataset",
-    "evaluate",
-    "export",
-    "fit",
-    "import_model",
-    "load",
-    "models",
-    "pull",
-    "push",
-    "quantize",
-    "read_vectors",
-    "search_heads",
-    "search_layers",
-    "search_templates",
-    "similarity",
-    "train",
-    "transfer",
-]
-#: Names that need more of transformers than an encoder does, so that the others do not wait for it.
-_EXCHANGE = ("export", "import_model", "pull", "push")
+#: Name -> the module that it is in.
+_MODULES = {
+    "RECIPES": "encoder.recipe",
+    "Encoder": "encoder.encoder",
+    "PromptcliError": "errors",
+    "Recipe": "encoder.recipe",
+    "SentenceIndex": "index.sentence_index",
+    "Trained": "library.encoders",
+    "embed_dataset": "scaling.datasets",
+    "evaluate": "library.encoders",
+    "export": "library.exchange",
+    "fit": "library.encoders",
+    "import_model": "library.exchange",
+    "load": "library.encoders",
+    "models": "library.encoders",
+    "pull": "library.exchange",
+    "push": "library.exchange",
+    "quantize": "data.vectors.precision",
+    "read_vectors": "data.vectors",
+    "search_heads": "searching.heads",
+    "search_layers": "searching.layers",
+    "search_templates": "searching.template_search",
+    "similarity": "library.encoders",
+    "train": "library.encoders",
+    "transfer": "library.encoders",
+}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    module = "promptcli.library.exchange" if name in _EXCHANGE else "promptcli.library"
-    value = getattr(importlib.import_module(module), name)
+    importlib.import_module("promptcli.library.encoders")  # with it encoders can be saved
+    value = getattr(importlib.import_module(f"promptcli.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
