@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
-from promptcli.analysis.sentence import Tokenized, plain_encoder, tokenize
+from promptcli.analysis.sentence import Tokenized, corpus_idf, plain_encoder, tokenize
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.batching import TOKEN_BUDGET
 from promptcli.encoder.encoder import Encoder, Progress, silent
-from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
 
 
@@ -115,13 +114,10 @@ def compare_with_tfidf(
     """
     check_mask(backbone)
     encoder = plain_encoder(backbone)
-    documents = [sentence for sentence in corpus if sentence.strip()]
-    if not documents:
-        raise UsageError("there is no sentence to count idf on; give --corpus a file with one sentence a line, or demo")
+    idf = corpus_idf(encoder, corpus)
     given = [found for sentence in sentences if (found := _whole(encoder, sentence)) is not None]
     if not given:
         raise UsageError("there is no sentence to look at; give a file with one sentence a line")
-    idf = fit_idf(encoder.inputs(documents).rows, len(backbone.token_rows)).numpy()
     means, weights = [], []
     for tokenized in given:
         means.append(_impact(backbone, tokenized, silent).means)

@@ -1,9 +1,14 @@
-"""One sentence as the whole model input that an analysis looks at token by token: never cut, never empty."""
+"""One sentence as the whole model input that an analysis looks at token by token: never cut, never empty; idf."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 
@@ -19,6 +24,19 @@ class Tokenized:
 def plain_encoder(backbone: Backbone) -> Encoder:
     """Return an encoder without template, for its inputs."""
     return Encoder(Recipe(backbone=backbone.name), backbone, {})
+
+
+def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
+    """Return idf (v,), counted on the encoder's inputs of the sentences that are not blank.
+
+    Raises:
+        UsageError: There is none.
+    """
+    texts = [sentence for sentence in corpus if sentence.strip()]
+    if not texts:
+        raise UsageError("there is no sentence to count idf on; give --corpus a file with one sentence a line, or demo")
+    counted: NDArray[np.float32] = fit_idf(encoder.inputs(texts).rows, len(encoder.backbone.token_rows)).numpy()
+    return counted
 
 
 def tokenize(encoder: Encoder, sentence: str) -> Tokenized:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
+from promptcli.analysis.sentence import corpus_idf
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
-from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.encoder.recipe import Recipe
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable
 from promptcli.registry.entries import Entry
@@ -133,7 +133,7 @@ def _ranked(
     encoder: Encoder, task: STSTask, corpus: Sequence[str], states: Sequence[str], top: int, progress: Progress
 ) -> HeadSearch:
     backbone, pairs = encoder.backbone, task.pairs()
-    idf = _idf(encoder, corpus)
+    idf = corpus_idf(encoder, corpus)
     found = head_cosines(encoder, pairs.first, pairs.second, states, progress=progress)
     flat = found.heads.reshape(-1, len(pairs))
     once = np.ones((len(pairs), 1))
@@ -169,14 +169,6 @@ def _ranked(
 def rounded(figures: Sequence[float]) -> list[float]:
     """Return figures as results print them."""
     return [round(figure, 4) for figure in figures]
-
-
-def _idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
-    texts = [sentence for sentence in corpus if sentence.strip()]
-    if not texts:
-        raise UsageError("there is no sentence to count idf on; give --corpus a file with one sentence a line, or demo")
-    counted: NDArray[np.float32] = fit_idf(encoder.inputs(texts).rows, len(encoder.backbone.token_rows)).numpy()
-    return counted
 
 
 def _tfidf(
