@@ -12,7 +12,6 @@ from promptcli.backbones.causal_lm import CausalLM
 from promptcli.backbones.vocabulary import CLS, PAD, SEP
 from promptcli.data.demo import SENTENCES
 from promptcli.errors import UsageError
-from promptcli.pretraining import loop
 from promptcli.pretraining.batches import next_tokens, predict_next, steps
 from promptcli.pretraining.optimizer import make_optimizer
 from promptcli.pretraining.plan import Plan
@@ -90,34 +89,6 @@ def test_muon_takes_the_matrices_of_the_layers():
     assert len(muon["params"]) == 2 * 7
     assert [names[id(one)] for one in matrices["params"]] == ["model.embed_tokens.weight"]
     assert all("norm" in names[id(one)] for one in vectors["params"])
-
-
-def test_a_run_stopped_on_the_way_ends_at_the_same_numbers(tmp_path, monkeypatch):
-    corpus = random_corpus()
-    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
-    plan = Plan(objective="causal", tokens=9000, batch_tokens=256, optimizer="muon", dropout_from=0.4, **shape)
-
-    class Stopped(Exception):
-        pass
-
-    def stopping(made):
-        if made.step == 20:
-            raise Stopped
-
-    def go(name, report):
-        trainer = loop.Trainer(plan, "cpu", dtype=torch.float32)
-        paths = {"state": tmp_path / f"{name}.safetensors", "log": tmp_path / f"{name}.jsonl"}
-        loop.run(trainer, corpus, **paths, save_seconds=0.0, report=report)
-        return trainer.model.parameters
-
-    monkeypatch.setattr(loop, "_LOG_EVERY", 10)
-    whole = go("whole", lambda made: None)
-    with pytest.raises(Stopped):
-        go("cut", stopping)
-    resumed = go("cut", lambda made: None)
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    losses = [json.loads(line)["loss"] for line in (tmp_path / "whole.jsonl").read_text().splitlines()]
-    assert losses == [json.loads(line)["loss"] for line in (tmp_path / "cut.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")

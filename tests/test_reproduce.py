@@ -94,14 +94,24 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:40]) + "\n")
 
-    def make(name="tiny", data_dir=senteval, fresh=False, corpus=few, seeds=(), triplets=None, **other):
+    def make(
+        name="tiny",
+        data_dir=senteval,
+        fresh=False,
+        corpus=few,
+        seeds=(),
+        triplets=None,
+        labelled=None,
+        definitions=None,
+        **other,
+    ):
         return MeasurementContext(
             name,
             (lambda: load_backbone(str(tiny_folder("bert")), offline=True))
             if seeds
             else (lambda: tiny_backbone("bert")),
             data_dir=data_dir,
-            texts=Texts(str(corpus), None if triplets is None else str(triplets)),
+            texts=Texts(str(corpus), triplets and str(triplets), labelled, definitions),
             offline=True,
             cache=Cache(tmp_path / "figures", fresh=fresh),
             seeds=seeds,
