@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 import promptcli
 from promptcli.cli.commands import (
     analyze,
+    analyze_vectors,
     config,
     embed,
     evaluate,
@@ -25,6 +26,7 @@ from promptcli.cli.commands import (
     export,
     fit,
     index,
+    index_search,
     models,
     pretrain,
     reproduce,
@@ -72,25 +74,54 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("serve", serve.serve, "Serve embeddings and search over HTTP, with a page to look at them.", None),
     ("recipes", models.recipes, "List the named recipes of the papers.", None),
 )
+
+
+def _named(*functions: Callable[..., None]) -> dict[str, Callable[..., None]]:
+    return {function.__name__: function for function in functions}
+
+
+#: Name of a group, what it is for, its commands.
+_GROUPS: tuple[tuple[str, str, dict[str, Callable[..., None]]], ...] = (
+    (
+        "index",
+        "Build, change and search an index of sentences.",
+        {
+            **_named(index.build, index.add, index.upsert, index.delete, index.compact),
+            **_named(index_search.search, index_search.dups, index_search.pairs, index.info, index.check),
+        },
+    ),
+    ("vectors", "Folders of vectors in parts.", _named(vectors.check, vectors.merge, vectors.sample)),
+    (
+        "models",
+        "List, show, import, remove and alias models.",
+        {"list": models.list_models, "import": models.import_model, **_named(models.show, models.remove, models.alias)},
+    ),
+    (
+        "templates",
+        "Named templates.",
+        {"list": templates.list_templates, "show": templates.show_template, "check": templates.check_template},
+    ),
+    ("config", "Your own defaults.", {"show": config.show, "set": config.set_default, "unset": config.unset}),
+    (
+        "analyze",
+        "Look inside what a recipe does.",
+        {
+            "mask-tokens": analyze.mask_tokens,
+            "anisotropy": analyze_vectors.anisotropy,
+            "uniformity": analyze_vectors.uniformity,
+            "token-bias": analyze.token_bias,
+            "impact": analyze.impact,
+            "attention": analyze.attention,
+        },
+    ),
+)
 for _name, _function, _about, _ends in _COMMANDS:
-    app.command(_name, short_help=_about, epilog=_ends)(expand(_function))
-app.add_typer(index.app, name="index")
-app.add_typer(vectors.app, name="vectors")
-app.add_typer(models.app, name="models")
-_templates = typer.Typer(help="Named templates.", no_args_is_help=True)
-_templates.command("list")(templates.list_templates)
-_templates.command("show")(templates.show_template)
-_templates.command("check")(expand(templates.check_template))
-app.add_typer(_templates, name="templates")
-_config = typer.Typer(help="Your own defaults.", no_args_is_help=True)
-_config.command("show")(config.show)
-_config.command("set")(config.set_default)
-_config.command("unset")(config.unset)
-app.add_typer(_config, name="config")
-app.add_typer(analyze.app, name="analyze")
-for _group in (app, *(_added.typer_instance for _added in app.registered_groups)):
-    for _command in _group.registered_commands if _group else ():
-        _command.cls = PanelHelpCommand
+    app.command(_name, short_help=_about, epilog=_ends, cls=PanelHelpCommand)(expand(_function))
+for _name, _about, _functions in _GROUPS:
+    _group = typer.Typer(help=_about, no_args_is_help=True)
+    for _key, _function in _functions.items():
+        _group.command(_key, cls=PanelHelpCommand)(expand(_function))
+    app.add_typer(_group, name=_name)
 
 
 def _version(wanted: bool) -> None:

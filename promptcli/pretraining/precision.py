@@ -1,5 +1,7 @@
-"""In which precision a run's matrix products are, and what there is to say about it."""
+"""In which precision a run's matrix products are, and how the C library hands out memory while it lasts."""
 
+import ctypes
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,3 +40,21 @@ def choose_precision(device: str, log: Path) -> tuple[torch.dtype, str | None]:
 def name(dtype: torch.dtype) -> str:
     """Return ``bfloat16`` or ``float32``."""
     return str(dtype).removeprefix("torch.")
+
+
+#: mallopt's parameters (malloc.h): from which size a piece is mapped by itself, how much freed memory is kept.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+_LARGEST_PIECE, _KEPT = 1 << 30, (1 << 31) - 1
+
+
+def keep_freed_memory() -> None:
+    """Let the process reuse freed memory instead of giving it back: every step takes and frees the same sizes.
+
+    Where the C library is glibc; elsewhere nothing happens. Without it each large result is mapped anew and its pages
+    are cleared by the system, which costs as much as a product that fills them.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    library = ctypes.CDLL(None)
+    library.mallopt(_MMAP_THRESHOLD, _LARGEST_PIECE)
+    library.mallopt(_TRIM_THRESHOLD, _KEPT)

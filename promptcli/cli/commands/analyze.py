@@ -2,16 +2,15 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli import options
-from promptcli.cli.commands.analyze_vectors import anisotropy, uniformity
 from promptcli.cli.console import note, out, progress, result_json, result_table, rounded
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone, open_backbone, sentences_of
-from promptcli.cli.options import Runtime, expand
+from promptcli.cli.options import Runtime
 from promptcli.cli.pictures.analyses import (
     EMBEDDINGS,
     SENTENCE,
@@ -257,16 +256,3 @@ def attention(
     rows = enumerate(zip(found.tokens, diagonal, strict=True), 1)
     cells = [(str(number), token, f"{one:.4f}", text_bar(one / max(diagonal))) for number, (token, one) in rows]
     result_table(("", "token", "to itself", ""), cells)
-
-
-app = typer.Typer(help="Look inside what a recipe does.", no_args_is_help=True)
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "mask-tokens": mask_tokens,
-    "anisotropy": anisotropy,
-    "uniformity": uniformity,
-    "token-bias": token_bias,
-    "impact": impact,
-    "attention": attention,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(expand(_command))

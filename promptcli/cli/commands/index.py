@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.index_common import (
+from promptcli.cli.commands.index_search import (
     Folder,
     Memory,
     RowOptions,
@@ -18,9 +18,8 @@ from promptcli.cli.commands.index_common import (
     set_threads,
     size_of,
 )
-from promptcli.cli.commands.index_search import dups, pairs, search
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.options import Json, ModelChoice, Runtime, expand
+from promptcli.cli.options import Json, ModelChoice, Runtime
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 
@@ -160,11 +159,6 @@ def check(folder: Folder, work: Work, as_json: Json = False) -> None:
     total = sum((folder / name).stat().st_size for name in manifest.sha256)
     console.note(f"{len(manifest.sha256):,} files, {total:,} bytes: all as they were written")
     _show(folder, manifest, as_json=as_json)
-
-
-app = typer.Typer(help="Build, change and search an index of sentences.", no_args_is_help=True)
-for _command in (build, add, upsert, delete, compact, search, dups, pairs, info, check):
-    app.command(_command.__name__)(expand(_command))
 
 
 def _incoming(folder: Path, files: "RowFiles", runtime: Runtime) -> "Incoming":

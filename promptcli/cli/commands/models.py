@@ -6,7 +6,7 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.opening import configure_libraries, open_registry
-from promptcli.cli.options import Force, Json, RecipeChanges, Runtime, expand
+from promptcli.cli.options import Force, Json, RecipeChanges, Runtime
 from promptcli.encoder.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
@@ -138,13 +138,6 @@ def import_model(
         console.note(remark)
     console.note(f"{made.kind}: {method_line(made.entry.recipe)}")
     console.result(name)
-
-
-app = typer.Typer(help="List, show, import, remove and alias models.", no_args_is_help=True)
-app.command("list")(list_models)
-app.command("import")(expand(import_model))
-for _command in (show, remove, alias):
-    app.command(_command.__name__)(_command)
 
 
 def _row(card: "Card", aliases: list[str]) -> dict[str, Any]:

@@ -70,8 +70,7 @@ def pretrain(
     from promptcli.pretraining.corpus import CorpusFile
     from promptcli.pretraining.folder import finish, open_run
     from promptcli.pretraining.loop import Trainer
-    from promptcli.pretraining.memory import keep_freed_memory
-    from promptcli.pretraining.precision import choose_precision
+    from promptcli.pretraining.precision import choose_precision, keep_freed_memory
 
     corpus_files = [CorpusFile(path) for path in files] + [CorpusFile(path, unrelated=True) for path in unrelated or []]
     wanted = _wanted(options, "causal" if causal else "masked", minutes, corpus_files)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli import opening
-from promptcli.cli.commands.index_common import encoder_of, set_threads
+from promptcli.cli.commands.index_search import encoder_of, set_threads
 from promptcli.cli.console import note, say
 from promptcli.cli.options import FieldOptions, Runtime, options_of
 from promptcli.errors import NotFoundError, UsageError, did_you_mean

@@ -12,10 +12,7 @@ from promptcli.errors import CheckFailedError
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="As `embed --shards` made it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 
-app = typer.Typer(help="Folders of vectors in parts.", no_args_is_help=True)
 
-
-@app.command()
 def check(folder: Folder, as_json: Json = False) -> None:
     """Read every part once and print what is wrong, a line each; exit code 4 where anything is."""
     from promptcli.data.vectors import part_tools
@@ -34,7 +31,6 @@ def check(folder: Folder, as_json: Json = False) -> None:
         console.result(f"{folder}: {plan.rows:,} vectors of {plan.dim:,} numbers in {plan.shards:,} parts, all whole")
 
 
-@app.command()
 def merge(
     folder: Folder,
     output: Annotated[
@@ -57,7 +53,6 @@ def merge(
         console.note(f"{rows:,} vectors in {output}")
 
 
-@app.command()
 def sample(
     folder: Folder,
     rows: Annotated[int, typer.Option("-k", min=1, help="Rows to take.")] = 10,
