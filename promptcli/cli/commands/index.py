@@ -79,7 +79,7 @@ def build(
     check_free(output, force=force)
     room = size_of(memory)
     incoming, origin = rows_to_build(
-        files_of(file, runtime, texts, text_field, id_field),
+        files_of(file, runtime, texts, text_field, id_field, near=output),
         lambda: opening.open_encoder(choice, runtime, default_dtype="auto"),
         named=bool(choice.model or choice.recipe or choice.changes()),
         model=choice.model and opening.open_registry().aliases().get(choice.model, choice.model),
@@ -109,7 +109,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
-    incoming = _incoming(folder, files_of(file, runtime, texts, text_field, id_field), runtime)
+    incoming = _incoming(folder, files_of(file, runtime, texts, text_field, id_field, near=folder), runtime)
     _changed(folder, incoming, lambda index, rows: index.add_from(rows), runtime, memory, as_json=as_json)
 
 
@@ -124,15 +124,14 @@ def upsert(
     as_json: Json = False,
 ) -> None:
     """Put rows in the place of those with the same ids, and add those whose id is new."""
-    incoming = _incoming(folder, files_of(file, runtime, texts, text_field, id_field), runtime)
-    rows = incoming.in_memory
-    if not any(isinstance(name, str) for name in rows.ids):
+    incoming = _incoming(folder, files_of(file, runtime, texts, text_field, id_field, near=folder), runtime)
+    if not any(isinstance(name, str) for block in incoming.rows.blocks() for name in block.ids):
         raise UsageError(
             f"{file} has row numbers for ids; name the field of its ids with --id-field, or `index add` it"
         )
 
-    def put(index: "VectorIndex", _: "Rows") -> None:
-        replaced = index.upsert(rows.vectors, rows.ids, rows.texts)
+    def put(index: "VectorIndex", rows: "Rows") -> None:
+        replaced = index.upsert_from(rows)
         console.note(f"{replaced:,} of {rows.shape[0]:,} rows replace others", quiet=runtime.quiet)
 
     _changed(folder, incoming, put, runtime, memory, as_json=as_json)

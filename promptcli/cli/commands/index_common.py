@@ -51,9 +51,15 @@ def size_of(text: str) -> int:
 
 
 def files_of(
-    file: Path, runtime: Runtime, texts: Path | None, text_field: str | None, id_field: str | None
+    file: Path,
+    runtime: Runtime,
+    texts: Path | None,
+    text_field: str | None,
+    id_field: str | None,
+    *,
+    near: Path | None = None,
 ) -> "RowFiles":
-    """Return where rows come from, with a bar for their encoding."""
+    """Return where rows come from, with a bar for their encoding; they wait on the disk of ``near``, an index."""
     from promptcli.data.tables import Fields
     from promptcli.index.inputs import RowFiles
 
@@ -64,7 +70,9 @@ def files_of(
             yield progress
 
     stdin = sys.stdin.buffer if str(file) == STANDARD else None
-    return RowFiles(file, texts, Fields(text_field, id_field), stdin, bar)
+    above = near.resolve().parents if near else ()
+    disk = next((folder for folder in above if folder.is_dir()), None)
+    return RowFiles(file, texts, Fields(text_field, id_field), stdin, bar, disk)
 
 
 def encoder_of(origin: "Origin", runtime: Runtime) -> "Encoder":
