@@ -24,6 +24,7 @@ import hashlib
 import importlib
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -72,6 +73,10 @@ _SMALL = ("--backbone", "../bert", "--offline", "--quiet")
 _PAIRS = ("--on", "pairs.tsv")
 _TRAIN = ("--batch-size", "8", "--epochs", "1", "--eval-steps", "3", *_PAIRS, *_SMALL)
 _INDEX = ("index", "build", "text.txt", "-o", "index", *_SMALL)
+_KEYED = ("index", "build", "rows.tsv", "--id-field", "id", "--text-field", "text", "-o", "index", *_SMALL)
+_DELETE = ("index", "delete", "index", "3", "5", "-q")
+_PARTS = ("embed", "text.txt", "-o", "parts", "--shards", "4", *_SMALL)
+_IMPORT = ("models", "import", "../bert", "--name", "foreign", "--offline", "-q")
 _FIT = ("fit", "--recipe", "whitening", "--transform", "whitening:4", "--on", "text.txt", "--name", "white", *_SMALL)
 CASES = {
     **{
@@ -83,6 +88,31 @@ CASES = {
         (*_INDEX, "--force"), before=(("index", "build", "other.txt", "-o", "index", "--factory", "HNSW4", *_SMALL),)
     ),
     "index-add": Case(("index", "add", "index", "other.txt", "--offline", "-q"), before=(_INDEX,), twice=True),
+    "index-upsert": Case(
+        ("index", "upsert", "index", "news.tsv", "--id-field", "id", "--text-field", "text", "--offline", "-q"),
+        before=(_KEYED,),
+        twice=True,
+    ),
+    "index-delete": Case(_DELETE, before=(_INDEX,), done=2),
+    "index-compact": Case(("index", "compact", "index", "-q"), before=(_INDEX, _DELETE), twice=True),
+    "embed-parts": Case(_PARTS),
+    "vectors-merge": Case(
+        ("vectors", "merge", "parts", "-o", "out.parquet", "-q"), again=("--force",), before=(_PARTS,)
+    ),
+    "models-import": Case(_IMPORT, again=("--force",)),
+    "models-reimport": Case(
+        (*_IMPORT, "--force"), before=(("models", "import", "../roberta", "--name", "foreign", "--offline", "-q"),)
+    ),
+    "pull": Case(
+        ("pull", "me/mine", "--name", "new", "-q"),
+        again=("--force",),
+        before=(_FIT, ("push", "white", "me/mine", "-q")),
+    ),
+    "export": Case(
+        ("export", "white", "--to", "sentence-transformers", "-o", "exported", "--offline", "-q"),
+        again=("--force",),
+        before=(_FIT,),
+    ),
     "fit": Case(_FIT, again=("--force",)),
     **{
         f"train-{name}": Case(
@@ -124,7 +154,7 @@ def nothing() -> None:
 
 def launch(words, folder: Path, *, real: bool = False, watch=nothing, at_end=nothing) -> int:
     """Start a command in ``folder``; return its process id. stdout and stderr go to files next to the folder."""
-    environment = {"PROMPTCLI_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {"PROMPTCLI_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
     environment["TMPDIR"] = str(folder / "tmp")  # what a library leaves there is seen, too
     out, err = (os.open(said(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("out", "err"))
     if real:
@@ -263,13 +293,29 @@ class Unbroken:
     events: int
 
 
-def make_inputs(root: Path) -> None:
-    """Make the backbone and the files that the commands read."""
+def serve_hub(told) -> None:
+    """Stand in for the hub of Hugging Face until the process is ended; say where."""
+    from tests.hub_stand_in import Hub
+
+    told.send(Hub().url)
+    signal.pause()
+
+
+def start_hub() -> None:
+    """Start a stand-in for the hub, and let every command that is still to be loaded take it for the hub."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    heard, told = multiprocessing.Pipe(duplex=False)
+    multiprocessing.get_context("fork").Process(target=serve_hub, args=(told,), daemon=True).start()
+    os.environ |= {"HF_ENDPOINT": heard.recv(), "HF_TOKEN": "hf_writer", "HF_HUB_DISABLE_XET": "1"}
+
+
+def make_inputs(root: Path) -> None:
+    """Make the backbones and the files that the commands read."""
     from promptcli.data.demo import SENTENCES
     from tests.tiny import save_tiny
 
-    save_tiny("bert", root / "bert")
+    for family in ("bert", "roberta"):
+        save_tiny(family, root / family)
     sentences = SENTENCES.read_text(encoding="utf-8").splitlines()
     made = root / "inputs"
     (made / "tmp").mkdir(parents=True)
@@ -279,6 +325,8 @@ def make_inputs(root: Path) -> None:
         "few.txt": sentences[:48],
         "other.txt": sentences[200:260],
         "pairs.tsv": ["sentence1\tsentence2\tscore", *(f"{pair}\t{n % 5}" for n, pair in enumerate(pairs))],
+        "rows.tsv": ["id\ttext", *(f"a{number}\t{text}" for number, text in enumerate(sentences[:60]))],
+        "news.tsv": ["id\ttext", *(f"a{number}\t{text}" for number, text in enumerate(sentences[60:90], 40))],
         "labelled.tsv": ["premise\thypothesis\tlabel", *(f"{pair}\t{n % 3}" for n, pair in enumerate(pairs * 2))],
     }.items():
         (made / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -417,6 +465,7 @@ def main() -> None:
     names = given.only.split(",")
     rows = [json.loads(line) for line in given.log.read_text().splitlines()] if given.log and given.log.exists() else []
     known = {(row["command"], row["number"]) for row in rows}
+    start_hub()
     from promptcli.cli import app
 
     with tempfile.TemporaryDirectory() as place:

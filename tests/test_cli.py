@@ -1,11 +1,13 @@
 """The entrance: help, version, exit codes, one-line errors, nothing heavy before it is needed."""
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 import promptcli
 from promptcli.cli import console
-from promptcli.cli.app import app
+from promptcli.cli.app import app, main
 from promptcli.errors import LONGEST_MESSAGE, CheckFailedError, NotFoundError, PromptcliError, UsageError
 from tests.processes import Program
 
@@ -155,6 +157,42 @@ def test_a_long_message_keeps_what_to_type_next(run):
     ran = run("similarity", "one", "two", "--recipe", "x" * 5000)
     assert len(ran.err) <= 401 and "unknown recipe 'xxx" in ran.err and " … " in ran.err
     assert ran.err.endswith("a .json or .toml file that is there\n")
+
+
+def test_a_header_of_10_000_columns_is_not_said_whole(run, tmp_path):
+    (tmp_path / "wide.csv").write_text(",".join(f"column{number}" for number in range(10_000)) + "\n")
+    ran = run("embed", tmp_path / "wide.csv", "--text-field", "nothing")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1) and len(ran.err) <= LONGEST_MESSAGE + 1
+
+
+def test_half_a_surrogate_pair_in_a_template_is_refused_where_it_is_read(run, tmp_path):
+    (tmp_path / "recipe.json").write_text('{"prompt": "[X] \\ud800 [MASK]"}')
+    (tmp_path / "some.toml").write_text('[a]\ntext = "[X] \\ud800 [MASK]"\n')
+    for words in (
+        ("similarity", "a", "b", "--prompt", "[X] \udce9 [MASK]"),
+        ("similarity", "a", "b", "--recipe", tmp_path / "recipe.json"),
+        ("search-templates", "--candidates", tmp_path / "some.toml", "-o", tmp_path / "best.toml"),
+    ):
+        ran = run(*words, "--offline", "-q")
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran.err
+        assert re.search("surrogate|UTF-8|TOML", ran.err), ran.err
+
+
+def test_tables_reach_an_ascii_terminal(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lions.txt").write_text("ein Löwe\na cat\n")
+    Path("pairs.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nc\tb d\t2\ne a\tf\t3\nb\ta c\t4\n")
+    backbone = f"--backbone {tiny_folder('bert')} --offline -q"
+    for line, shown in (
+        (f"index build lions.txt -o index {backbone}", b"index"),
+        ("index search index Löwe --offline -q", rb"ein L\u00f6we"),
+        (f"ditto-search --on pairs.tsv {backbone}", b"1-1"),
+    ):
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+        with pytest.raises(SystemExit) as ended:
+            main(line.split())
+        sys.stdout.flush()
+        assert not ended.value.code and shown in sys.stdout.buffer.getvalue(), line
 
 
 # --- streams and signals, in processes of their own ---

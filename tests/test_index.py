@@ -454,6 +454,24 @@ def test_a_kill_at_any_step_leaves_the_old_index_or_the_new(tmp_path, how):
     assert rows == sorted(rows) and set(rows) == {50, 60}
 
 
+def test_an_index_that_is_built_anew_while_it_is_opened_is_one_of_the_two(tmp_path, monkeypatch):
+    """A reader has the old manifest when the parts that it names go."""
+    from promptcli.index import stored as module
+
+    save(tmp_path / "idx", stored())
+    read = module._load
+
+    def late(folder, manifest):
+        monkeypatch.setattr(module, "_load", read)
+        save(folder, stored(1, n=60), force=True)
+        return read(folder, manifest)
+
+    monkeypatch.setattr(module, "_load", late)
+    opened = load(tmp_path / "idx").index
+    query = vectors(60, seed=1)[:1]
+    assert opened.rows == 60 and opened.search(query, 5) == stored(1, n=60).index.search(query, 5)
+
+
 @pytest.mark.parametrize("room", [1000, 20_000])
 def test_a_full_disk_is_said_and_leaves_the_old_index(tmp_path, room):
     import resource

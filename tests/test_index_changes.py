@@ -1,21 +1,28 @@
 """Rows that come and go: segments, upserts, deletes, compaction, filters, against a dictionary and a matrix product."""
 
 import contextlib
+import io
 import json
 import os
+import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from promptcli.data.tables import Fields
+from promptcli.encoder.embedding import embed_stream
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.index import building, rows, segment
+from promptcli.index import building, rows, segment, spool, vector_index
 from promptcli.index.factory import choose, make
+from promptcli.index.inputs import RowFiles
 from promptcli.index.neighbours import dups, pairs
-from promptcli.index.rows import ArrayRows, unit_rows
+from promptcli.index.rows import ArrayRows, Block, unit_rows
 from promptcli.index.stored import StoredIndex, change, check_whole, create, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
+from tests.embed_fakes import FakeEncoder
 from tests.killing import in_a_process_that_dies
 from tests.test_index import ORIGIN, part, vectors
 
@@ -151,6 +158,77 @@ def test_an_index_of_which_all_was_deleted_takes_rows_again(tmp_path):
         assert held.index.rows == 0 and held.index.search(vectors(1), 3) == [[]]
         held.index.add(vectors(2), ["a", "b"], None)
     assert load(tmp_path / "idx").index.search(vectors(1), 3)[0][0].id == "a"
+
+
+class Held:
+    """Counts which of the arrays that it has seen are still there."""
+
+    def __init__(self):
+        self._seen = []
+
+    def one_more(self, array):
+        assert sum(seen() is not None for seen in self._seen) <= 1, "what came before is still held"
+        self._seen.append(weakref.ref(array))
+        return array
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blocks, monkeypatch):
+    monkeypatch.setattr(spool, "BLOCK", 64)
+    monkeypatch.setitem(embed_stream.__kwdefaults__, "window", 24)
+    encoder, held = FakeEncoder(), Held()
+    whole = encoder.encode_report
+
+    def encode_report(texts, *, progress):
+        made = whole(texts, progress=progress)
+        held.one_more(made.vectors)
+        return made
+
+    encoder.encode_report = encode_report
+    texts = [f"line {number} ä" for number in range(150)]
+    records = [{"text": text, **({"id": f"id {row}"} if named else {})} for row, text in enumerate(texts)]
+    stdin = io.BytesIO("".join(f"{json.dumps(record)}\n" for record in records).encode())
+    files = RowFiles(Path("-"), None, Fields("text", "id" if named else None), stdin, spool=tmp_path)
+    incoming, _ = files.encoded(lambda: encoder)
+    assert not list(tmp_path.iterdir()), "the files have no names"
+    expected = ArrayRows(
+        FakeEncoder().encode(texts), [f"id {row}" for row in range(150)] if named else range(150), texts
+    )
+    for one, other in zip(incoming.rows.blocks(), expected.blocks(), strict=True):
+        assert np.array_equal(one.vectors, other.vectors)
+        assert (list(one.ids), one.texts) == (list(other.ids), other.texts)
+    for one, other in zip(incoming.rows.sample(40), expected.sample(40), strict=True):
+        assert np.array_equal(one, other)
+    assert incoming.report.rows == 150 and incoming.rows.shape == (150, 8)
+
+
+class Streamed:
+    """Rows made anew block by block, never all there."""
+
+    has_texts = True
+
+    def __init__(self, names):
+        self.names, self.shape, self.held = names, (len(names), 16), Held()
+
+    def blocks(self):
+        for start in range(0, len(self.names), 64):
+            names = self.names[start : start + 64]
+            yield Block(self.held.one_more(vectors(len(names), seed=start)), names, names)
+
+
+def test_an_upsert_reads_block_by_block(small_blocks, monkeypatch):
+    monkeypatch.setattr(vector_index, "_NAMES", 100)
+    index, other = built(200), built(200)
+    names = [f"id {row}" for row in range(150, 400)]
+    new = np.concatenate([vectors(min(64, 250 - start), seed=start) for start in range(0, 250, 64)])
+    assert index.upsert_from(Streamed(names)) == other.upsert(new, names, names) == 50
+    assert index.rows == other.rows == 400
+    assert index.search(vectors(20, seed=9), 50) == other.search(vectors(20, seed=9), 50)
+    with pytest.raises(UsageError, match="'id 7' is given twice"):  # far from each other
+        index.upsert_from(Streamed([*names, "id 7", *(f"more {row}" for row in range(300)), "id 7"]))
+    assert index.rows == 400
+    monkeypatch.setattr(vector_index, "hash", lambda name: 5, raising=False)  # equal hashes are no equal ids
+    assert index.upsert_from(Streamed(names)) == 250
 
 
 @pytest.mark.parametrize("factory", ["PQ4x4", "NSG8"])

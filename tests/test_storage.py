@@ -19,7 +19,7 @@ from promptcli.registry.entries import CardDocument
 from promptcli.settings import SettingsFile
 from promptcli.storage import locks
 from promptcli.storage.documents import parse_document, read_document, to_json
-from promptcli.storage.files import atomic_folder, remove_leftovers, temporary_path, write_text
+from promptcli.storage.files import atomic_folder, remove_leftovers, temporary_folder, temporary_path, write_text
 from promptcli.storage.locks import hold
 from promptcli.storage.parts import (
     check_part,
@@ -279,6 +279,19 @@ def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_document(tmp_path):
     assert codes[-1] == 0 and set(codes[:-1]) == {9} and set(texts) == {"old", "new"}
 
 
+def test_of_two_writers_of_a_file_the_last_one_leaves_it_with_its_own_document(tmp_path):
+    from promptcli.storage.files import sha256
+
+    write = replace_with_sidecar(tmp_path / "v", tmp_path / "v.json", lambda digest: f"{digest} slow")
+    with write as path:
+        path.write_text("slow")
+        write_pair(tmp_path, "fast")
+        assert read_sidecar(tmp_path / "v.json", sha256(tmp_path / "v")).decode().endswith(" fast")
+    digest = sha256(tmp_path / "v")
+    assert (tmp_path / "v").read_text() == "slow"
+    assert read_sidecar(tmp_path / "v.json", digest).decode() == f"{digest} slow"
+
+
 def _write_often(folder, done):
     for number in range(150):
         write_thing(folder, str(number))
@@ -296,6 +309,20 @@ def test_a_folder_is_replaced_where_names_cannot_be_exchanged(tmp_path, monkeypa
     for text in ("old", "new"):
         write_folder(tmp_path / "thing", text)
     assert (tmp_path / "thing" / "other").read_text() == "new" and os.listdir(tmp_path) == ["thing"]
+
+
+def test_a_signal_while_a_temporary_folder_is_deleted_leaves_nothing_of_it(tmp_path, monkeypatch):
+    real, signals = os.unlink, iter([KeyboardInterrupt])
+
+    def unlink(*given, **named):
+        for signal in signals:
+            raise signal
+        real(*given, **named)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    with pytest.raises(KeyboardInterrupt), temporary_folder(tmp_path / "thing") as temporary:
+        (temporary / "file").write_text("")
+    assert not os.listdir(tmp_path)
 
 
 def test_a_kill_at_any_file_event_leaves_the_old_folder_or_the_new(tmp_path):

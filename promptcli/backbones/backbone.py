@@ -99,6 +99,11 @@ class Backbone:
         return self.token_rows.dtype
 
     @property
+    def reentrant(self) -> bool:
+        """Whether several threads may compute at a time, and gain by it: BERT as it is written here, on a processor."""
+        return isinstance(self.model, BertModel) and self.device.type == "cpu"
+
+    @property
     def token_rows(self) -> Tensor:
         """The word-embedding matrix, (v, d) (d may be smaller than the width: ALBERT, small ELECTRA)."""
         rows: Tensor = self.model.get_input_embeddings().weight

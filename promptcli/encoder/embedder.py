@@ -23,6 +23,20 @@ def silent(done: int) -> None:
     """Take the number of rows newly done, and say nothing."""
 
 
+class Share:
+    """Turns progress in distinct rows of all groups into progress in sentences."""
+
+    def __init__(self, progress: Progress, sentences: int, rows: int) -> None:
+        self._progress, self._sentences, self._rows = progress, sentences, rows
+        self._done = 0
+
+    def __call__(self, rows: int) -> None:
+        """Take the number of rows newly done."""
+        before = self._done * self._sentences // self._rows
+        self._done += rows
+        self._progress(self._done * self._sentences // self._rows - before)
+
+
 @dataclass(frozen=True)
 class Encoded:
     """Encoded sentences."""
@@ -98,7 +112,7 @@ class Embedder(ABC):
 
         Args:
             sentences: n texts, or one.
-            batch_size: At most so many sentences in a forward pass; by default as many as fit 4,096 tokens. The
+            batch_size: At most so many sentences in a forward pass; by default as many as fit a budget of tokens. The
                 vectors do not depend on it.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
             precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the vectors.

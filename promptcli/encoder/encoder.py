@@ -14,9 +14,9 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import Batch, HiddenStates, Needs, SharedTokens
-from promptcli.encoder.batching import average_rows, make_batch, plan_batches
+from promptcli.encoder.batching import TOKEN_BUDGET, average_rows, make_batch, plan_batches
 from promptcli.encoder.denoising import Denoising, bias_batch
-from promptcli.encoder.embedder import Embedder, Encoded, check_texts
+from promptcli.encoder.embedder import Embedder, Encoded, Share, check_texts
 from promptcli.encoder.embedder import Progress as Progress
 from promptcli.encoder.embedder import silent as silent
 from promptcli.encoder.pooling import Pooling, build_pooling
@@ -26,6 +26,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.prompts.text_rules import text_rule
 from promptcli.encoder.recipe import MASK, Recipe
+from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, in_streams
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
@@ -80,6 +81,7 @@ class Encoder(Embedder):
         #: What becomes of a pooled vector, step by step; denoising is taken after the step of its name.
         self.stages = [("hidden", _as_it_is), *(stage for made in self.transforms for stage in made.stages)]
         self.biases: dict[int, Tensor] = {}  #: h_hat by length, kept between calls
+        self.graph: Graph | None = None  #: what computes batches in the backbone's place
         self._check()
 
     def _check(self) -> None:
@@ -132,7 +134,9 @@ class Encoder(Embedder):
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the backbone came from, and the precision it runs in; JSON-ready."""
-        return {**self.backbone.provenance.to_dict(), "dtype": str(self.backbone.dtype).removeprefix("torch.")}
+        graph = (self.members or [self])[0].graph
+        by = {"dtype": str(self.backbone.dtype).removeprefix("torch.")} if graph is None else graph.provenance
+        return {**self.backbone.provenance.to_dict(), **by}
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -150,7 +154,7 @@ class Encoder(Embedder):
         rewriting = self.pooling.weights.rewriting
         learned = id(self.prompt) if self.prompt.tensors() else None
         text = (self.prompt.spec, self.recipe.period, self.recipe.text_rule)
-        return (id(self.backbone), *text, learned, self.max_length, rewriting)
+        return (id(self.backbone), id(self.graph), *text, learned, self.max_length, rewriting)
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
         """Return the model inputs of n sentences.
@@ -323,7 +327,7 @@ def encode_together(
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, encoder in enumerate(single):
         groups.setdefault(encoder.input_key, []).append(number)
-    share = _Share(progress, len(sentences), len(unique) * len(groups))
+    share = Share(progress, len(sentences), len(unique) * len(groups))
     encoded: dict[int, Encoded] = {}
     for members in groups.values():
         results = _encode_group([single[number] for number in members], unique, share, most)
@@ -369,31 +373,28 @@ def _run_batches(
     """Return the vectors of encoders of one ``input_key``, by their numbers: batches through the backbone."""
     first = next(iter(encoders.values()))
     needs = functools.reduce(lambda one, other: one | other, (encoder.pooling.needs for encoder in encoders.values()))
-    vectors: dict[int, np.ndarray] = {}
-    template = first.template
-    shared = first.shared_tokens(needs, lengths)
-    for chosen in plan_batches(lengths if shared is None else lengths - shared.length, most=most):
+    shared = None if first.graph else first.shared_tokens(needs, lengths)
+    for encoder in encoders.values():
+        if encoder.denoising.place != "none" and encoder.graph is None:  # at once, so that no order of batches shows
+            encoder.bias_at(np.unique((lengths - encoder.template.length).clip(min=0)).tolist())
+
+    def compute(chosen: np.ndarray) -> dict[int, np.ndarray]:
         part = [rows[row] for row in chosen]
-        slots = [template.mask_slots(len(row)) for row in part]
+        slots = [first.template.mask_slots(len(row)) for row in part]
         batch = make_batch(part, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
+        if first.graph is not None:
+            return dict.fromkeys(encoders, first.graph.run(batch))
         hidden = first.run(replace(batch, shared=shared), needs)
-        for number, encoder in encoders.items():
-            values = encoder.pool_and_transform(batch, hidden).float().cpu().numpy()
+        made = {number: encoder.pool_and_transform(batch, hidden) for number, encoder in encoders.items()}
+        return {number: one.float().cpu().numpy() for number, one in made.items()}
+
+    streams, budget = (STREAMS, STREAM_TOKENS) if first.graph or first.backbone.reentrant else (1, TOKEN_BUDGET)
+    own = lengths if shared is None else lengths - shared.length
+    vectors: dict[int, np.ndarray] = {}
+    for chosen, made in in_streams(compute, list(plan_batches(own, token_budget=budget, most=most)), most=streams):
+        for number, values in made.items():
             if number not in vectors:
                 vectors[number] = np.empty((len(rows), values.shape[1]), dtype=np.float32)
             vectors[number][chosen] = values
         progress(len(np.unique(chosen)))
     return vectors
-
-
-class _Share:
-    """Turns progress in distinct rows of all groups into progress in sentences."""
-
-    def __init__(self, progress: Progress, sentences: int, rows: int) -> None:
-        self._progress, self._sentences, self._rows = progress, sentences, rows
-        self._done = 0
-
-    def __call__(self, rows: int) -> None:
-        before = self._done * self._sentences // self._rows
-        self._done += rows
-        self._progress(self._done * self._sentences // self._rows - before)

@@ -3,27 +3,27 @@
 Knows nothing of FAISS.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-
 from promptcli.data.streams import STANDARD
-from promptcli.data.tables import Fields, Record
+from promptcli.data.tables import Fields
 from promptcli.data.text import Source, open_source
 from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_vectors
 from promptcli.data.vectors.part_folder import is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
-from promptcli.encoder.embedder import Progress
+from promptcli.encoder.embedder import Progress, silent
 from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index.origins import check_same, origin_of
 from promptcli.index.part_rows import PartRows
 from promptcli.index.rows import ArrayRows, Floats, Rows
+from promptcli.index.spool import Spool
 from promptcli.index.stored import Origin
 from promptcli.registry.registry import portable
 
@@ -46,34 +46,6 @@ class Incoming:
     rows: Rows
     report: EmbedReport | None
 
-    @property
-    def in_memory(self) -> ArrayRows:
-        """The rows, all of them read."""
-        if isinstance(self.rows, ArrayRows):
-            return self.rows
-        blocks = list(self.rows.blocks())
-        texts = [text for block in blocks for text in block.texts or ()] if self.rows.has_texts else None
-        ids: Any = [name for block in blocks for name in block.ids]
-        return ArrayRows(np.concatenate([block.vectors for block in blocks]), ids, texts)
-
-
-class _Sink:
-    """Keeps the windows; the place of a vector file in ``embed_stream``."""
-
-    def __init__(self) -> None:
-        self.windows: list[Floats] = []
-        self.records: list[Record] = []
-
-    def write(self, records: Sequence[Record], vectors: Floats) -> None:
-        self.windows.append(vectors)
-        self.records += records
-
-    def close(self) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
-
 
 @dataclass(frozen=True)
 class RowFiles:
@@ -84,6 +56,7 @@ class RowFiles:
     fields: Fields  #: Of the file that holds sentences.
     stdin: BinaryIO | None = None
     bar: Bar | None = None
+    spool: Path | None = None  #: The folder on whose disk encoded rows wait; None: that of temporary files.
 
     @property
     def are_vectors(self) -> bool:
@@ -98,10 +71,8 @@ class RowFiles:
             raise UsageError(f"{self.file} holds sentences itself; leave out --texts, it is for .npy and .safetensors")
         with open_source(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opened()
-            if self.bar is None:
-                return _encode_rows(encoder, source, lambda done: None), encoder
-            with self.bar(source) as progress:
-                return _encode_rows(encoder, source, progress), encoder
+            with contextlib.nullcontext(silent) if self.bar is None else self.bar(source) as progress:
+                return _encode_rows(encoder, source, self.spool, progress), encoder
 
     def stored(self) -> "tuple[Incoming, dict[str, Any] | None]":
         """Return the rows of a file of vectors, and its manifest where it has one."""
@@ -183,17 +154,20 @@ def _check_manifest(manifest: "dict[str, object] | None", origin: Origin, file: 
     check_same(str(manifest["fingerprint"]), origin.fingerprint, str(file))
 
 
-def _encode_rows(encoder: "Encoder", source: Source, progress: Progress) -> Incoming:
-    """Encode all sentences of a source.
+def _encode_rows(encoder: "Encoder", source: Source, folder: Path | None, progress: Progress) -> Incoming:
+    """Encode all sentences of a source, window by window, into files on the disk of ``folder``.
 
     Raises:
         PromptcliError: see ``embed_stream`` and ``Source``.
     """
-    sink = _Sink()
-    report = embed_stream(encoder, source, sink, progress=progress)
-    ids: Any = [record.id for record in sink.records]
-    texts = [record.text for record in sink.records]
-    return Incoming(ArrayRows(np.concatenate(sink.windows), ids, texts), report)
+    spool = Spool(folder)
+    try:
+        report = embed_stream(encoder, source, spool, progress=progress)
+        spool.close()
+    except BaseException:
+        spool.abandon()
+        raise
+    return Incoming(spool.rows(), report)
 
 
 def _stored_rows(path: Path, texts: Path | None, fields: Fields) -> tuple[Incoming, dict[str, Any] | None]:

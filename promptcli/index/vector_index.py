@@ -3,7 +3,8 @@
 Rows are added, replaced and deleted here; ``stack`` holds and searches them.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from promptcli.index.stack import Stack
 
 #: recall@10 to be reached where nothing is said.
 TARGET = 0.95
+#: Ids that are looked for at once: each look goes through those of the whole index.
+_NAMES = 1 << 18
 #: Segments of at most so many rows, or of twice as many as come in, are joined with new ones.
 _SMALL = 1024
 
@@ -157,24 +160,27 @@ class VectorIndex:
         Raises:
             UsageError: as for ``add_from``, or an id is given twice.
         """
-        rows = ArrayRows(vectors, ids, texts)
+        return self.upsert_from(ArrayRows(vectors, ids, texts))
+
+    def upsert_from(self, rows: Rows) -> int:
+        """Do the same with rows that are read block by block, twice: for their ids, and when they are indexed."""
         self._check(rows)
-        names = [str(name) for name in ids]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UsageError(f"the id {twice!r} is given twice; give each once")
-        old, before, numbered = self.stack.where(names)[0], self.stack.masked, self.numbered
-        if not self.stack.text_ids and all(map(is_number, names)):
-            numbers = [int(name) for name in names]
-            rows, numbered = ArrayRows(vectors, numbers, texts), max(numbered, 1 + max(numbers))
-        self._mask(old)
+        old, hashes, numbers, highest = [], [], not self.stack.text_ids, -1
+        for names in _names_of(rows):
+            old.append(self.stack.where(names)[0])
+            hashes.append(np.fromiter(map(hash, names), np.int64, len(names)))
+            numbers = numbers and all(map(is_number, names))
+            highest = max(highest, max(map(int, names))) if numbers else -1
+        _check_once(rows, np.concatenate(hashes))
+        before, masked = self.stack.masked, np.concatenate(old)
+        self._mask(masked)
         try:
-            self._take(rows, numbered=False)
+            self._take(rows, names=int if numbers else str)
         except BaseException:
             self.stack.masked = before
             raise
-        self.numbered = max(self.numbered, numbered)
-        return len(old)
+        self.numbered = max(self.numbered, 1 + highest)
+        return len(masked)
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the rows with these ids and return how many they were.
@@ -245,8 +251,11 @@ class VectorIndex:
     def _builder(self) -> Builder:
         return Builder(self.empty, self.store, self.memory)
 
-    def _take(self, rows: Rows, truth: Truth | None = None, *, numbered: bool = True) -> None:
-        """Append rows, joined with the small segments at the end; numbers as ids count on from the last row."""
+    def _take(self, rows: Rows, truth: Truth | None = None, *, names: Callable[[Any], int | str] | None = None) -> None:
+        """Append rows, joined with the small segments at the end.
+
+        Numbers as ids count on from the last row, unless ``names`` says what becomes of each id.
+        """
         segments, total = self.stack.segments, rows.shape[0]
         first = len(segments)
         while first and len(segments[first - 1]) <= max(_SMALL, 2 * total) and self._keeps_vectors:
@@ -259,7 +268,8 @@ class VectorIndex:
             nonlocal start
             for block in rows.blocks():
                 units, none = unit_rows(block.vectors, start=start)
-                builder.add(units, RowLabels.of(block.ids, block.texts, self.numbered if numbered else 0))
+                ids: Any = block.ids if names is None else [names(name) for name in block.ids]
+                builder.add(units, RowLabels.of(ids, block.texts, self.numbered if names is None else 0))
                 if truth is not None:
                     truth.add(units)
                 zeros.extend(before + row for row in none)
@@ -300,3 +310,24 @@ class VectorIndex:
         if deny:
             allowed[self.stack.where({str(name) for name in deny})[0]] = False
         return allowed
+
+
+def _names_of(rows: Rows) -> Iterator[list[str]]:
+    """Yield the ids as texts, many at once."""
+    names: list[str] = []
+    for block in rows.blocks():
+        names += map(str, block.ids)
+        if len(names) >= _NAMES:
+            yield names
+            names = []
+    if names:
+        yield names
+
+
+def _check_once(rows: Rows, hashes: RowNumbers) -> None:
+    """Refuse rows of which two have one id, by the hashes of all ids (n,)."""
+    ordered = np.sort(hashes)
+    equal = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+    counts = Counter(name for names in _names_of(rows) for name in names if hash(name) in equal) if equal else {}
+    if twice := next((name for name, count in counts.items() if count > 1), None):
+        raise UsageError(f"the id {twice!r} is given twice; give each once")

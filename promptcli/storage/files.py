@@ -62,7 +62,10 @@ def temporary_folder(target: Path) -> Iterator[Path]:
         temporary.mkdir()
         yield temporary
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+        finally:  # where a signal came on the way
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(target: Path, text: str) -> None:

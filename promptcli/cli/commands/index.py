@@ -70,7 +70,7 @@ def build(
     check_free(output, force=force)
     room = size_of(memory)
     incoming, origin = rows_to_build(
-        rows.of(file),
+        rows.of(file, near=output),
         lambda: opening.open_encoder(choice, runtime, default_dtype="auto"),
         named=bool(choice.model or choice.recipe or choice.changes()),
         model=choice.model and opening.open_registry().aliases().get(choice.model, choice.model),
@@ -93,7 +93,7 @@ def add(
     folder: Folder, file: File, runtime: Runtime, *, rows: RowOptions, memory: Memory = "4GB", as_json: Json = False
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
-    incoming = _incoming(folder, rows.of(file), runtime)
+    incoming = _incoming(folder, rows.of(file, near=folder), runtime)
     _changed(folder, incoming, lambda index, rows: index.add_from(rows), runtime, memory, as_json=as_json)
 
 
@@ -101,16 +101,15 @@ def upsert(
     folder: Folder, file: File, runtime: Runtime, *, rows: RowOptions, memory: Memory = "4GB", as_json: Json = False
 ) -> None:
     """Put rows in the place of those with the same ids, and add those whose id is new."""
-    incoming = _incoming(folder, rows.of(file), runtime)
-    given = incoming.in_memory
-    if not any(isinstance(name, str) for name in given.ids):
+    incoming = _incoming(folder, rows.of(file, near=folder), runtime)
+    if not any(isinstance(name, str) for block in incoming.rows.blocks() for name in block.ids):
         raise UsageError(
             f"{file} has row numbers for ids; name the field of its ids with --id-field, or `index add` it"
         )
 
-    def put(index: "VectorIndex", _: "Rows") -> None:
-        replaced = index.upsert(given.vectors, given.ids, given.texts)
-        console.note(f"{replaced:,} of {given.shape[0]:,} rows replace others")
+    def put(index: "VectorIndex", rows: "Rows") -> None:
+        replaced = index.upsert_from(rows)
+        console.note(f"{replaced:,} of {rows.shape[0]:,} rows replace others")
 
     _changed(folder, incoming, put, runtime, memory, as_json=as_json)
 

@@ -60,8 +60,8 @@ class RowOptions:
     text_field: TextField = None
     id_field: IdField = None
 
-    def of(self, file: Path) -> "RowFiles":
-        """Return where rows come from, with a bar for their encoding."""
+    def of(self, file: Path, *, near: Path | None = None) -> "RowFiles":
+        """Return where rows come from, with a bar for their encoding; they wait on the disk of ``near``, an index."""
         from promptcli.data.tables import Fields
         from promptcli.index.inputs import RowFiles
 
@@ -71,7 +71,9 @@ class RowOptions:
                 yield progress
 
         stdin = sys.stdin.buffer if str(file) == STANDARD else None
-        return RowFiles(file, self.texts, Fields(self.text_field, self.id_field), stdin, bar)
+        above = near.resolve().parents if near else ()
+        disk = next((folder for folder in above if folder.is_dir()), None)
+        return RowFiles(file, self.texts, Fields(self.text_field, self.id_field), stdin, bar, disk)
 
 
 def encoder_of(origin: "Origin", runtime: Runtime) -> "Encoder":

@@ -1,0 +1,51 @@
+"""Batches computed several at a time on a processor, a few threads each: less waiting of threads for each other."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from promptcli.backbones.states import Batch
+
+#: Batches computed at a time, at most: Python hands out the operations of one after the other.
+STREAMS = 8
+#: Padded tokens of a batch there: its states stay in a core's own cache.
+STREAM_TOKENS = 1024
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole encoder as another library computes it; several threads may call it."""
+
+    run: Callable[[Batch], np.ndarray]  #: (n, d) float32
+    provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
+
+
+def in_streams(
+    work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = STREAMS
+) -> Iterator[tuple[Item, Result]]:
+    """Yield every batch with its result, in their order; results do not depend on what is computed at a time.
+
+    Args:
+        work: Called in threads of its own, without gradients.
+        batches: What it is called with.
+        most: Batches at a time; 1 calls it here.
+    """
+    threads = torch.get_num_threads()
+    streams = max(count for count in range(1, max(min(most, len(batches)), 1) + 1) if threads % count == 0)
+    if streams < 2:
+        for batch in batches:
+            yield batch, work(batch)
+        return
+    with ThreadPoolExecutor(streams, initializer=lambda: torch.set_num_threads(threads // streams)) as pool:
+        try:
+            yield from zip(batches, pool.map(torch.inference_mode()(work), batches), strict=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)  # what a thread sets for itself, later ones begin with
