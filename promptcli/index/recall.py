@@ -4,12 +4,12 @@ The queries are rows of the index itself, each without its own row: finding ones
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from promptcli.index.factory import Effort, faiss
-from promptcli.index.rows import Floats, RowNumbers, unit_rows
+from promptcli.index.rows import Floats, Recall, RowNumbers, unit_rows
 
 #: Neighbours that count.
 NEIGHBOURS = 10
@@ -24,15 +24,6 @@ _WORTHWHILE = 0.1
 
 #: Finds, for queries (q, d), at most so many rows of each by an effort.
 Search = Callable[[Floats, int, Effort], list[tuple[RowNumbers, Floats]]]
-
-
-@dataclass(frozen=True)
-class Recall:
-    """Share of the 10 nearest rows that an index finds, over ``queries`` of the ``rows`` that were indexed then."""
-
-    at_10: float
-    queries: int
-    rows: int
 
 
 def queries_for(rows: int) -> int:

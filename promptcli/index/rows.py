@@ -19,6 +19,15 @@ BLOCK = 16_384
 _NAMED = 5
 
 
+@dataclass(frozen=True)
+class Recall:
+    """Share of the 10 nearest rows that an index finds, over ``queries`` of the ``rows`` that were indexed then."""
+
+    at_10: float
+    queries: int
+    rows: int
+
+
 class Hit(NamedTuple):
     """One answer: rank from 1, the row's id and text (None where the index has none), cosine."""
 

@@ -18,6 +18,7 @@ import numpy as np
 import promptcli
 from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.index.rows import Recall
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import is_temporary
 from promptcli.storage.locks import hold
@@ -60,15 +61,6 @@ class StoredSegment:
 
 
 @dataclass(frozen=True)
-class MeasuredRecall:
-    """See ``promptcli.index.recall.Recall``, which loads FAISS."""
-
-    at_10: float
-    queries: int
-    rows: int
-
-
-@dataclass(frozen=True)
 class IndexManifest:
     """The content of ``index.json``."""
 
@@ -76,7 +68,7 @@ class IndexManifest:
     dim: int
     factory: str
     texts: bool
-    recall: MeasuredRecall | None
+    recall: Recall | None
     fingerprint: str
     recipe: dict[str, Any]
     model: str | None
@@ -272,7 +264,7 @@ class Store:
             dim=index.width,
             factory=index.factory,
             texts=index.has_texts,
-            recall=MeasuredRecall(**vars(index.recall)) if index.recall else None,
+            recall=index.recall,
             **vars(origin),
             created=stored.created,
             sha256=dict(self.writer.sums),
@@ -292,7 +284,6 @@ class Store:
 def _load(folder: Path, manifest: IndexManifest) -> StoredIndex:
     from promptcli.index.factory import Effort, empty_of, make
     from promptcli.index.labels import RowLabels
-    from promptcli.index.recall import Recall
     from promptcli.index.segment import Segment, read_index
     from promptcli.index.vector_index import VectorIndex
 
@@ -317,9 +308,8 @@ def _load(folder: Path, manifest: IndexManifest) -> StoredIndex:
             empty = make(manifest.factory, manifest.dim) if mapped else empty_of(segments[0].index, manifest.factory)
         name = part_named(manifest.sha256, DELETED) or MANIFEST
         deleted = np.load(paths[name], allow_pickle=False) if name != MANIFEST else None
-        recall = Recall(**vars(manifest.recall)) if manifest.recall else None
         effort = Effort(manifest.nprobe, manifest.ef, manifest.factor)
-        index = VectorIndex(segments, empty, manifest.factory, recall, effort, deleted, manifest.numbered)
+        index = VectorIndex(segments, empty, manifest.factory, manifest.recall, effort, deleted, manifest.numbered)
     except (ValueError, IndexError, TypeError, EOFError, OSError, UsageError) as error:
         raise _damaged(folder, name, str(error)) from None
     if (index.rows, index.width) != (manifest.rows, manifest.dim):

@@ -13,8 +13,8 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.building import Builder, refusals, trained
 from promptcli.index.factory import Effort, adjusted, choose, faiss, make
 from promptcli.index.labels import RowLabels
-from promptcli.index.recall import Recall, Truth, queries_for, tune
-from promptcli.index.rows import ArrayRows, Floats, Hit, Ids, RowNumbers, Rows, is_number, named_ids, unit_rows
+from promptcli.index.recall import Truth, queries_for, tune
+from promptcli.index.rows import ArrayRows, Floats, Hit, Ids, Recall, RowNumbers, Rows, is_number, named_ids, unit_rows
 from promptcli.index.segment import Mask, Segment
 from promptcli.index.stack import Stack
 
