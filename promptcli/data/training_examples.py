@@ -34,16 +34,11 @@ _UNLABELLED = ("-1", "-", "")
 class TrainingExamples:
     """n examples."""
 
-    #: One list of n texts per column.
-    columns: tuple[list[str], ...]
-    #: Of the file; of a list or a data set, of its texts.
-    sha256: str
-    #: Rows that were left out, a text of theirs being blank.
-    blank: int = 0
-    #: Names of the columns; empty for sentences alone.
-    layout: tuple[str, ...] | None = None
-    #: Rows that were left out because nobody labelled them.
-    unlabelled: int = 0
+    columns: tuple[list[str], ...]  #: one list of n texts per column
+    sha256: str  #: of the file; of a list or a data set, of its texts
+    blank: int = 0  #: rows that were left out, a text of theirs being blank
+    layout: tuple[str, ...] | None = None  #: names of the columns; empty for sentences alone
+    unlabelled: int = 0  #: rows that were left out because nobody labelled them
     #: Words whose rows were left out because they are no single token of the backbone.
     untokenised: tuple[str, ...] = ()
 

@@ -60,8 +60,7 @@ class Plan:
     long_from: float = setting(0.9, "Share of the budget from which on chunks are long, up to --positions.")
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
     seed: int = setting(0, "Seed of everything random.", min=0)
-    #: SHA-256 of each corpus file, in order; those of unrelated lines marked.
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  #: SHA-256 of each corpus file, in order; those of unrelated lines marked
 
     def __post_init__(self) -> None:
         check_bounds(self)

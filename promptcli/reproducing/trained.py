@@ -30,8 +30,7 @@ class TrainedForm:
 
     method: str
     changes: dict[str, Any] = field(default_factory=dict)
-    #: Recipe that is then fitted on the sentences of the examples, on the tuned backbone.
-    then: str | None = None
+    then: str | None = None  #: recipe that is then fitted on the sentences of the examples, on the tuned backbone
 
 
 #: DCPCSE's rows are told apart by the masked-LM term whatever a backbone's own settings say (its table 2).

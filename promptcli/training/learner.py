@@ -21,8 +21,7 @@ class BatchViews:
 
     #: The objective's views: of ``contrastive`` z1, z2 and, where there are hard negatives, z3, each (n, d) float32.
     vectors: tuple[Tensor, ...]
-    #: Sum of the masked-LM losses and their number, (2,); zeros without that term.
-    mlm: Tensor
+    mlm: Tensor  #: sum of the masked-LM losses and their number, (2,); zeros without that term
 
 
 class Learner(nn.Module):

@@ -29,8 +29,7 @@ class TrainingReport:
     """What came of all trials; the best by the development task is the registry's entry."""
 
     results: list[TrialResult]
-    #: Whether this is the process that speaks and writes, where several train together.
-    is_main: bool
+    is_main: bool  #: whether this is the process that speaks and writes, where several train together
 
     @property
     def best(self) -> TrialResult:

@@ -38,10 +38,8 @@ _TOKENS_ELSEWHERE = 32768
 class Chunking:
     """How a step's rows go through the backbone; changes memory and time, not the gradient."""
 
-    #: Padded tokens of one forward pass.
-    tokens: int
-    #: Activations of one pass at a time are held, the others computed again with the same dropout.
-    cached: bool
+    tokens: int  #: padded tokens of one forward pass
+    cached: bool  #: activations of one pass at a time are held, the others computed again with the same dropout
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class TrainableEncoder(nn.Module):
         self.head = _head(self.variant.head, backbone, generator)
         weighted = isinstance(settings, MaskedLMSettings) and settings.mlm_weight
         self.mlm = MLMTerm(backbone, frozen=settings.mlm_head == "frozen") if weighted else None  # type: ignore[attr-defined]
-        #: Sum of the masked-LM losses of the passes since ``forget_mlm``, and their number, (2,).
+        #: sum of the masked-LM losses of the passes since ``forget_mlm``, and their number, (2,).
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
         made = {prompt: self._view(prompt, method, settings) for prompt in dict.fromkeys(prompts)}

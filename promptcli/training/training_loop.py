@@ -28,10 +28,8 @@ _ORDER = 7  # what the generator of the data's order gets with seed and epoch
 class TrainedWeights:
     """What a run ended with."""
 
-    #: Of the best development score, by name.
-    tensors: dict[str, Tensor]
-    #: All of the run, in order; the first is the start.
-    dev_scores: list[DevScore]
+    tensors: dict[str, Tensor]  #: of the best development score, by name
+    dev_scores: list[DevScore]  #: all of the run, in order; the first is the start
     #: Steps done, examples seen, and seconds spent in steps.
     steps: int
     samples: int
@@ -47,12 +45,9 @@ class TrainedWeights:
 class TrainingCallbacks:
     """What a run calls while it goes on."""
 
-    #: With each step's number and loss.
-    step: Callable[[int, float], None] = lambda step, loss: None
-    #: With each score on the development set.
-    dev_score: Callable[[DevScore], None] = lambda score: None
-    #: With one line where something was done otherwise than asked.
-    note: Callable[[str], None] = lambda message: None
+    step: Callable[[int, float], None] = lambda step, loss: None  #: with each step's number and loss
+    dev_score: Callable[[DevScore], None] = lambda score: None  #: with each score on the development set
+    note: Callable[[str], None] = lambda message: None  #: with one line where something was done otherwise than asked
 
 
 def steps_of(settings: TrainingSettings, examples: int) -> int:

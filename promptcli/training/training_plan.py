@@ -15,30 +15,21 @@ from promptcli.training.methods.training_settings import TrainingSettings
 class TrainingPlan:
     """What to train on what."""
 
-    #: A name of ``METHODS``.
-    method: str
-    #: Of the registry entry.
-    name: str
-    #: ``demo``, a file, a name of the papers' training files, a list, or a ``datasets.Dataset``.
-    data: Any
+    method: str  #: a name of ``METHODS``
+    name: str  #: of the registry entry
+    data: Any  #: ``demo``, a file, a name of the papers' training files, a list, or a ``datasets.Dataset``
     #: Development task, and the SentEval folder it may need.
     on: str
     data_dir: Path | None = None
-    #: Tasks scored at the end; the test split of ``on`` where none is named.
-    tests: Sequence[str] = ()
+    tests: Sequence[str] = ()  #: tasks scored at the end; the test split of ``on`` where none is named
     backbone: str = "mini"
-    #: Entry of the registry, on that backbone, that the run goes on from.
-    start: str | None = None
-    #: Pairs or triplets are wanted.
-    supervised: bool = False
-    #: Start from the published settings with the choices that made the printed figures.
-    paper: bool = False
-    #: Changes of the settings.
-    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    start: str | None = None  #: entry of the registry, on that backbone, that the run goes on from
+    supervised: bool = False  #: pairs or triplets are wanted
+    paper: bool = False  #: start from the published settings with the choices that made the printed figures
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  #: changes of the settings
     #: Values to try by setting; every combination is run.
     sweep: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
-    #: How many seeds, 0, 1, ...; None: the settings' one.
-    seeds: int | None = None
+    seeds: int | None = None  #: how many seeds, 0, 1, ...; None: the settings' one
 
     def settings(self, method: Method, width: int) -> TrainingSettings:
         """Return the settings in force on a backbone of that width; 0 where its settings are published.

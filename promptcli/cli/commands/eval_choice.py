@@ -50,8 +50,7 @@ class Candidate:
 
     entry: "Entry"
     label: "Label"
-    #: The registry entry it was given as, if it was.
-    saved_as: str | None = None
+    saved_as: str | None = None  #: the registry entry it was given as, if it was
 
 
 def report_missing(loaded: "Loaded[Any]") -> None:

@@ -18,8 +18,7 @@ class Transform:
     stages: Sequence[Stage]  #: name and function of each step, in order
     #: Whether the columns stand by falling variance, so that the first k of them are a vector of their own.
     ordered = False
-    #: Width d of the vectors that it takes; None for any.
-    takes: int | None = None
+    takes: int | None = None  #: width d of the vectors that it takes; None for any
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the learned or fitted numbers by name; empty where there are none."""

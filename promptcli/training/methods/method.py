@@ -27,14 +27,11 @@ _SMALL = 512
 class Variant:
     """What a method does for one family of backbones."""
 
-    #: Templates of the views; the first is also the test's.
-    views: Views = (SLOT, SLOT)
+    views: Views = (SLOT, SLOT)  #: templates of the views; the first is also the test's
     #: Projection while training (``tanh``, ``mlm``); None where the objective takes the vectors themselves.
     head: str | None = "tanh"
-    #: Where the kept head's encoder takes h - h_hat; ``none`` where it does not.
-    denoise_at_test: str = "none"
-    #: Of the sentence vector, where it is not the method's.
-    pooling: str | None = None
+    denoise_at_test: str = "none"  #: where the kept head's encoder takes h - h_hat; ``none`` where it does not
+    pooling: str | None = None  #: of the sentence vector, where it is not the method's
 
     def prompts(self, settings: TrainingSettings) -> Views:
         """Return the views' prompts as a recipe writes them."""
@@ -45,35 +42,22 @@ class Variant:
 class Method:
     """A training method of a paper, unsupervised or supervised."""
 
-    #: As typed.
-    name: str
-    #: Paper and section.
-    source: str
-    #: Of the sentence vector at test.
-    pooling: str
+    name: str  #: as typed
+    source: str  #: paper and section
+    pooling: str  #: of the sentence vector at test
     #: ``backbone`` where it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are named only: as a
     #: head they always learn.
     learns: tuple[str, ...]
-    #: Settings for narrow backbones such as ``mini``, found on development pairs.
-    small: TrainingSettings
-    #: The published settings by backbone.
-    paper: Mapping[str, TrainingSettings]
-    #: By family of backbones; ``*`` for those not named.
-    variants: Mapping[str, Variant]
-    #: A name of ``training.objectives.OBJECTIVES``.
-    objective: str = "contrastive"
-    #: The head stays at test time (supervised runs).
-    keeps_head: bool = False
-    #: Transfer tasks take the vectors before head and denoising.
-    plain_transfer: bool = False
-    #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only.
-    counts_specials: bool = True
-    #: Of the sentence's characters at test.
-    text_rule: str | None = None
-    #: Factor of the masked-LM loss's weight every 100 steps.
-    mlm_decay: float = 1.0
-    #: Of the sentence vector while training, where it is another one.
-    training_pooling: str | None = None
+    small: TrainingSettings  #: settings for narrow backbones such as ``mini``, found on development pairs
+    paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
+    variants: Mapping[str, Variant]  #: by family of backbones; ``*`` for those not named
+    objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
+    keeps_head: bool = False  #: the head stays at test time (supervised runs)
+    plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
+    counts_specials: bool = True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
+    text_rule: str | None = None  #: of the sentence's characters at test
+    mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
+    training_pooling: str | None = None  #: of the sentence vector while training, where it is another one
     #: Of the untrained encoder that a run is measured against, where the pooling itself is learned.
     untrained_pooling: str | None = None
 
