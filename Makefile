@@ -17,8 +17,9 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Bytecode is kept, also where the environment says no: hundreds of processes of the tests read it.
 test: install
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 # Hostile inputs, drawn anew each time: make fuzz FUZZ=1000 for fewer.
 FUZZ ?= 10000

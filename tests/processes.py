@@ -11,6 +11,7 @@ import functools
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -121,6 +122,15 @@ class Program:
         for reader in readers:
             reader.join()
         return found.get("stdout"), found.get("stderr")
+
+
+def ranks_of_two() -> list[dict[str, str]]:
+    """Return the environment of each of two processes of one run, as torchrun makes it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    sizes = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    return [{**shared, **sizes, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
 
 
 class _Descriptor:

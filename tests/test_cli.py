@@ -186,7 +186,7 @@ def test_tables_reach_an_ascii_terminal(tiny_folder, tmp_path, monkeypatch):
     for line, shown in (
         (f"index build lions.txt -o index {backbone}", b"index"),
         ("index search index Löwe --offline -q", rb"ein L\u00f6we"),
-        (f"ditto-search --on pairs.tsv {backbone}", b"1-1"),
+        (f"ditto-search --on pairs.tsv {backbone}", b"+- half of the"),
     ):
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
         with pytest.raises(SystemExit) as ended:

@@ -77,6 +77,7 @@ def test_development_and_test_share_no_sentence():
     assert not [(one, other) for one, other in alike if one < len(sides[0]) <= other]
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_figures_on_demo_say_what_they_are(run):
     ran = run("eval", "--recipe", "static-avg", "--task", "demo:dev", "--task", "demo", "--offline")
     assert ran.code == 0

@@ -175,6 +175,7 @@ def test_what_the_transform_refuses(spec, message, tiny_backbone):
         build_encoder(Recipe(transforms=(spec,)), backbone=tiny_backbone("bert"))
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_the_command_line(run, tmp_path):
     few = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:200]
     (tmp_path / "few.txt").write_text("\n".join(few), encoding="utf-8")

@@ -68,6 +68,7 @@ def test_the_learning_rate_rises_and_falls_linearly():
     assert learning_rate(settings.replace(warmup=0.0), 5, 20) == 0.75
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("word", [("sbert",), ("--method", "sbert")])
 def test_sbert_trains_from_a_table_of_labelled_pairs(word, run, tiny_folder, tmp_path):
     data = tmp_path / "nli.tsv"

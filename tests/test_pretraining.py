@@ -1,9 +1,11 @@
 """Masked-LM pre-training: the loss, the chunks, the masks, the start vectors, and a run that survives a kill."""
 
+import itertools
 import json
 import shutil
 import signal
 import time
+import types
 
 import numpy as np
 import pytest
@@ -183,6 +185,7 @@ def test_a_model_from_text_is_a_backbone(run, text, tmp_path):
     assert json.loads(ran.out)["perplexity"] == pytest.approx(figures["held_out"]["perplexity"], abs=0.01)
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_untied_by_option(run, text, tmp_path):
     folder = tmp_path / "model"
     assert run("pretrain", text, "-o", folder, *TINY, "--tokens", "4000", "--untie").code == 0
@@ -193,12 +196,14 @@ def test_untied_by_option(run, text, tmp_path):
     assert loaded.code == 0
 
 
-def test_minutes_become_tokens(run, text, tmp_path):
+def test_minutes_become_tokens(run, text, tmp_path, monkeypatch):
+    """On a clock by which a step of 512 tokens takes a second: six of them in a tenth of a minute."""
+    monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=itertools.count().__next__))
     folder = tmp_path / "model"
     ran = run("pretrain", text, "-o", folder, *TINY, "--minutes", "0.1", "--json")
     assert ran.code == 0, ran.err
     plan = json.loads((folder / "work" / "plan.json").read_text())
-    assert 512 <= plan["tokens"] <= json.loads(ran.out)["tokens"]
+    assert 5 * 512 < plan["tokens"] <= 6 * 512 and plan["tokens"] <= json.loads(ran.out)["tokens"]
 
 
 def launch(*arguments, home):
@@ -206,7 +211,7 @@ def launch(*arguments, home):
 
 
 def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
-    arguments = ["pretrain", text, *TINY, "--tokens", "40000", "--save-minutes", "0"]
+    arguments = ["pretrain", text, *TINY, "--tokens", "20000", "--save-minutes", "0"]
     killed = launch(*arguments, "-o", tmp_path / "killed", home=home)
     state = tmp_path / "killed" / "work" / "state.safetensors"
     limit = time.monotonic() + 300

@@ -396,10 +396,11 @@ def search_command(monkeypatch, tiny_folder, run):
     return call
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, tiny_folder):
     ran = search("--json")
     assert ran.code == 0, ran.err
-    assert "assumed: --on demo:dev, 1,390 pairs; the papers' setting" in ran.err
+    assert "assumed: --on demo:dev, 144 pairs; the papers' setting" in ran.err
     document = json.loads(ran.out)
     rows = document["templates"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
@@ -426,6 +427,7 @@ def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, 
     assert "published" not in ran.out
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_free_command_with_several_backbones(search, home, tmp_path):
     file = tmp_path / "candidates.txt"
     file.write_text(
@@ -435,7 +437,7 @@ def test_free_command_with_several_backbones(search, home, tmp_path):
     ran = search("--candidates", file, "--top", 3, "-o", target, "--name", "free", families=("bert", "roberta"))
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert lines.count("Free search") == 2 and "12 templates on 70 pairs, 10 on all" in lines
+    assert lines.count("Free search") == 2 and "12 templates on 48 pairs, 10 on all" in lines
     assert lines[-3].startswith("backbone") and "free-" in lines[-1]
     assert len([line for line in lines if "[MASK]" in line]) == 2 * 3 + 2
     assert len(tomllib.loads(target.read_text())) == 6
@@ -526,9 +528,8 @@ def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
 
 
 @pytest.mark.data
-def test_the_command_on_real_pairs(run, data_folder, search, tmp_path):
-    (tmp_path / "few.txt").write_text('[X] means [MASK] .\n[X] [MASK] .\n"[X]" is [MASK] .\n')
-    few = ("--candidates", tmp_path / "few.txt")
-    ran = run("search-templates", *few, "--data-dir", data_folder / "senteval", "--offline", "--json")
+def test_the_command_on_real_pairs(data_folder, search, tmp_path):
+    (tmp_path / "few.txt").write_text("[X] means [MASK] .\n[X] [MASK] .\n")
+    ran = search("--candidates", tmp_path / "few.txt", "--data-dir", data_folder / "senteval", "--json")
     document = json.loads(ran.out)
     assert (document["task"], document["pairs"]) == ("STS-B:dev", 1500)

@@ -102,6 +102,7 @@ def test_another_default_backbone_holds_where_none_is_named(run, monkeypatch, ti
     assert vectors("--backbone", "mini").shape[1] > 100  # a flag comes before all
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
 def test_bare_commands_say_what_they_assume(run, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("a dog runs\nthe red house\n")

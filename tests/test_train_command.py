@@ -2,10 +2,7 @@
 
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,7 +12,7 @@ from promptcli.registry.registry import Registry
 from promptcli.training.methods import find_method, forms
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.trials import Trial, TrialResult, plan_trials, summarise
-from tests.processes import Program
+from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
 
@@ -244,20 +241,16 @@ def test_two_processes_make_one_entry(options, tmp_path):
     rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.product(SENTENCES, repeat=2)]
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
     options += ["--on", pairs]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "promptcli"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-
-    def two(*words, environment):
-        return subprocess.Popen([*torchrun, *words], env=os.environ | environment, **pipes)
-
     arguments = ["train", "--method", "dcpcse", *map(str, options), "--dropout", "0", "--prefix-length", "2", "--json"]
     entries = {}
-    for name, start in (("two", two), ("one", Program)):
-        running = start(*arguments, "--dtype", "float32", environment={"PROMPTCLI_HOME": str(tmp_path / name)})
-        out, err = running.communicate(timeout=300)
-        assert running.returncode == 0, err.decode()
-        assert len(out.strip().splitlines()) == 1  # one process speaks
-        assert json.loads(out)["steps"] == 3
+    for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
+        home = {"PROMPTCLI_HOME": str(tmp_path / name)}
+        running = [Program(*arguments, "--dtype", "float32", environment={**home, **rank}) for rank in ranks]
+        ended = [process.communicate() for process in running]
+        assert [process.returncode for process in running] == [0] * len(ranks), ended
+        (first, *others) = [out.decode().splitlines() for out, _ in ended]
+        assert len(first) == 1 and not any(others)  # one process speaks
+        assert json.loads(first[0])["steps"] == 3
         entries[name] = Registry(tmp_path / name).load("dcpcse")
     assert entries["two"].provenance["trained"]["processes"] == 2
     for name, tensor in entries["one"].tensors.items():

@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-import socket
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from promptcli.training.mlm_term import mask_tokens
 from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
 from promptcli.training.processes import Processes
 from promptcli.training.step import TrainingStep
-from tests.processes import Program
+from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
@@ -221,12 +220,8 @@ def _one_of_two(folder, out):
 
 def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path):
     folder = tiny_folder("bert")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
     work = functools.partial(_one_of_two, folder, tmp_path / "out")
-    ranks = [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]  # as torchrun starts them
-    for running in [Program(main=work, environment=rank) for rank in ranks]:
+    for running in [Program(main=work, environment=rank) for rank in ranks_of_two()]:
         _, err = running.communicate()
         assert running.returncode == 0, err.decode()
     found = [torch.load(tmp_path / f"out.{rank}", weights_only=True) for rank in range(2)]
