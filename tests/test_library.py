@@ -124,7 +124,7 @@ def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_pat
     folder = tiny_folder("bert")
     recipe = pc.Recipe(backbone=str(folder), pooling="last/cls")
     pc.load(recipe).save("mine")
-    pc.library.open_registry().alias("other", "mine")
+    pc.library.encoders.open_registry().alias("other", "mine")
     file = tmp_path / "mine.json"
     file.write_text(recipe.to_json())
     vectors = [pc.load(choice, device="cpu").encode(SENTENCES) for choice in ("mine", "other", recipe, file)]
