@@ -100,7 +100,7 @@ def run_trials(
     folder: Path,
     resume: bool,
     processes: Processes,
-    save: Callable[[Entry], None],
+    save: Callable[[Entry], object],
     begin: Begin = lambda run, trials, number: TrainingCallbacks(),
 ) -> list[TrialResult]:
     """Run all trials that are not done yet; save the best by the development set whenever there is a new one.
