@@ -9,7 +9,14 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from promptcli.backbones.dropout import FastDropout, dropout, dropped_product, install_fast_dropout
+from promptcli.backbones.dropout import (
+    FastDropout,
+    dropout,
+    dropped_copies,
+    dropped_product,
+    dropped_sum,
+    install_fast_dropout,
+)
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder.encoder import Encoder
@@ -296,6 +303,42 @@ def test_a_product_behind_dropout_has_the_products_gradients():
         found.append((out, weights.grad, values.grad))
     for one, other in zip(*found, strict=True):
         assert (one - other).abs().max() < 1e-6 * one.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("quick", "plain", "shapes"),
+    [
+        (lambda one, other: dropped_sum(one, other, 0.3), lambda one, other: dropout(one, 0.3) + other, [(5, 7)] * 2),
+        (
+            lambda one, other: dropped_copies(one, 6, 0.3) * other,
+            lambda one, other: dropout(one.unsqueeze(1).expand(-1, 6, -1, -1), 0.3) * other,
+            [(2, 3, 4), (2, 6, 3, 4)],
+        ),
+    ],
+    ids=["sum", "copies"],
+)
+def test_fused_dropouts_have_the_plain_ones_draws_and_gradients(quick, plain, shapes):
+    found = []
+    for way in (quick, plain):
+        torch.manual_seed(0)
+        one, other = (torch.randn(shape).requires_grad_() for shape in shapes)
+        out = way(one, other)
+        (out * torch.arange(float(shapes[1][-1]))).sum().backward()
+        found.append((out, one.grad, other.grad))
+    for mine, theirs in zip(*found, strict=True):
+        assert (mine - theirs).abs().max() < 1e-6 * mine.abs().max()
+
+
+def test_word_embeddings_learn_from_the_words_of_each_pass(tiny_folder):
+    """As with a gradient of the whole vocabulary for each pass; what leaves the step is dense."""
+    learner = learner_of("promptbert", tiny_folder("bert"), chunk_tokens=64)
+    found = gradients(learner)
+    words = learner.backbone.token_rows
+    assert words.grad.layout == torch.strided
+    assert 0 < int(words.grad.any(dim=1).sum()) < len(words)
+    dense = learner_of("promptbert", tiny_folder("bert"), chunk_tokens=64)
+    dense.backbone.model.get_input_embeddings().sparse = False
+    equal(found, gradients(dense))
 
 
 def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():

@@ -17,6 +17,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
+from promptcli.backbones.dropout import dropped_sum
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.seam import SeamCall, attend, attention, with_prefix
 
@@ -154,7 +155,8 @@ class _Residual(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, states: Tensor, before: Tensor) -> Tensor:
-        normed: Tensor = self.LayerNorm(self.dropout(self.dense(states)) + before)
+        probability = self.dropout.p if self.training else 0.0
+        normed: Tensor = self.LayerNorm(dropped_sum(self.dense(states), before, probability))
         return normed
 
 

@@ -82,6 +82,8 @@ class TrainableEncoder(nn.Module):
         #: sum of the masked-LM losses of the passes since ``forget_mlm``, and their number, (2,).
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
+        # each pass adds the gradients of its own words, where a dense one is as large as the vocabulary
+        self.model.get_input_embeddings().sparse = True
         made = {prompt: self._view(prompt, method, settings) for prompt in dict.fromkeys(prompts)}
         #: The encoders of the views; what is learned of prompt and pooling is in all.
         self.views = tuple(made[prompt] for prompt in prompts)

@@ -111,7 +111,7 @@ def train(
     accelerator = processes.accelerator
     trainable = learner.trainable()
     optimizer = torch.optim.AdamW(
-        trainable.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay, eps=1e-8
+        trainable.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay, eps=1e-8, fused=True
     )
     checkpointer = Checkpointer(folder, learner, development, processes, callbacks.dev_score)
     position = checkpointer.resume(trainable, optimizer)

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from promptcli.cli import app as entrance
+from promptcli.data.vectors.parquet import ABOUT
 from promptcli.data.vectors.part_folder import part_name
 from promptcli.errors import LONGEST_MESSAGE, CheckFailedError
 from promptcli.interchange import hub
 from promptcli.storage.runs import RunFolder
-from tests.fuzz.kinds import KINDS, TINY, Kind, arrow_file, reseal
+from tests.fuzz.kinds import KINDS, TINY, Kind, arrow_file, part_file, reseal
 from tests.tiny import SENTENCES, save_tiny
 
 INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
@@ -328,6 +329,14 @@ def _changed(row: dict, **fields) -> bytes:
     return json.dumps({**row, **fields}).encode() + b"\n"
 
 
+def _part(sound: bytes, *, texts=None, **about) -> bytes:
+    """Return a part of vectors with other texts, or that says other things of itself."""
+    table, said = pq.read_table(io.BytesIO(sound)), pq.read_metadata(io.BytesIO(sound)).metadata[ABOUT]
+    if texts is not None:
+        table = table.set_column(table.column_names.index("text"), "text", pa.array(texts))
+    return part_file(table, json.dumps({**json.loads(said), **about}).encode())
+
+
 #: Where not every command refuses with 2 or 4, all codes there are come third.
 FOUND = {
     "text that is no UTF-8": ("parquet", lambda sound: sound.replace(b"A man", b"\x80 man"), {0, 2}),
@@ -416,6 +425,23 @@ FOUND = {
         "vectors parquet",
         lambda sound: _parquet({"embedding": [[1.0]], "id": ["1"], "id ": ["2"]}),
     ),
+    "a column whose name is no UTF-8": (
+        "vectors parquet",
+        lambda sound: _parquet({"embedding": [[1.0]], "namexx": ["a"]}).replace(b"namexx", b"name\xff\xff"),
+    ),
+    "vectors of texts": ("vectors parquet", lambda sound: _parquet({"embedding": [["a", "b"]]})),
+    "vectors without their input": ("vectors manifest", lambda sound: _changed(json.loads(sound), input=None), {0}),
+    "10^18 parts": ("parts, plan", lambda sound: _changed(json.loads(sound), shards=10**18), {0, 4}),
+    "lines of an input that begin before it": (
+        "unfinished parts, plan",
+        lambda sound: sound.replace(b'"marks": [', b'"marks": [[-1, 0, -9],'),
+    ),
+    "parts that lie elsewhere": (
+        "parts, manifest",
+        lambda sound: sound.replace(b'"part-00000', b'"../part-00000'),
+    ),
+    "a part whose rows are a text": ("parts, one", lambda sound: _part(sound, rows="2"), {0, 4}),
+    "a part whose texts are numbers": ("parts, one", lambda sound: _part(sound, texts=[1, 2]), {0, 4}),
     "fewer examples than a batch": ("labelled pairs", lambda sound: b"".join(sound.splitlines(keepends=True)[:3])),
     "a result without what its page shows": ("result", lambda sound: sound.replace(b'"missing"', b'"issing"')),
 }

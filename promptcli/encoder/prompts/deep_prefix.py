@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from promptcli.backbones.dropout import dropout
+from promptcli.backbones.dropout import dropped_copies
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
@@ -64,9 +64,9 @@ class DeepPrefix(Prompt):
         """Return the batch with the prefix; while training each example gets dropout of its own."""
         if not self._dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.numbers))
-        rows = self.numbers.unsqueeze(1).expand(-1, batch.ids.size(0), -1, -1, -1, -1)  # (L, n, 2, h', p, d/h)
-        dropped = dropout(rows, self._dropout)
-        return replace(batch, prefix=tuple((layer[:, 0], layer[:, 1]) for layer in dropped))
+        dropped = dropped_copies(self.numbers, batch.ids.size(0), self._dropout)  # (L, n, 2, h', p, d/h)
+        keys, values = dropped.unbind(2)
+        return replace(batch, prefix=tuple(zip(keys.unbind(), values.unbind(), strict=True)))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the one tensor."""
