@@ -6,6 +6,7 @@ torch loaded; ``subprocess`` with a new interpreter, seconds, for what concerns 
 takes seconds, too: where any score will do, use the fixture ``few_demo_pairs`` or give a small file by ``--on``.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ import pytest
 
 from tests import network
 
+gc.disable()  # until all is imported: a collection looks at all that torch and transformers have made
 network.block()
 hypothesis.settings.register_profile("suite", deadline=None)  # no example has a time of its own on a busy machine
 hypothesis.settings.load_profile("suite")
@@ -27,7 +29,13 @@ hypothesis.settings.load_profile("suite")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, so that no worker is left alone with one at the end."""
-    items.sort(key=lambda item: "every_line_of_the_page" not in item.name)
+    items.sort(key=lambda item: not ("every_line_of_the_page" in item.name or item.get_closest_marker("data")))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported out of every later collection, also of those that a test asks for."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PIPE = "pipe"
 _LOADED = [
     *("torch", "transformers.modeling_utils", "transformers.models.bert.modeling_bert", "transformers.models.auto"),
-    *("scipy.stats", "pyarrow.parquet", "accelerate", "typer", "rich.progress"),
+    *("scipy.stats", "pyarrow.parquet", "accelerate", "typer._adapters", "rich.progress"),
     *("promptcli.library", "promptcli.encoder.embedding"),  # no console: it looks at its terminal when it is made
 ]
 

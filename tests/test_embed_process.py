@@ -41,7 +41,7 @@ def test_progress_is_for_a_terminal():
     assert "embed" in shown and "/40" in shown and "/s" in shown and "0:00" in shown
     assert on_terminal("embed", "a.txt", "--force", "-q", environment=asked) == ""
     running = program("embed", "a.txt", "--force", environment=asked)
-    assert running.communicate(timeout=60)[1].decode().count("\n") == 1
+    assert running.communicate()[1].decode().count("\n") == 1
 
 
 def on_terminal(*arguments, environment):
@@ -54,7 +54,7 @@ def on_terminal(*arguments, environment):
         while part := os.read(ours, 4096):
             shown += part
     os.close(ours)
-    assert running.wait(60) == 0
+    assert running.wait() == 0
     return shown.decode()
 
 
@@ -63,13 +63,13 @@ def on_terminal(*arguments, environment):
 def test_a_killed_run_leaves_no_file_under_the_final_name(sent, kind):
     lines(500)
     running = program("embed", "a.txt", "-o", f"v{kind}", environment={"FAKE_WINDOW": "2", "FAKE_PAUSE": "0.05"})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not list(Path().glob(".v.*.tmp")):
         assert running.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     time.sleep(0.3)  # in the midst of the windows
     running.send_signal(sent)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate()
     assert out == b""
     assert not Path(f"v{kind}").exists() and not Path(f"v{kind}.manifest.json").exists()
     if sent != signal.SIGKILL:
@@ -87,7 +87,7 @@ def test_a_closed_pipe_ends_quietly():
     running = program("embed", "a.txt", "-o", "-", environment={"FAKE_WINDOW": "10"})
     assert json.loads(running.stdout.readline())["id"] == 0
     running.stdout.close()
-    assert running.wait(60) == 1
+    assert running.wait() == 1
     assert running.stderr.read() == b""
 
 
@@ -108,7 +108,7 @@ def test_rows_leave_window_by_window():
         running.stdin.write(f"line {start}\nline {start + 1}\n".encode())
         running.stdin.flush()
         assert [json.loads(running.stdout.readline())["id"] for _ in range(2)] == [start, start + 1]
-    out, _ = running.communicate(timeout=60)
+    out, _ = running.communicate()
     assert (out, running.returncode) == (b"", 0)
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_may_grow_no_further(kind):
         before=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
         environment={"FAKE_WINDOW": "100", "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate()
     assert (running.returncode, out) == (1, b"")
     assert err.count(b"\n") == 1 and err.startswith(b"promptcli: disk full")
     assert names() == ["a.txt"]

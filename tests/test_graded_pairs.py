@@ -122,7 +122,7 @@ def test_a_pipe_of_pairs_loses_none(tmp_path):
     writer = threading.Thread(target=path.write_text, args=(text,), daemon=True)
     writer.start()
     assert len(development_task(str(path), None).pairs()) == len(rows)
-    writer.join(timeout=60)
+    writer.join(timeout=300)
 
 
 def test_a_row_makes_an_sts_task(run, tiny_folder, monkeypatch):

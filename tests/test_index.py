@@ -515,7 +515,7 @@ def test_two_processes_at_once_lose_nothing(tmp_path, other):
     for process in running:
         process.start()
     for process in running:
-        process.join(120)
+        process.join(300)
     assert [process.exitcode for process in running] == [0, 0]
     found = {hit.id for hit in load(tmp_path / "idx").index.search(vectors(1), 100)[0]}
     letters = "ab" if other is _add_five else "a"

@@ -302,7 +302,7 @@ def at_once(path, *works):
     for process in running:
         process.start()
     for process in running:
-        process.join(120)
+        process.join(300)
     assert [process.exitcode for process in running] == [0] * len(works)
 
 

@@ -84,7 +84,7 @@ class Held:
         self._go.set()
 
     def client(self):
-        return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self.app), base_url=HERE, timeout=60)
+        return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self.app), base_url=HERE, timeout=300)
 
     async def until_waiting(self, texts):
         while self.service.batcher.waiting < texts:

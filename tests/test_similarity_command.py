@@ -60,7 +60,7 @@ def test_two_pipes_lose_no_row(run):
         writers[-1].start()
     code, out, _ = run("similarity", "a", "b")
     for writer in writers:
-        writer.join(timeout=60)
+        writer.join(timeout=300)
     assert (code, out.split()) == (0, ["1.0000"] * len(rows))
 
 
@@ -74,7 +74,7 @@ def test_a_pipe_is_embedded_to_standard_output(run):
     writer = threading.Thread(target=Path("pipe").write_text, args=(TEXT,), daemon=True)
     writer.start()
     code, out, _ = run("embed", "pipe")
-    writer.join(timeout=60)
+    writer.join(timeout=300)
     assert code == 0 and [json.loads(line)["text"] for line in out.splitlines()] == ROWS
     os.mkfifo("pipe.npy")
     Path("a.txt").write_text(TEXT)

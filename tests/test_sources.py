@@ -127,7 +127,7 @@ def piped(tmp_path):
 
     yield make
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
         assert not thread.is_alive()
 
 

@@ -333,7 +333,7 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
     whole = launch(*arguments, home=tmp_path / "whole")
     killed = launch(*arguments, home=tmp_path / "killed")
     state = tmp_path / "killed" / "runs" / "dcpcse" / "seed=42" / "state.safetensors"
-    limit = time.monotonic() + 100
+    limit = time.monotonic() + 300
     while not state.exists() and killed.poll() is None and time.monotonic() < limit:
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
