@@ -3,6 +3,7 @@
 PROMPTCLI_FUZZ is the number of inputs in all, drawn anew each time; without it a few hundred, the same every time.
 """
 
+import functools
 import io
 import json
 import os
@@ -223,11 +224,21 @@ def _call(line: str) -> int:
 
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Return every file and folder with what it holds; an empty lock is as good as none."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-        if not path.name.endswith(".lock")
-    }
+    found: dict[str, bytes | None] = {}
+    for root, folders, files in os.walk(folder):
+        inside = root[len(str(folder)) :].lstrip("/")
+        found.update({os.path.join(inside, name): None for name in folders})
+        for name in files:
+            if not name.endswith(".lock"):
+                with open(os.path.join(root, name), "rb") as file:
+                    found[os.path.join(inside, name)] = file.read()
+    return found
+
+
+@functools.cache
+def kept_contents(kept: Path) -> dict[str, bytes | None]:
+    """Return what the untouched copy of the sound folder holds."""
+    return contents(kept)
 
 
 def holds(kind: Kind, content: bytes, command: str, sound: Path, capfd: pytest.CaptureFixture[str]) -> int:
@@ -264,15 +275,16 @@ def holds(kind: Kind, content: bytes, command: str, sound: Path, capfd: pytest.C
 
 
 def _restore(sound: Path) -> None:
-    kept = sound.with_name("kept")
     shutil.rmtree(sound / "out", ignore_errors=True)
-    there, wanted = contents(sound), contents(kept)
+    there, wanted = contents(sound), kept_contents(sound.with_name("kept"))
     for name in sorted(there.keys() - wanted.keys(), reverse=True):
         (sound / name).rmdir() if there[name] is None else (sound / name).unlink()
     for name, content in wanted.items():
+        if there.get(name, ...) == content:
+            continue
         if content is None:
             (sound / name).mkdir(parents=True, exist_ok=True)
-        elif there.get(name) != content:
+        else:
             (sound / name).parent.mkdir(parents=True, exist_ok=True)
             (sound / name).write_bytes(content)
 
