@@ -71,8 +71,9 @@ class Segment:
         except (RuntimeError, MemoryError) as error:
             raise PromptcliError(f"FAISS cannot search so: {reason(error)}") from None
         scores, rows = found
-        order = np.arange(len(rows))[:, None], np.lexsort((rows, -scores), axis=1)
-        scores, rows = scores[order], rows[order]
+        if (scores[:, 1:] >= scores[:, :-1]).any():  # equal scores stand in the order of the rows
+            order = np.arange(len(rows))[:, None], np.lexsort((rows, -scores), axis=1)
+            scores, rows = scores[order], rows[order]
         scores, counts = np.minimum(scores, 1), (rows >= 0).sum(axis=1).tolist()  # codes may be a little too long
         return [(rows[one, :count], scores[one, :count]) for one, count in enumerate(counts)]  # -1 is "no hit"
 
