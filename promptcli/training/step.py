@@ -64,8 +64,5 @@ class TrainingStep:
             loss = loss + weight * views.mlm[0] / chosen
             value = value + weight * processes.total(views.mlm[0]) / chosen
         processes.accelerator.backward(loss)
-        for parameter in learner.trainable().values():
-            if parameter.grad is not None and parameter.grad.is_sparse:
-                parameter.grad = parameter.grad.to_dense()
         processes.add_gradients(learner.trainable().values())
         return float(value)

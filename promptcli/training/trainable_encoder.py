@@ -82,8 +82,11 @@ class TrainableEncoder(nn.Module):
         #: sum of the masked-LM losses of the passes since ``forget_mlm``, and their number, (2,).
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
-        # each pass adds the gradients of its own words, where a dense one is as large as the vocabulary
-        self.model.get_input_embeddings().sparse = True
+        words = self.model.get_input_embeddings()
+        if words.weight.requires_grad:
+            # each pass adds the gradients of its own words, where a dense one is as large as the vocabulary
+            words.sparse = True
+            words.weight.register_post_accumulate_grad_hook(_make_dense)
         made = {prompt: self._view(prompt, method, settings) for prompt in dict.fromkeys(prompts)}
         #: The encoders of the views; what is learned of prompt and pooling is in all.
         self.views = tuple(made[prompt] for prompt in prompts)
@@ -183,6 +186,11 @@ class TrainableEncoder(nn.Module):
             batch = blank(view.template, distinct, self.backbone)
             found[id(view)] = dict(zip(distinct, self._pass(view, batch), strict=True))
         return torch.stack([found[id(side.encoder)][length] for side in sides for length in side.lengths])
+
+
+def _make_dense(parameter: Tensor) -> None:
+    if parameter.grad is not None and parameter.grad.is_sparse:
+        parameter.grad = parameter.grad.to_dense()
 
 
 def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> nn.Module:
