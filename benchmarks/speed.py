@@ -1,9 +1,11 @@
 """Sentences per second, promptcli next to sentence-transformers: same weights, same sentences, same machine, same run.
 
-    python benchmarks/speed.py CORPUS [--lines 10000] [--rounds 3] [--models mini,6x384,12x768]
+    python benchmarks/speed.py CORPUS [--lines 10000] [--rounds 3] [--models mini,6x384,12x768] [--backends FOLDER]
 
-The peer runs its defaults (float32, batches of 32). ``mini`` is the shipped backbone; the others have random weights
-and mini's vocabulary: speed does not depend on what the weights are. Rounds are interleaved; medians are printed.
+The peer runs its defaults (float32, batches of 32). ``--backends`` adds ours on each backend, graphs kept in FOLDER and
+OpenVINO's own form of benchmark: an asynchronous queue for throughput, batches of 32 of the sorted sentences. ``mini``
+is the shipped backbone; the others have random weights and mini's vocabulary: speed does not depend on what the weights
+are. Rounds are interleaved; medians are printed, and with ``--json FILE`` written.
 """
 
 import argparse
@@ -29,11 +31,56 @@ from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.recipe import Recipe
+from promptcli.interchange.backends import BACKENDS, build_on
 
 MAX_LENGTH = 128
 
 
-def contestants(folder: Path, backbone: str) -> dict[str, Callable[[list[str]], np.ndarray]]:
+def openvino_form(folder: Path, graph: Path, precision: str) -> Callable[[list[str]], np.ndarray]:
+    """Return OpenVINO's own way to run a graph: its queue and its settings for throughput."""
+    import openvino
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    settings = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_PRECISION_HINT": precision}
+    compiled = openvino.Core().compile_model(graph, "CPU", settings)
+
+    def encode(lines: list[str]) -> np.ndarray:
+        order = np.argsort([-len(line) for line in lines], kind="stable")
+        vectors = np.empty((len(lines), compiled.output(0).partial_shape[1].get_length()), np.float32)
+        jobs = openvino.AsyncInferQueue(compiled)
+
+        def take(request, rows: np.ndarray) -> None:
+            vectors[rows] = request.get_output_tensor(0).data
+
+        jobs.set_callback(take)
+        for start in range(0, len(order), 32):
+            rows = order[start : start + 32]
+            texts = [lines[row] for row in rows]
+            batch = tokenizer(texts, padding=True, truncation=True, max_length=MAX_LENGTH, return_tensors="np")
+            jobs.start_async([batch["input_ids"], batch["attention_mask"]], rows)
+        jobs.wait_all()
+        return vectors
+
+    return encode
+
+
+def on_backends(recipe: Recipe, folder: Path, graphs: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
+    """Return ours on each backend that is installed, and OpenVINO's own form on the same graph."""
+    found = {}
+    runs = [(name, dtype) for name, backend in BACKENDS.items() for dtype in backend.dtypes]
+    for name, dtype in runs:
+        if dtype == "bfloat16" and choose_dtype("auto", "cpu") is torch.float32:
+            continue
+        encoder = build_on(name, recipe, folder=graphs, dtype=dtype, announce=lambda line: print(line, file=sys.stderr))
+        found[f"promptcli {name} {dtype}"] = encoder.encode
+        if name == "openvino":
+            (graph,) = graphs.glob(f"{encoder.fingerprint[:32]}-openvino-*/openvino_model.xml")
+            found[f"OpenVINO's own form {dtype}"] = openvino_form(folder, graph, {"float32": "f32"}.get(dtype, "bf16"))
+    return found
+
+
+def contestants(folder: Path, backbone: str, graphs: Path | None) -> dict[str, Callable[[list[str]], np.ndarray]]:
     """Return the encode functions by name, the peer first."""
     word = Transformer(str(folder), max_seq_length=MAX_LENGTH, model_args={"dtype": torch.float32})
     peer = SentenceTransformer(modules=[word, Pooling(word.get_embedding_dimension(), "mean")], device="cpu")
@@ -44,6 +91,7 @@ def contestants(folder: Path, backbone: str) -> dict[str, Callable[[list[str]], 
     return {
         "sentence-transformers": lambda lines: peer.encode(lines, show_progress_bar=False),
         **{name: encoder.encode for name, encoder in ours.items()},
+        **(on_backends(recipe, folder, graphs) if graphs else {}),
     }
 
 
@@ -59,14 +107,17 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--models", default="mini,6x384,12x768")
+    parser.add_argument("--backends", type=Path)
+    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    results = []
     logging.disable(logging.WARNING)
     with given.corpus.open(encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line, _ in zip(file, range(given.lines), strict=False)]
     for name in given.models.split(","):
         with tempfile.TemporaryDirectory() as temporary:
             folder = SHIPPED[name] if name in SHIPPED else random_backbone(name, Path(temporary))
-            runs = contestants(folder, name if name in SHIPPED else str(folder))
+            runs = contestants(folder, name if name in SHIPPED else str(folder), given.backends)
             seconds: dict[str, list[float]] = {run: [] for run in runs}
             vectors: dict[str, np.ndarray] = {}
             for encode in runs.values():
@@ -80,23 +131,20 @@ def main() -> None:
             peer = statistics.median(seconds["sentence-transformers"])
             for run in runs:
                 median = statistics.median(seconds[run])
-                print(
-                    json.dumps(
-                        {
-                            "model": name,
-                            "run": run,
-                            "sentences_per_second": round(len(lines) / median),
-                            "times_peer": round(peer / median, 2),
-                            "lowest_cosine_to_peer": round(
-                                lowest_cosine(vectors["sentence-transformers"], vectors[run]), 7
-                            ),
-                            "lines": len(lines),
-                            "rounds": given.rounds,
-                            "threads": torch.get_num_threads(),
-                        }
-                    ),
-                    flush=True,
-                )
+                result = {
+                    "model": name,
+                    "run": run,
+                    "sentences_per_second": round(len(lines) / median),
+                    "times_peer": round(peer / median, 2),
+                    "lowest_cosine_to_peer": round(lowest_cosine(vectors["sentence-transformers"], vectors[run]), 7),
+                    "lines": len(lines),
+                    "rounds": given.rounds,
+                    "threads": torch.get_num_threads(),
+                }
+                results.append(result)
+                print(json.dumps(result), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """From options to encoders: the one place where the entrance reads the environment and sets up the run."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,17 +41,26 @@ def open_registry() -> "Registry":
     return Registry(home(os.environ))
 
 
-def open_encoder(choice: ModelChoice, runtime: Runtime, *, default_dtype: str = "stored") -> "Encoder":
+def open_encoder(
+    choice: ModelChoice,
+    runtime: Runtime,
+    *,
+    default_dtype: str = "stored",
+    backend: str = "torch",
+    rows: int | None = None,
+) -> "Encoder":
     """Return the encoder that the options name.
 
     Args:
         choice: Entry or recipe, and changes.
         runtime: Device, precision, threads, network.
         default_dtype: What ``--dtype auto`` means for this command.
+        backend: What computes it.
+        rows: How many will be encoded, where that is known, for the backend ``auto``.
     """
     configure_libraries(runtime)
     entry = chosen_entry(choice)
-    encoder = open_entries([entry], runtime, default_dtype=default_dtype)[0]
+    encoder = open_entries([entry], runtime, default_dtype=default_dtype, backend=backend, rows=rows)[0]
     if choice.model is None and choice.recipe is None and not choice.changes():
         papers = "" if choice.paper else f"; the papers' setting: --paper ({PAPER.backbone})"
         shown = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
@@ -138,6 +148,8 @@ def open_entries(
     runtime: Runtime,
     *,
     default_dtype: str = "stored",
+    backend: str = "torch",
+    rows: int | None = None,
     refused: "Callable[[Entry, UsageError], None] | None" = None,
 ) -> "list[Encoder]":
     """Return one encoder per entry; entries of the same backbone share it.
@@ -146,17 +158,18 @@ def open_entries(
         entries: What to open.
         runtime: Device, precision, network.
         default_dtype: What ``--dtype auto`` means for this command.
+        backend: What computes them.
+        rows: How many will be encoded, where that is known, for the backend ``auto``.
         refused: Called with each entry that cannot be made on its backbone, which is then left out; without it that is
             an error.
     """
-    from promptcli.encoder.encoder import build_encoder
-
+    build = _builder(backend, rows)
     dtype = default_dtype if runtime.dtype == "auto" else runtime.dtype
     encoders: list[Encoder] = []
     for entry in entries:
         shared = [made.backbone for made in encoders if made.backbone.name == entry.recipe.backbone]
         try:
-            encoder = build_encoder(
+            encoder = build(
                 entry.recipe,
                 device=runtime.device,
                 dtype=dtype,
@@ -172,3 +185,20 @@ def open_entries(
         else:
             encoders.append(encoder)
     return encoders
+
+
+def graphs_folder() -> Path:
+    """Return where the graphs of other backends are kept."""
+    from promptcli.registry.registry import home
+
+    return home(os.environ) / "cache" / "graphs"
+
+
+def _builder(backend: str, rows: int | None) -> "Callable[..., Encoder]":
+    if backend == "torch":
+        from promptcli.encoder.encoder import build_encoder
+
+        return build_encoder
+    from promptcli.interchange.backends import build_on
+
+    return functools.partial(build_on, backend, folder=graphs_folder(), rows=rows)

@@ -43,6 +43,15 @@ DevelopmentPairs = Annotated[
 ]
 SentenceField = Annotated[str | None, typer.Option("--text-field", help="Field of the sentence in the file.")]
 Corpus = Annotated[str, typer.Option("--corpus", help="Sentences to count idf on: a file, a task or `demo`.")]
+BackendName = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        help="What computes the encoder on a processor: torch; openvino, onnx: one graph, made once and kept, whose"
+        " vectors are checked; onnx-int8: weights and activations of 8 bits, their loss measured; auto: what pays.",
+        rich_help_panel="Runtime",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there under that name.")]
 
 

@@ -114,6 +114,7 @@ def make_plan(
     plan = keep_plan(folder, wanted)
     for what, there, now in (
         ("--dtype", plan.model.get("dtype"), wanted.model.get("dtype")),
+        ("--backend", plan.model.get("backend", "torch"), wanted.model.get("backend", "torch")),
         ("the encoder", plan.fingerprint[:12], wanted.fingerprint[:12]),
         ("--normalize", plan.normalized, normalize),
         ("texts", plan.with_text, with_text),

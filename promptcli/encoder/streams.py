@@ -27,6 +27,11 @@ class Graph:
     provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
 
 
+def stream_count(threads: int, most: int = STREAMS) -> int:
+    """Return how many batches are computed at a time, so that each has equally many threads."""
+    return max((count for count in range(1, most + 1) if threads % count == 0), default=1)
+
+
 def in_streams(
     work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = STREAMS
 ) -> Iterator[tuple[Item, Result]]:
@@ -38,7 +43,7 @@ def in_streams(
         most: Batches at a time; 1 calls it here.
     """
     threads = torch.get_num_threads()
-    streams = max(count for count in range(1, max(min(most, len(batches)), 1) + 1) if threads % count == 0)
+    streams = stream_count(threads, min(most, len(batches)))
     if streams < 2:
         for batch in batches:
             yield batch, work(batch)

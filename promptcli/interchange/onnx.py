@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import importlib.util
 import io
 import logging
 import warnings
@@ -25,7 +24,7 @@ from promptcli.evaluation.evaluator import rows_of
 from promptcli.interchange.exactness import PROBES, TOO_LONG, TYPED, InexactError, check_parity
 from promptcli.interchange.graph import EncoderGraph, TableGraph
 from promptcli.interchange.static_table import static_table
-from promptcli.interchange.target import Source, Written
+from promptcli.interchange.target import Source, Written, require
 from promptcli.interchange.tokenization import with_template
 
 MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
@@ -44,12 +43,12 @@ def export_onnx(source: Source, folder: Path) -> Written:
         UsageError: onnx, onnxscript or onnxruntime are not installed, or a part of the recipe is no graph.
         CheckFailedError: onnxruntime's vectors are not the encoder's.
     """
-    _require("onnx", "onnxscript", "onnxruntime", extra="onnx")
+    require("onnx", "onnxscript", "onnxruntime", extra="onnx")
     encoder = source.encoder
-    notes = _write_graph(encoder, folder)
+    notes = write_graph(encoder, folder)
     found = _compare(encoder, folder, _onnxruntime(folder / MODEL), "onnxruntime")
     if source.choices.int8:
-        notes.append(_quantise(encoder, folder))
+        notes.append(quantise(encoder, folder))
     return Written(f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", found, tuple(notes))
 
 
@@ -60,17 +59,15 @@ def export_openvino(source: Source, folder: Path) -> Written:
         UsageError: A library is not installed, int8 is asked for, or a part of the recipe is no graph.
         CheckFailedError: OpenVINO's vectors are not the encoder's.
     """
-    _require("onnx", "onnxscript", "openvino", extra="openvino")
+    require("onnx", "onnxscript", "openvino", extra="openvino")
     if source.choices.int8:
         raise UsageError("--int8 is for --to onnx; OpenVINO quantises by its own tool (nncf)")
     import openvino
 
-    notes = _write_graph(source.encoder, folder)
+    notes = write_openvino(source.encoder, folder)
     with opening("the exported graph"):
-        openvino.save_model(openvino.convert_model(folder / MODEL), folder / OPENVINO, compress_to_fp16=False)
         precise = {"INFERENCE_PRECISION_HINT": "f32"}
         compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", precise)
-    (folder / MODEL).unlink()
 
     def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         vectors: np.ndarray = compiled({"input_ids": ids, "attention_mask": mask})[0]
@@ -80,13 +77,7 @@ def export_openvino(source: Source, folder: Path) -> Written:
     return Written(f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")', "openvino", found, tuple(notes))
 
 
-def _require(*names: str, extra: str) -> None:
-    lacking = [name for name in names if importlib.util.find_spec(name) is None]
-    if lacking:
-        raise UsageError(f"this export needs {', '.join(lacking)}, not installed here: pip install promptcli[{extra}]")
-
-
-def _write_graph(encoder: Encoder, folder: Path) -> list[str]:
+def write_graph(encoder: Encoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return what differs from the encoder."""
     recipe = encoder.recipe
     try:
@@ -117,6 +108,17 @@ def _write_graph(encoder: Encoder, folder: Path) -> list[str]:
     limit = {"direction": "Right", "max_length": encoder.max_length, "strategy": "LongestFirst", "stride": 0}
     definition["truncation"] = definition["truncation"] or limit
     save_tokenizer(encoder.backbone, folder, definition, definition["truncation"]["max_length"])
+    return notes
+
+
+def write_openvino(encoder: Encoder, folder: Path) -> list[str]:
+    """Write OpenVINO's model of the graph, in float32, and the tokenizer; return what differs from the encoder."""
+    import openvino
+
+    notes = write_graph(encoder, folder)
+    with opening("the exported graph"):
+        openvino.save_model(openvino.convert_model(folder / MODEL), folder / OPENVINO, compress_to_fp16=False)
+    (folder / MODEL).unlink()
     return notes
 
 
@@ -171,7 +173,7 @@ def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
     return check_parity(ours[there], theirs[there], tool)
 
 
-def _quantise(encoder: Encoder, folder: Path) -> str:
+def quantise(encoder: Encoder, folder: Path) -> str:
     """Write the weights as 8-bit integers; return what that costs on the demo pairs, and the size."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -1,10 +1,12 @@
 """What a target of ``export`` is: a function that fills a folder, and what it says of it."""
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from promptcli.encoder.encoder import Encoder
+from promptcli.errors import UsageError
 from promptcli.registry.entries import Entry
 
 #: In every exported folder: the recipe, the fingerprint and what the export says of itself.
@@ -39,3 +41,14 @@ class Written:
 
 
 Target = Callable[[Source, Path], Written]
+
+
+def require(*names: str, extra: str) -> None:
+    """Refuse to go on without libraries.
+
+    Raises:
+        UsageError: One is not installed; with the extra that brings it.
+    """
+    lacking = [name for name in names if importlib.util.find_spec(name) is None]
+    if lacking:
+        raise UsageError(f"this needs {', '.join(lacking)}, not installed here: pip install promptcli[{extra}]")

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from promptcli.evaluation.classifier import FAST, FULL
 from promptcli.evaluation.evaluator import SEED
 from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
 from promptcli.fitting import fits
+from promptcli.interchange.backends import build_on
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
 from promptcli.registry.resolving import named
@@ -43,7 +44,16 @@ def open_registry() -> Registry:
     return Registry(home(os.environ))
 
 
-def load(choice: str | Path | Recipe, *, device: str = "auto", dtype: str = "stored", offline: bool = False) -> Encoder:
+def load(
+    choice: str | Path | Recipe,
+    *,
+    device: str = "auto",
+    dtype: str = "stored",
+    offline: bool = False,
+    backend: str = "torch",
+    rows: int | None = None,
+    announce: Callable[[str], None] = lambda message: None,
+) -> Encoder:
     """Return an encoder.
 
     Args:
@@ -53,10 +63,13 @@ def load(choice: str | Path | Recipe, *, device: str = "auto", dtype: str = "sto
         dtype: ``stored``: float32, and for causal models that of their files where the device computes in it;
             ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the hardware computes in it.
         offline: Never use the network.
+        backend: What computes it on a processor: ``torch``, ``openvino``, ``onnx``, ``onnx-int8``, or ``auto``.
+        rows: How many will be encoded, for ``auto``.
+        announce: Called with one line: what ``auto`` took and why, or what int8 costs.
 
     Raises:
         NotFoundError: Nothing of that name is known; with what there is.
-        UsageError: Its parts do not fit together.
+        UsageError: Its parts do not fit together, or the backend does not compute it.
 
     Example:
         >>> import promptcli as pc
@@ -65,7 +78,9 @@ def load(choice: str | Path | Recipe, *, device: str = "auto", dtype: str = "sto
     """
     entry = entry_of(choice)
     try:
-        return Encoder.from_recipe(entry.recipe, device=device, dtype=dtype, offline=offline, tensors=entry.tensors)
+        options: dict[str, Any] = {"device": device, "dtype": dtype, "offline": offline, "tensors": entry.tensors}
+        folder = home(os.environ) / "cache" / "graphs"
+        return build_on(backend, entry.recipe, folder=folder, rows=rows, announce=announce, **options)
     except NotFoundError as error:
         if entry.name or Path(entry.recipe.backbone).exists():
             raise

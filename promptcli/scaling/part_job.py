@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,8 +13,9 @@ from promptcli.data.input_files import InputFile
 from promptcli.data.vectors.part_folder import Plan, parts_there
 from promptcli.encoder.embedder import Progress, silent
 from promptcli.encoder.embedding_parts import make_part
-from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError
+from promptcli.interchange.backends import build_on
 from promptcli.registry.entries import Entry
 
 
@@ -25,6 +27,7 @@ class PartJob:
     plan: Plan
     inputs: list[InputFile]
     entry: Entry
+    graphs: Path  #: where those of other backends are kept
     threads: int | None = None  #: of a process; None: the library's choice
     offline: bool = False
 
@@ -37,10 +40,9 @@ class PartJob:
         """
         if self.threads is not None:
             set_threads(self.threads)
-        dtype, offline = str(self.plan.model["dtype"]), self.offline
-        encoder = build_encoder(
-            self.entry.recipe, device=device, dtype=dtype, offline=offline, tensors=self.entry.tensors
-        )
+        options: dict[str, Any] = {"device": device, "dtype": str(self.plan.model["dtype"]), "offline": self.offline}
+        backend = str(self.plan.model.get("backend", "torch"))
+        encoder = build_on(backend, self.entry.recipe, folder=self.graphs, tensors=self.entry.tensors, **options)
         if encoder.fingerprint != self.plan.fingerprint:
             name = self.entry.recipe.backbone
             raise CheckFailedError(f"backbone {name!r} is another one here than the folder was begun with; copy that")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from promptcli.cli import console, opening
-from promptcli.cli.options import Json, ModelChoice, Runtime, option_in
+from promptcli.cli.options import BackendName, Json, ModelChoice, Runtime, option_in
 from promptcli.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class Stored:
     no_text: Annotated[bool, typer.Option("--no-text", help="Leave the sentences out of .parquet and JSONL.")] = False
     force: Annotated[bool, typer.Option("--force", help="Replace the output file or folder.")] = False
     as_json: Json = False
+    backend: BackendName = "torch"
 
 
 def embed_parts(
@@ -114,7 +115,8 @@ def embed_parts(
     from promptcli.encoder.embedding_parts import counted_inputs, finish_folder, make_plan, missing_shards
 
     inputs = counted_inputs(folder, names, fields, shards)
-    encoders = [opening.open_encoder(choice, runtime, default_dtype="auto")]
+    rows = sum(file.rows for file in inputs)
+    encoders = [opening.open_encoder(choice, runtime, default_dtype="auto", backend=stored.backend, rows=rows)]
     plan = make_plan(
         folder,
         encoders[0],
@@ -130,7 +132,8 @@ def embed_parts(
     if todo:
         from promptcli.scaling.part_job import PartJob
 
-        job = PartJob(folder, plan, inputs, opening.chosen_entry(choice), runtime.threads, runtime.offline)
+        entry, graphs = opening.chosen_entry(choice), opening.graphs_folder()
+        job = PartJob(folder, plan, inputs, entry, graphs, runtime.threads, runtime.offline)
         rows = sum(stop - first for first, stop in map(plan.bounds, todo))
         with console.progress("embed", rows) as progress:
             _make(job, todo, encoders, sharding, runtime, progress)
@@ -268,7 +271,8 @@ def embed(
         from promptcli.data.vectors import open_sink
         from promptcli.encoder.embedding import embed_file, embed_stream
 
-        encoder = open_encoder(choice, runtime, default_dtype="auto")
+        rows = source.total() if stored.backend == "auto" else None
+        encoder = open_encoder(choice, runtime, default_dtype="auto", backend=stored.backend, rows=rows)
         with console.progress("embed", source.total() if console.draws_bars() else None) as progress:
             options: dict[str, Any] = {"normalize": stored.normalize, "precision": precision, "progress": progress}
             if target is None:

@@ -10,7 +10,7 @@ import typer
 from promptcli.cli import opening
 from promptcli.cli.commands.index_search import encoder_of, set_threads
 from promptcli.cli.console import note, say
-from promptcli.cli.options import FieldOptions, Runtime, options_of
+from promptcli.cli.options import BackendName, FieldOptions, Runtime, options_of
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.serving.settings import ServeSettings
 
@@ -42,6 +42,7 @@ def serve(
         list[Path] | None, typer.Option(metavar="DIR", help="Index to search; repeatable. Its name is its folder's.")
     ] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every embedding to length 1.")] = False,
+    backend: BackendName = "torch",
 ) -> None:
     """Serve embeddings as OpenAI's interface has them, search and similarity over HTTP, and a page at /.
 
@@ -59,7 +60,7 @@ def serve(
         from promptcli.serving.served import Served
         from promptcli.serving.service import Service
 
-        models = _models(model or ["mini"], runtime)
+        models = _models(model or ["mini"], runtime, backend)
         indexes = _indexes(index or [], models, runtime)
         key = os.environ.get(KEY) or None
         if key is None and given.host not in ("127.0.0.1", "localhost", "::1"):
@@ -75,14 +76,14 @@ def serve(
     note(f"stopped; {service.metrics.answered:,} requests were answered")
 
 
-def _models(names: list[str], runtime: Runtime) -> "dict[str, Encoder]":
+def _models(names: list[str], runtime: Runtime, backend: str) -> "dict[str, Encoder]":
     """Return the encoders by the names given; those of one backbone share it."""
     from promptcli.registry.resolving import named
 
     registry = opening.open_registry()
     entries = [named(registry, name) for name in dict.fromkeys(names)]
     try:
-        encoders = opening.open_entries(entries, runtime, default_dtype="auto")
+        encoders = opening.open_entries(entries, runtime, default_dtype="auto", backend=backend)
     except NotFoundError as error:
         near = "".join(did_you_mean(name, registry.names()) for name in names if name not in registry.names())
         raise NotFoundError(f"{error}{near}") from None
