@@ -57,5 +57,5 @@ def main():
     if "FAKE_WINDOW" in os.environ:
         promptcli.encoder.embedding.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
-    opening.open_encoder = lambda choice, runtime, default_dtype="float32": FakeEncoder(pause=pause)
+    opening.open_encoder = lambda choice, runtime, default_dtype="float32", **_: FakeEncoder(pause=pause)
     cli.main(sys.argv[1:])

@@ -17,7 +17,7 @@ def fake_encoder(monkeypatch, tmp_path):
     """Run every command in an empty folder, on the fake encoder; the value holds what it was opened with."""
     opened = []
 
-    def open_encoder(choice, runtime, *, default_dtype="float32"):
+    def open_encoder(choice, runtime, *, default_dtype="float32", **_):
         opened.append((choice, runtime, default_dtype))
         return FakeEncoder()
 
