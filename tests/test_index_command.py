@@ -37,7 +37,7 @@ def fake(monkeypatch):
     encoder = Fake()
     encoder.opened = []
 
-    def open_encoder(choice, runtime, *, default_dtype="float32"):
+    def open_encoder(choice, runtime, *, default_dtype="float32", **_):
         encoder.opened.append((choice, default_dtype))
         return encoder
 
