@@ -172,7 +172,8 @@ def test_the_entrance_loads_nothing_heavy():
 def test_no_pickle_and_no_remote_code():
     for relative, path in modules():
         text = path.read_text()
-        assert "import pickle" not in text and "allow_pickle=True" not in text, relative
+        assert "import pickle" not in text, relative
+        assert text.count("np.load(") <= text.count("allow_pickle=False"), relative
         for node in ast.walk(ast.parse(text)):
             named = [(item.arg, item.value) for item in node.keywords] if isinstance(node, ast.Call) else []
             if isinstance(node, ast.Call) and last_name(node.func) == "load" and ast.unparse(node.func) == "torch.load":

@@ -78,6 +78,16 @@ def test_a_graph_is_made_once_and_computes_the_vectors(stand_in, tiny_folder, tm
     assert np.abs(torchs.encode(SENTENCES) - again.encode(SENTENCES)).max() < 1e-5
 
 
+def test_a_damaged_graph_is_made_again(stand_in, tiny_folder, tmp_path):
+    graphs, _ = stand_in()
+    for content in (b"", b"\x93NUMPY", b"damaged"):
+        build(RECIPES["prompt"], tiny_folder, tmp_path)
+        (kept,) = (tmp_path / "graphs").iterdir()
+        (kept / "probes.npy").write_bytes(content)
+    build(RECIPES["prompt"], tiny_folder, tmp_path)
+    assert len(graphs) == 4 and np.load(kept / "probes.npy", allow_pickle=False).ndim == 2
+
+
 def test_vectors_that_are_not_torchs_are_not_used(stand_in, tiny_folder, tmp_path):
     stand_in(off=1e-4, dtypes=("float32",))
     with pytest.raises(CheckFailedError, match=r"float32 vectors differ from torch's by 1\.0e-04"):

@@ -142,20 +142,22 @@ def _graph_of(
         )
     chosen = BACKENDS[backend]
     kept = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
-    if not (kept / _ABOUT).is_file():
+    if (found := _read(kept)) is None:
         announce(f"making a graph for {backend}, kept in {folder}")
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_folder(kept, marker=_ABOUT, force=True) as temporary:
             with opening(f"the graph for {backend}"):
                 about = chosen.write(encoder, temporary)
-            np.save(temporary / _PROBES, encoder.encode(PROBES))
+            torchs = encoder.encode(PROBES)
+            np.save(temporary / _PROBES, torchs)
             (temporary / _ABOUT).write_text(about, encoding="utf-8")
-    about, torchs = (kept / _ABOUT).read_text(encoding="utf-8"), np.load(kept / _PROBES)
+    else:
+        about, torchs = found
     if about:
         announce(f"{backend}: {about}")
     batch = _probe_batch(encoder)
     for dtype in dtypes:
-        with opening(f"the graph of {backend}"):
+        with opening(f"{kept}, a graph that may be deleted,"):
             run = chosen.load(kept, dtype)
             fault = _FAULTS[dtype](torchs, run(batch))
         if fault is None:
@@ -163,6 +165,14 @@ def _graph_of(
         if dtype != dtypes[-1]:
             announce(f"backend {backend}: {fault}; taking {dtypes[-1]}")
     raise CheckFailedError(f"backend {backend}: {fault}; leave out --backend, or give --dtype float32")
+
+
+def _read(kept: Path) -> tuple[str, np.ndarray] | None:
+    """Return what is to be said of a kept graph, and torch's vectors; None where there is none, or no whole one."""
+    try:
+        return (kept / _ABOUT).read_text(encoding="utf-8"), np.load(kept / _PROBES, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
 
 
 def _probe_batch(encoder: Encoder) -> Batch:
