@@ -293,20 +293,20 @@ class Unbroken:
     events: int
 
 
-def serve_hub(told) -> None:
+def serve_hub(sender) -> None:
     """Stand in for the hub of Hugging Face until the process is ended; say where."""
     from tests.hub_stand_in import Hub
 
-    told.send(Hub().url)
+    sender.send(Hub().url)
     signal.pause()
 
 
 def start_hub() -> None:
     """Start a stand-in for the hub, and let every command that is still to be loaded take it for the hub."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    heard, told = multiprocessing.Pipe(duplex=False)
-    multiprocessing.get_context("fork").Process(target=serve_hub, args=(told,), daemon=True).start()
-    os.environ |= {"HF_ENDPOINT": heard.recv(), "HF_TOKEN": "hf_writer", "HF_HUB_DISABLE_XET": "1"}
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    multiprocessing.get_context("fork").Process(target=serve_hub, args=(sender,), daemon=True).start()
+    os.environ |= {"HF_ENDPOINT": receiver.recv(), "HF_TOKEN": "hf_writer", "HF_HUB_DISABLE_XET": "1"}
 
 
 def make_inputs(root: Path) -> None:

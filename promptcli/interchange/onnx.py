@@ -162,13 +162,13 @@ def encode_with(run: Runner, folder: Path, sentences: list[str], pad: int) -> np
 
 def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
     """Return the lowest cosine over the probes, in one batch of all lengths and one by one for the first."""
-    told = [probe for probe, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut]
+    probes = [probe for probe, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut]
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
-        told.append(TOO_LONG)
-    theirs = encode_with(run, folder, [*told, told[0]], encoder.backbone.tokenizer.pad)
-    alone = encode_with(run, folder, told[:1], encoder.backbone.tokenizer.pad)
+        probes.append(TOO_LONG)
+    theirs = encode_with(run, folder, [*probes, probes[0]], encoder.backbone.tokenizer.pad)
+    alone = encode_with(run, folder, probes[:1], encoder.backbone.tokenizer.pad)
     theirs[-1] = alone[0]
-    ours = encoder.encode([*told, told[0]])
+    ours = encoder.encode([*probes, probes[0]])
     there = theirs.any(axis=1)  # that a vector is zero is said in the notes
     return check_parity(ours[there], theirs[there], tool)
 

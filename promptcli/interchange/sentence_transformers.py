@@ -88,8 +88,8 @@ def export_sentence_transformers(source: Source, folder: Path) -> Written:
         lacking = "vectors were not compared: sentence-transformers is not installed (pip install promptcli[st])"
         return Written(load, notes=(*notes, lacking))
     theirs = _encoded_there(folder, probes)
-    told = theirs.any(axis=1)  # that a vector is zero is said in the notes
-    found = check_parity(encoder.encode(probes)[told], theirs[told], "sentence-transformers")
+    nonzero = theirs.any(axis=1)  # that a vector is zero is said in the notes
+    found = check_parity(encoder.encode(probes)[nonzero], theirs[nonzero], "sentence-transformers")
     return Written(load, "sentence-transformers", found, notes)
 
 

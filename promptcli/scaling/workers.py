@@ -72,15 +72,15 @@ class _Crew:
         ours.send(shard)
 
     def hear(self, worker: _Worker, waiting: deque[int]) -> None:
-        """Take what a worker tells: rows newly done, an error, why it is no more, or None where its shard is whole."""
-        told = _receive(worker)
-        if isinstance(told, int):
-            worker.rows += told
-            self._pool.progress(told)
-        elif isinstance(told, Exception):
-            raise told
-        elif told is not None:
-            self._replace(worker, told)
+        """Take what a worker sent: rows newly done, an error, why it is no more, or None where its shard is whole."""
+        message = _receive(worker)
+        if isinstance(message, int):
+            worker.rows += message
+            self._pool.progress(message)
+        elif isinstance(message, Exception):
+            raise message
+        elif message is not None:
+            self._replace(worker, message)
         elif waiting:
             worker.shard, worker.rows = waiting.popleft(), 0
             worker.connection.send(worker.shard)
