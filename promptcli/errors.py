@@ -12,7 +12,7 @@ LONGEST_MESSAGE = 400
 
 def short_line(message: str) -> str:
     """Return a message as one line; of one that is too long (somebody's file quoted) the middle is left out."""
-    line = " ".join(message.split())
+    line = one_line(message)
     return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
 
 

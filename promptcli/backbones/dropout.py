@@ -52,14 +52,12 @@ class _Masked(torch.autograd.Function):
     def forward(ctx: Any, numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(kept)
         ctx.scale = scale
-        bits = _bits(kept, numbers)
-        return _zeroed(numbers, bits) if scale == 1 else _zero(numbers.mul(scale), bits)
+        return _scaled(numbers, kept, scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
-        bits = _bits(kept, gradients[0])
-        return (_zeroed(gradients[0], bits) if ctx.scale == 1 else _zero(gradients[0].mul(ctx.scale), bits)), None, None
+        return _scaled(gradients[0], kept, ctx.scale), None, None
 
 
 def dropped_sum(numbers: Tensor, before: Tensor, probability: float) -> Tensor:
@@ -132,6 +130,12 @@ def _zero(numbers: Tensor, bits: Tensor) -> Tensor:
     """Do the same in place, for numbers that nobody else holds."""
     numbers.view(bits.dtype).bitwise_and_(bits)
     return numbers
+
+
+def _scaled(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
+    """Return numbers x kept x scale; a scale of 1 costs no pass over them."""
+    bits = _bits(kept, numbers)
+    return _zeroed(numbers, bits) if scale == 1 else _zero(numbers.mul(scale), bits)
 
 
 def _keep(shape: torch.Size, probability: float) -> Tensor:

@@ -187,13 +187,6 @@ def open_entries(
     return encoders
 
 
-def graphs_folder() -> Path:
-    """Return where the graphs of other backends are kept."""
-    from promptcli.registry.registry import home
-
-    return home(os.environ) / "cache" / "graphs"
-
-
 def _builder(backend: str, rows: int | None) -> "Callable[..., Encoder]":
     if backend == "torch":
         from promptcli.encoder.encoder import build_encoder
@@ -201,4 +194,4 @@ def _builder(backend: str, rows: int | None) -> "Callable[..., Encoder]":
         return build_encoder
     from promptcli.interchange.backends import build_on
 
-    return functools.partial(build_on, backend, folder=graphs_folder(), rows=rows)
+    return functools.partial(build_on, backend, folder=open_registry().graphs_folder, rows=rows)

@@ -4,7 +4,6 @@ A graph is made once and kept in a folder by the encoder's fingerprint; whenever
 probes are compared with those that torch made in float32. Tokens, batches and streams stay the encoder's own.
 """
 
-import importlib.util
 import queue
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from promptcli.encoder.recipe import Recipe
 from promptcli.encoder.streams import Graph, stream_count
 from promptcli.errors import CheckFailedError, UsageError, unknown
 from promptcli.interchange.exactness import PROBES, lowest_cosine
-from promptcli.interchange.target import require
+from promptcli.interchange.target import lacking, require
 from promptcli.storage.files import atomic_folder
 
 #: From so many rows on a graph is worth making and opening, by what it saves on `mini` and on 6 layers, 384 wide.
@@ -98,7 +97,7 @@ def build_on(
         CheckFailedError: The graph's vectors are not torch's.
     """
     if backend == "auto":
-        installed = [name for name, one in BACKENDS.items() if all(map(importlib.util.find_spec, one.libraries))]
+        installed = [name for name, one in BACKENDS.items() if not lacking(*one.libraries)]
         on_processor = choose_device(device) == "cpu"
         backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
         if not on_processor:
@@ -271,9 +270,7 @@ def _load_onnx(folder: Path, dtype: str) -> Run:
 _EXPORT = ("onnx", "onnxscript")
 
 BACKENDS: dict[str, Backend] = {
-    "openvino": Backend(
-        ("onnx", "onnxscript", "openvino"), "openvino", ("float32", "bfloat16"), _write_openvino, _load_openvino
-    ),
+    "openvino": Backend((*_EXPORT, "openvino"), "openvino", ("float32", "bfloat16"), _write_openvino, _load_openvino),
     "onnx": Backend((*_EXPORT, "onnxruntime"), "onnx", ("float32",), _write_onnx, _load_onnx),
     "onnx-int8": Backend((*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_int8, _load_onnx),
 }

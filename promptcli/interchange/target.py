@@ -43,12 +43,16 @@ class Written:
 Target = Callable[[Source, Path], Written]
 
 
+def lacking(*names: str) -> list[str]:
+    """Return the libraries that are not installed."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
+
+
 def require(*names: str, extra: str) -> None:
     """Refuse to go on without libraries.
 
     Raises:
         UsageError: One is not installed; with the extra that brings it.
     """
-    lacking = [name for name in names if importlib.util.find_spec(name) is None]
-    if lacking:
-        raise UsageError(f"this needs {', '.join(lacking)}, not installed here: pip install promptcli[{extra}]")
+    if missing := lacking(*names):
+        raise UsageError(f"this needs {', '.join(missing)}, not installed here: pip install promptcli[{extra}]")

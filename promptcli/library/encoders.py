@@ -79,8 +79,8 @@ def load(
     entry = entry_of(choice)
     try:
         options: dict[str, Any] = {"device": device, "dtype": dtype, "offline": offline, "tensors": entry.tensors}
-        folder = home(os.environ) / "cache" / "graphs"
-        return build_on(backend, entry.recipe, folder=folder, rows=rows, announce=announce, **options)
+        graphs = open_registry().graphs_folder
+        return build_on(backend, entry.recipe, folder=graphs, rows=rows, announce=announce, **options)
     except NotFoundError as error:
         if entry.name or Path(entry.recipe.backbone).exists():
             raise

@@ -112,6 +112,11 @@ class Registry:
         """Return the folder of an unfinished training run for an entry of that name."""
         return self._home / "runs" / name
 
+    @property
+    def graphs_folder(self) -> Path:
+        """The folder of the graphs that other backends run."""
+        return self._home / "cache" / "graphs"
+
     def imported_folder(self, name: str) -> Path:
         """Return the folder of a backbone that comes with an entry of that name, less the hash of its content."""
         return self._home / "imported" / name

@@ -132,7 +132,7 @@ def embed_parts(
     if todo:
         from promptcli.scaling.part_job import PartJob
 
-        entry, graphs = opening.chosen_entry(choice), opening.graphs_folder()
+        entry, graphs = opening.chosen_entry(choice), opening.open_registry().graphs_folder
         job = PartJob(folder, plan, inputs, entry, graphs, runtime.threads, runtime.offline)
         rows = sum(stop - first for first, stop in map(plan.bounds, todo))
         with console.progress("embed", rows) as progress:
@@ -271,9 +271,9 @@ def embed(
         from promptcli.data.vectors import open_sink
         from promptcli.encoder.embedding import embed_file, embed_stream
 
-        rows = source.total() if stored.backend == "auto" else None
+        rows = source.total() if stored.backend == "auto" or console.draws_bars() else None
         encoder = open_encoder(choice, runtime, default_dtype="auto", backend=stored.backend, rows=rows)
-        with console.progress("embed", source.total() if console.draws_bars() else None) as progress:
+        with console.progress("embed", rows) as progress:
             options: dict[str, Any] = {"normalize": stored.normalize, "precision": precision, "progress": progress}
             if target is None:
                 with open_sink(sys.stdout.buffer, ".jsonl", encoder.width, with_text=not stored.no_text) as sink:

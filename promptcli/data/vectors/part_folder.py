@@ -161,12 +161,13 @@ class PartFolder:
             CheckFailedError: A part is missing, cut short, or not of this folder.
         """
         self.check()
-        for shard in range(self.manifest.shards):
-            yield from self.part_blocks(shard, rows)
+        first = 0
+        for shard, part in enumerate(self.manifest.parts):
+            yield from self.part_blocks(shard, first, rows)
+            first += part.rows
 
-    def part_blocks(self, shard: int, rows: int = BLOCK) -> Iterator[Block]:
-        """Yield the rows of one part; see ``blocks``."""
-        first = sum(part.rows for part in self.manifest.parts[:shard])
+    def part_blocks(self, shard: int, first: int, rows: int = BLOCK) -> Iterator[Block]:
+        """Yield the rows of one part, of which the first is row ``first`` of the folder; see ``blocks``."""
         yield from read_blocks(self.path / self.manifest.parts[shard].path, first, rows, width=self.manifest.dim)
 
     def check(self) -> None:

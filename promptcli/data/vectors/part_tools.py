@@ -119,7 +119,7 @@ def sample(folder: Path, rows: int, seed: int = 0) -> Iterator[tuple[Record, np.
     first = 0
     for shard, part in enumerate(opened.manifest.parts):
         if np.any((chosen >= first) & (chosen < first + part.rows)):
-            for block in opened.part_blocks(shard):
+            for block in opened.part_blocks(shard, first):
                 for at in chosen[(chosen >= block.row) & (chosen < block.row + len(block.ids))] - block.row:
                     text = block.texts[at] if block.texts else ""
                     yield Record(block.row + int(at), block.ids[at], text), block.vectors[at]
