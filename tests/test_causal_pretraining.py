@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from promptcli.backbones.causal_lm import CausalLM
+from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.vocabulary import CLS, PAD, SEP
 from promptcli.data.demo import SENTENCES
 from promptcli.errors import UsageError
@@ -30,7 +31,7 @@ def test_the_loss_and_its_gradient_are_those_of_one_chunk_at_a_time(tied, monkey
     model = tiny_model(tied)
     chunks = [np.random.default_rng(row).integers(5, 700, length) for row, length in enumerate((3, 9, 6))]
     batch = next_tokens(chunks)
-    loss, right = model.loss(*batch.tensors("cpu"))
+    loss, right = model.loss(*batch.tensors("cpu"), drop=Dropout())
     loss.backward()
     got = {name: parameter.grad.clone() for name, parameter in model.parameters.items()}
     model._model.zero_grad()
@@ -53,8 +54,8 @@ def test_the_loss_and_its_gradient_are_those_of_one_chunk_at_a_time(tied, monkey
 
 def test_bfloat16_products_are_near_float32():
     batch = next_tokens([np.arange(5, 25), np.arange(40, 50)])
-    dtypes = (torch.float32, torch.bfloat16)
-    exact, coarse = (float(tiny_model(dtype=dtype).loss(*batch.tensors("cpu"))[0].detach()) for dtype in dtypes)
+    models = [tiny_model(dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
+    exact, coarse = (float(model.loss(*batch.tensors("cpu"), drop=Dropout())[0].detach()) for model in models)
     assert coarse == pytest.approx(exact, rel=0.01)
     assert coarse != exact
 
@@ -63,8 +64,8 @@ def test_dropout_is_what_the_step_says():
     model = tiny_model()
     tensors = next_tokens([np.arange(5, 25)]).tensors("cpu")
     for probability, different in ((0.0, 1), (0.3, 2)):
-        model.set_dropout(probability)
-        assert len({float(model.loss(*tensors)[0].detach()) for _ in range(2)}) == different
+        drop = Dropout(probability)
+        assert len({float(model.loss(*tensors, drop=drop)[0].detach()) for _ in range(2)}) == different
 
 
 def test_every_real_token_predicts_the_next():

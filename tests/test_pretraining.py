@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import shutil
 import signal
 import time
@@ -12,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.masked_lm import MaskedLM
 from promptcli.data.demo import SENTENCES
 from promptcli.errors import PromptcliError, UsageError
@@ -20,6 +22,7 @@ from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.folder import open_run
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.precision import choose_precision
+from promptcli.pretraining.start import sinusoids
 from promptcli.storage.runs import load_state, save_state
 from tests.processes import Program
 from tests.test_pretraining_steps import random_corpus
@@ -36,7 +39,6 @@ def tiny_model(tied=True, **changes):
 def test_the_loss_and_its_gradient_are_those_of_whole_logits(tied, monkeypatch):
     monkeypatch.setattr("promptcli.backbones.language_model._LOGIT_ROWS", 64)
     model = tiny_model(tied)
-    model.set_dropout(0.0)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(5, 700, (20, 12), generator=generator)
     real = torch.ones_like(ids, dtype=torch.bool)
@@ -44,7 +46,7 @@ def test_the_loss_and_its_gradient_are_those_of_whole_logits(tied, monkeypatch):
     places = torch.randperm(240, generator=generator)[:150]
     gold = torch.randint(5, 700, (150,), generator=generator)
     begins = torch.randint(0, 21, (20,), generator=generator)
-    loss, right = model.loss(ids, real, begins, places, gold)
+    loss, right = model.loss(ids, real, begins, places, gold, drop=Dropout())
     (3 * loss).backward()  # a gradient that comes from behind is passed on
     got = {name: parameter.grad.clone() for name, parameter in model.parameters.items() if parameter.grad is not None}
     for parameter in model.parameters.values():
@@ -75,7 +77,7 @@ def test_untied_embeddings_start_as_equals_and_part_in_training():
     assert torch.equal(rows, decoder)
     ids = torch.randint(5, 700, (4, 8))
     real, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
-    loss, _ = model.loss(ids, real, begins, torch.arange(5), ids.flatten()[:5])
+    loss, _ = model.loss(ids, real, begins, torch.arange(5), ids.flatten()[:5], drop=Dropout())
     loss.backward()
     assert not torch.equal(rows.grad, decoder.grad)
 
@@ -86,13 +88,83 @@ def test_dropout_is_what_the_step_says():
     real, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
     arguments = (ids, real, begins, torch.arange(5), ids.flatten()[:5])
 
-    def losses():
-        return [float(model.loss(*arguments)[0].detach()) for _ in range(2)]
+    def losses(*drops):
+        return len({float(model.loss(*arguments, drop=drop)[0].detach()) for drop in drops})
 
-    model.set_dropout(0.0)
-    assert len(set(losses())) == 1
-    model.set_dropout(0.1)
-    assert len(set(losses())) == 2
+    assert losses(Dropout(), Dropout()) == 1
+    assert losses(Dropout(0.1), Dropout(0.1)) == 2
+    assert losses(*(Dropout(0.1, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))) == 2
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("objective", ["masked", "causal"])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_batch_in_parts_is_the_whole_batch(threads, objective, optimizer):
+    corpus = random_corpus(lines=600)
+    shape = {"positions": 64, "vocab_size": 500, "width": 32, "heads": 2, "layers": 2}
+    plan = Plan(tokens=9000, batch_tokens=1024, objective=objective, optimizer=optimizer, dropout=0.0, **shape)
+    taken = list(itertools.islice(steps(plan, corpus), 4))
+    made = {}
+    for count in (1, 4):
+        threads(count)
+        trainer = loop.Trainer(plan, "cpu", dtype=torch.float32)
+        figures = [trainer.step(step, trainer.objective.batch(step, plan, corpus)) for step in taken]
+        made[count] = figures, {name: weight.detach() for name, weight in trainer.model.parameters.items()}
+    assert [right for _, right in made[4][0]] == [right for _, right in made[1][0]]
+    assert [loss for loss, _ in made[4][0]] == pytest.approx([loss for loss, _ in made[1][0]], rel=1e-5)
+    for name, weight in made[1][1].items():
+        assert (made[4][1][name] - weight).abs().max() < 1e-4, name
+
+
+def test_the_dropout_of_parts_follows_from_the_step(threads):
+    threads(4)
+    corpus = random_corpus(lines=600)
+    shape = {"positions": 64, "vocab_size": 500, "width": 32, "heads": 2, "layers": 2}
+    plan = Plan(tokens=9000, batch_tokens=1024, dropout_from=0.0, **shape)
+    taken = list(itertools.islice(steps(plan, corpus), 3))
+
+    def losses(plan):
+        trainer = loop.Trainer(plan, "cpu", dtype=torch.float32)
+        return [trainer.step(step, trainer.objective.batch(step, plan, corpus))[0] for step in taken]
+
+    assert losses(plan) == losses(plan)  # bit for bit, whichever thread is first
+
+
+def test_parts_of_a_batch_have_all_its_rows_and_places():
+    corpus = random_corpus(lines=3000)
+    plan = Plan(tokens=60_000, batch_tokens=2048, positions=128, vocab_size=500, width=16, heads=1, masking=0.05)
+    for step in itertools.islice(steps(plan, corpus), 8):
+        batch = mask(step, plan, corpus)
+        for count in (1, 2, 3, 50):
+            parts = batch.split(count)
+            assert all(len(part.gold) for part in parts)
+            gold = np.concatenate([part.ids.ravel()[part.places] for part in parts])
+            assert np.array_equal(gold, batch.ids.ravel()[batch.places])
+            assert np.array_equal(np.concatenate([part.gold for part in parts]), batch.gold)
+            if count < 4:
+                for field in ("ids", "real", "begins"):
+                    whole = np.concatenate([getattr(part, field) for part in parts])
+                    assert np.array_equal(whole, getattr(batch, field))
+
+
+@pytest.mark.parametrize("width", [8, 9])
+def test_the_position_table_starts_from_sinusoids(width):
+    table = sinusoids(32, width)
+    for place in range(32):
+        for column in range(width):
+            angle = place / 10_000 ** (2 * (column // 2) / width)
+            wanted = math.cos(angle) if column % 2 else math.sin(angle)
+            assert table[place, column].item() == pytest.approx(0.02 * math.sqrt(2) * wanted, abs=1e-7)
+    shape = {"positions": 32, "vocab_size": 700, "width": width, "heads": 1, "layers": 1}
+    models = [loop.Trainer(Plan(tokens=9, batch_tokens=99, **shape, sinusoids=on), "cpu").model for on in (True, False)]
+    assert torch.equal(models[0].position_rows, table)
+    assert (models[1].position_rows - table).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 The masks follow from torch's own generator, so seeds, and passes that are computed again, behave as with torch's.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,22 @@ _WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers as wide as
 _LEVELS = 2**16  # sixteen random bits a number: the probability is right to 1/131,072
 
 
+@dataclass(frozen=True)
+class Dropout:
+    """Dropout of one pass; on a processor its masks follow from ``draws``."""
+
+    probability: float = 0.0
+    draws: torch.Generator | None = None  #: None for torch's own generator
+
+    def __call__(self, numbers: Tensor) -> Tensor:
+        """Return the numbers with dropout."""
+        return dropout(numbers, self.probability, self.draws)
+
+    def product(self, weights: Tensor, values: Tensor) -> Tensor:
+        """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a processor."""
+        return dropped_product(weights, values, self.probability, self.draws) if self.probability else weights @ values
+
+
 class FastDropout(nn.Dropout):
     """``nn.Dropout``, five times as fast on a processor; the same elsewhere."""
 
@@ -22,14 +39,14 @@ class FastDropout(nn.Dropout):
         return dropout(input, self.p) if self.training else input
 
 
-def dropout(numbers: Tensor, probability: float) -> Tensor:
-    """Return ``numbers`` with dropout."""
+def dropout(numbers: Tensor, probability: float, draws: torch.Generator | None = None) -> Tensor:
+    """Return ``numbers`` with dropout; on a processor its mask follows from ``draws``, or torch's own generator."""
     if not probability:
         return numbers
     if numbers.device.type != "cpu":
         return functional.dropout(numbers, probability)
     dropped: Tensor = _Masked.apply(  # type: ignore[no-untyped-call]
-        numbers, _keep(numbers.shape, probability), 1 / (1 - probability)
+        numbers, _keep(numbers.shape, probability, draws), 1 / (1 - probability)
     )
     return dropped
 
@@ -88,13 +105,15 @@ class _MaskedSum(torch.autograd.Function):
         return _zero(scaled, _bits(kept, scaled)), gradients[0], None, None
 
 
-def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
+def dropped_product(
+    weights: Tensor, values: Tensor, probability: float, draws: torch.Generator | None = None
+) -> Tensor:
     """Return ``dropout(weights, probability) @ values``, (..., t, s) by (..., s, d), on a processor.
 
     The weights after dropout are not held for the backward pass.
     """
     product: Tensor = _MaskedProduct.apply(  # type: ignore[no-untyped-call]
-        weights, values, _keep(weights.shape, probability), 1 / (1 - probability)
+        weights, values, _keep(weights.shape, probability, draws), 1 / (1 - probability)
     )
     return product
 
@@ -138,10 +157,10 @@ def _scaled(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
     return _zeroed(numbers, bits) if scale == 1 else _zero(numbers.mul(scale), bits)
 
 
-def _keep(shape: torch.Size, probability: float) -> Tensor:
+def _keep(shape: torch.Size, probability: float, draws: torch.Generator | None = None) -> Tensor:
     """Return whole numbers of that shape, -1 with probability 1 - p, else 0, a byte each."""
     count = shape.numel()
-    seed = int(torch.randint(2**62, ()))
+    seed = int(torch.randint(2**62, (), generator=draws))
     words = np.random.Generator(np.random.SFC64(seed)).integers(
         0, 2**64 - 1, size=-(-count // 4), dtype=np.uint64, endpoint=True
     )

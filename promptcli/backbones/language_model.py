@@ -2,15 +2,20 @@
 
 import abc
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers.utils import logging as transformers_logging
 
+from promptcli.backbones.dropout import Dropout
 from promptcli.storage.tensors import disk_errors
 
 _LOGIT_ROWS = 1024  # rows of logits held at a time
+#: Matrix products have a multiple of so many rows: the matrix library prepares each shape that is new to it, which
+#: takes longer than the product.
+_ROWS = 128
 _LEAST = 1e-30  # a probability whose logarithm is finite
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout")
 
@@ -23,26 +28,28 @@ class _DecoderLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, rows: Tensor, bias: Tensor, gold: Tensor, dtype: torch.dtype) -> Any:
-        """Return the mean loss and the number of right first guesses."""
+        """Return the mean loss and the number of right first guesses; rows of ``hidden`` without gold are padding."""
         count = len(gold)
         inputs, weights, shift = hidden.to(dtype), rows.to(dtype), bias.to(dtype)
         grad_inputs = torch.empty_like(inputs)
-        grad_columns = torch.zeros_like(rows.T, memory_format=torch.contiguous_format)  # (d, v): the faster product
-        grad_bias = torch.zeros_like(bias)
+        grad_rows, grad_bias = torch.zeros_like(rows), torch.zeros_like(bias)
         loss = torch.zeros((), device=hidden.device)
         right = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        for start in range(0, count, _LOGIT_ROWS):
-            part, wanted = inputs[start : start + _LOGIT_ROWS], gold[start : start + _LOGIT_ROWS, None]
+        for start in range(0, len(inputs), _LOGIT_ROWS):
+            part, wanted = inputs[start : start + _LOGIT_ROWS], gold[start : start + _LOGIT_ROWS]
+            there = torch.arange(len(wanted), device=gold.device), wanted
             # softmax reckons in float32 inside, whatever it reads and writes
             grad = torch.addmm(shift, part, weights.T).softmax(dim=1)
-            at_gold = grad.gather(1, wanted)
-            right += (at_gold == grad.amax(dim=1, keepdim=True)).sum()
+            known, padding = grad[: len(wanted)], grad[len(wanted) :]
+            at_gold = known[there]
+            right += (at_gold == known.amax(dim=1)).sum()
             loss -= at_gold.float().clamp_min(_LEAST).log().sum()
-            grad.scatter_(1, wanted, at_gold - 1)
+            known[there] = at_gold - 1
+            padding.zero_()
             grad_bias += grad.sum(dim=0)
             grad_inputs[start : start + _LOGIT_ROWS] = grad @ weights
-            grad_columns += part.T @ grad
-        ctx.save_for_backward(grad_inputs.to(hidden.dtype), grad_columns.T, grad_bias)
+            grad_rows += grad.T @ part
+        ctx.save_for_backward(grad_inputs.to(hidden.dtype), grad_rows, grad_bias)
         ctx.count = count
         ctx.mark_non_differentiable(right)
         return loss / count, right
@@ -55,12 +62,20 @@ class _DecoderLoss(torch.autograd.Function):
         return grad_inputs * scale, grad_rows * scale, grad_bias * scale, None, None
 
 
+def padded(numbers: Tensor) -> Tensor:
+    """Return ``numbers``, (n, ...), with zeros at the end, so that products of its rows have a shape seen before."""
+    return functional.pad(numbers, (*(0, 0) * (numbers.dim() - 1), 0, -len(numbers) % _ROWS))
+
+
 class LanguageModel(abc.ABC):
     """A language model with its head, in training, from random weights.
 
     Attributes:
         parameters: Trainable tensors by name; tied ones once.
     """
+
+    #: Whether several threads may compute losses at a time.
+    side_by_side: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -76,7 +91,6 @@ class LanguageModel(abc.ABC):
         dtype: torch.dtype,
     ) -> None:
         self._dtype = dtype  # of the products; weights and optimiser are float32
-        self._dropout = 0.0
         torch.manual_seed(seed)
         self._model = self._build(
             vocab_size=vocab_size,
@@ -97,7 +111,7 @@ class LanguageModel(abc.ABC):
         """Return the model of ``transformers``, with these fields of its configuration."""
 
     @abc.abstractmethod
-    def _states(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor) -> Tensor:
+    def _states(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
         """Return what the decoder reads at the places, (k, d)."""
 
     @abc.abstractmethod
@@ -113,17 +127,20 @@ class LanguageModel(abc.ABC):
         rows: nn.Parameter = self._model.get_input_embeddings().weight
         return rows
 
+    @property
+    def position_rows(self) -> nn.Parameter | None:
+        """The position table, (positions, d), where there is one."""
+        return None
+
     def start_from(self, vectors: Tensor) -> None:
         """Set the word embeddings, and where they are untied the output embeddings too, to (v, d) vectors."""
         with torch.no_grad():
             for rows in (self.token_rows, self._decoder.weight):
                 rows.copy_(vectors)
 
-    def set_dropout(self, probability: float) -> None:
-        """Set the dropout of hidden states and attention."""
-        self._dropout = probability
-
-    def loss(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(
+        self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, gold: Tensor, *, drop: Dropout
+    ) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy at the places to predict and how many first guesses are right.
 
         Args:
@@ -132,8 +149,9 @@ class LanguageModel(abc.ABC):
             begins: (n,) where each row begins in the position table.
             places: (k,) places to predict from, numbered in the flattened ids.
             gold: (k,) the right ids.
+            drop: Dropout of hidden states and attention.
         """
-        states = self._states(ids, real, begins, places)
+        states = self._states(ids, real, begins, padded(places), drop)
         bias = self._decoder.bias
         if bias is None:
             bias = states.new_zeros(len(self._decoder.weight), dtype=torch.float32)

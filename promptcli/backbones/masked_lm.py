@@ -3,9 +3,10 @@
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM
 
+from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.language_model import LanguageModel
 from promptcli.backbones.masked_lm_pass import Chunks, head_states, hidden_states
 from promptcli.backbones.vocabulary import PAD
@@ -23,6 +24,12 @@ class MaskedLM(LanguageModel):
         config: Any = BertConfig(intermediate_size=4 * shape["hidden_size"], pad_token_id=PAD, **shape)
         return cast(Any, BertForMaskedLM(config))
 
+    @property
+    def position_rows(self) -> nn.Parameter | None:
+        """See the base class."""
+        rows: nn.Parameter = self._model.bert.embeddings.position_embeddings.weight
+        return rows
+
     def matrix_work(self, tokens: int, predicted: int) -> int:
         """See the base class."""
         config: BertConfig = self._model.config
@@ -30,9 +37,9 @@ class MaskedLM(LanguageModel):
         head = config.hidden_size * (config.hidden_size + config.vocab_size)
         return 6 * (tokens * layer * config.num_hidden_layers + predicted * head)
 
-    def _states(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor) -> Tensor:
+    def _states(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
         positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
         positions = torch.where(real, positions, 0)
         chunks = Chunks(ids, positions, None if bool(real.all()) else real)
-        states = hidden_states(self._model.bert, chunks, places, self._dtype, self._dropout)
+        states = hidden_states(self._model.bert, chunks, places, self._dtype, drop)
         return head_states(self._model.cls.predictions.transform, states)

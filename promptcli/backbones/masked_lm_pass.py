@@ -4,6 +4,7 @@ One cast a weight and step, where autocast casts around every operation; queries
 dropout by the fast path. The result is transformers' own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.backbones.dropout import dropout, dropped_product
+from promptcli.backbones.dropout import Dropout
+from promptcli.backbones.language_model import padded
+
+#: Attention is computed for a multiple of so many tokens: a processor takes as many numbers at a time.
+_KEYS = 16
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Chunks:
     real: Tensor | None  #: (n, t) bool, not padding; None where there is no padding
 
 
-def hidden_states(bert: Any, chunks: Chunks, places: Tensor, dtype: torch.dtype, probability: float) -> Tensor:
+def hidden_states(bert: Any, chunks: Chunks, places: Tensor, dtype: torch.dtype, drop: Dropout) -> Tensor:
     """Return the last layer's states at some places, (k, d), in ``dtype``.
 
     Args:
@@ -31,29 +36,33 @@ def hidden_states(bert: Any, chunks: Chunks, places: Tensor, dtype: torch.dtype,
         chunks: The inputs.
         places: (k,) numbered in the flattened ids; after the last attention nothing else is computed.
         dtype: Of all products and states.
-        probability: Of dropout, on states and attention.
+        drop: Dropout of states and attention.
     """
     table = bert.embeddings
+    ids, positions = (padded(numbers.flatten()) for numbers in (chunks.ids, chunks.positions))
     summed = (
-        functional.embedding(chunks.ids, table.word_embeddings.weight)
-        + functional.embedding(chunks.positions, table.position_embeddings.weight)
+        functional.embedding(ids, table.word_embeddings.weight)
+        + functional.embedding(positions, table.position_embeddings.weight)
         + table.token_type_embeddings.weight[0]
     )
-    states = dropout(_norm(table.LayerNorm, summed.to(dtype)), probability)
-    heads: int = bert.config.num_attention_heads
+    states = drop(_norm(table.LayerNorm, summed.to(dtype)))
     blocked = None
-    if chunks.real is not None:
-        blocked = torch.zeros(chunks.real.shape, dtype=dtype, device=states.device)
-        blocked = blocked.masked_fill_(~chunks.real, torch.finfo(dtype).min)[:, None, None, :]
+    beyond = -chunks.ids.size(1) % _KEYS
+    if beyond or chunks.real is not None:
+        real = torch.ones_like(chunks.ids, dtype=torch.bool) if chunks.real is None else chunks.real
+        blocked = torch.zeros(real.size(0), real.size(1) + beyond, dtype=dtype, device=states.device)
+        blocked = blocked.masked_fill_(~functional.pad(real, (0, beyond)), torch.finfo(dtype).min)[:, None, None, :]
     for layer in bert.encoder.layer:
-        mixed = _attention(layer.attention.self, states, heads, blocked, probability)
+        mixed = _attention(layer.attention.self, states, chunks.ids.shape, blocked, drop)
         if layer is bert.encoder.layer[-1]:
-            mixed, states = mixed.flatten(0, 1)[places], states.flatten(0, 1)[places]
+            mixed, states = mixed[places], states[places]
+        else:
+            mixed = padded(mixed)
         out = layer.attention.output
-        states = _norm(out.LayerNorm, states + dropout(_linear(out.dense, mixed), probability))
+        states = _norm(out.LayerNorm, states + drop(_linear(out.dense, mixed)))
         inner = functional.gelu(_linear(layer.intermediate.dense, states))
         out = layer.output
-        states = _norm(out.LayerNorm, states + dropout(_linear(out.dense, inner), probability))
+        states = _norm(out.LayerNorm, states + drop(_linear(out.dense, inner)))
     return states
 
 
@@ -71,20 +80,21 @@ def _norm(module: nn.LayerNorm, states: Tensor) -> Tensor:
     return functional.layer_norm(states, module.normalized_shape, weight, bias, module.eps)
 
 
-def _attention(module: Any, states: Tensor, heads: int, blocked: Tensor | None, probability: float) -> Tensor:
-    """Return the heads' mixtures side by side, (n, t, d)."""
-    n, t, d = states.shape
-    three = (module.query, module.key, module.value)
-    weight = torch.cat([part.weight for part in three]).to(states.dtype)
-    bias = torch.cat([part.bias for part in three]).to(states.dtype)
-    together = functional.linear(states, weight, bias).view(n, t, 3, heads, d // heads)
-    queries, keys, values = together.permute(2, 0, 3, 1, 4).contiguous().unbind()
+def _attention(module: Any, states: Tensor, shape: Sequence[int], blocked: Tensor | None, drop: Dropout) -> Tensor:
+    """Return the heads' mixtures side by side, (n t, d), from states (at least n t, d) and n, t."""
+    (n, t), d, heads = shape, states.size(1), module.num_attention_heads
+    scale = (d // heads) ** -0.5  # of the scores
+    three = [(module.query, scale), (module.key, 1.0), (module.value, 1.0)]
+    weight = torch.cat([part.weight * factor for part, factor in three]).to(states.dtype)
+    bias = torch.cat([part.bias * factor for part, factor in three]).to(states.dtype)
+    together = functional.linear(states, weight, bias)[: n * t].view(n, t, 3, heads, d // heads)
+    queries, keys, values = functional.pad(together.permute(2, 0, 3, 1, 4), (0, 0, 0, -t % _KEYS)).unbind()
     if states.device.type != "cpu":
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, blocked, probability)
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, blocked, drop.probability, scale=1.0)
     else:  # plain products beat the fused kernel's backward pass
-        scores = (queries * (d // heads) ** -0.5) @ keys.transpose(-1, -2)
+        scores = queries @ keys.transpose(-1, -2)
         if blocked is not None:
             scores = scores + blocked
         weights = scores.softmax(dim=-1)
-        mixed = dropped_product(weights, values, probability) if probability else weights @ values
-    return mixed.transpose(1, 2).reshape(n, t, d)
+        mixed = drop.product(weights, values)
+    return mixed[:, :, :t].transpose(1, 2).reshape(n * t, d)

@@ -44,6 +44,23 @@ class Batch:
     places: np.ndarray  #: (k,) int64, where something is predicted, numbered in the flattened ids
     gold: np.ndarray  #: (k,) int64, the right ids
 
+    def split(self, count: int) -> "list[Batch]":
+        """Return the batch as ``count`` batches of equally many rows, about; fewer where one would predict nothing."""
+        n, t = self.ids.shape
+        bounds = [n * index // count for index in range(count + 1)]
+        ends = np.searchsorted(self.places, [bound * t for bound in bounds])
+        return [
+            Batch(
+                self.ids[first:last],
+                self.real[first:last],
+                self.begins[first:last],
+                self.places[begin:end] - first * t,
+                self.gold[begin:end],
+            )
+            for (first, last), (begin, end) in zip(itertools.pairwise(bounds), itertools.pairwise(ends), strict=True)
+            if end > begin
+        ]
+
     def tensors(self, device: str | torch.device) -> tuple[Tensor, ...]:
         """Return the fields in their order, on a device."""
         fields = (self.ids, self.real, self.begins, self.places, self.gold)

@@ -1,12 +1,14 @@
 """The pre-training loop: one step after the other, logged, with the whole state kept every few minutes."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,8 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.devices import choose_dtype
+from promptcli.backbones.dropout import Dropout
+from promptcli.encoder.streams import STREAMS, stream_count
 from promptcli.errors import PromptcliError
 from promptcli.pretraining.batches import Batch, Step, chunks_of_phase, steps
 from promptcli.pretraining.corpus import Corpus
@@ -21,6 +25,7 @@ from promptcli.pretraining.objectives import OBJECTIVES
 from promptcli.pretraining.optimizer import make_optimizer
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.precision import name
+from promptcli.pretraining.start import sinusoids
 from promptcli.storage.runs import Position, load_state, log_until, save_state, truncate_log
 
 _CLIP = 1.0
@@ -45,7 +50,11 @@ class Report:
 
 
 class Trainer:
-    """A model, its optimiser and the work of one step."""
+    """A model, its optimiser and the work of one step.
+
+    On a processor a batch is computed in several parts at a time, each in a thread of its own: threads that share one
+    product wait for each other.
+    """
 
     def __init__(self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None) -> None:
         self.plan = plan
@@ -65,8 +74,19 @@ class Trainer:
         )
         if start is not None:
             self.model.start_from(start)
+        places = self.model.position_rows
+        if plan.sinusoids and places is not None:
+            places.data.copy_(sinusoids(*places.shape))
+        threads = torch.get_num_threads()
+        self._parts = stream_count(threads) if device == "cpu" and self.model.side_by_side else 1
+        self._pool = ThreadPoolExecutor(self._parts, initializer=lambda: torch.set_num_threads(threads // self._parts))
         self.optimizer = make_optimizer(
-            plan.optimizer, self.model.parameters, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay
+            plan.optimizer,
+            self.model.parameters,
+            learning_rate=plan.learning_rate,
+            weight_decay=plan.weight_decay,
+            executor=self._pool,
+            parts=self._parts,
         )
 
     def step(self, step: Step, batch: Batch) -> tuple[float, int]:
@@ -75,23 +95,36 @@ class Trainer:
         Raises:
             PromptcliError: The loss is not a number.
         """
-        self.model.set_dropout(step.dropout)
-        torch.manual_seed(self.plan.seed * _PRIME + step.number)
+        seed = self.plan.seed * _PRIME + step.number
+        torch.manual_seed(seed)
         rate = self.plan.learning_rate_at(step.seen + step.tokens)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        loss, right = self.model.loss(*batch.tensors(self.device))
-        value = float(loss.detach())
+        parts = batch.split(self._parts)
+        drops = [
+            Dropout(step.dropout, torch.Generator().manual_seed(seed * STREAMS + index)) for index in range(len(parts))
+        ]
+        work = functools.partial(self._gradients, predicted=len(batch.gold))
+        (value, right, gradients), *others = self._pool.map(work, parts, drops)
+        for loss, guessed, more in others:
+            value, right = value + loss, right + guessed
+            torch._foreach_add_(gradients, more)
         if not math.isfinite(value):
             raise PromptcliError(
                 f"the loss at step {step.number + 1} is not a number; the state kept last is unharmed: try a lower"
                 " --learning-rate in another folder"
             )
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        for parameter, gradient in zip(self.model.parameters.values(), gradients, strict=True):
+            parameter.grad = gradient
         torch.nn.utils.clip_grad_norm_(self.model.parameters.values(), _CLIP)
         self.optimizer.step()
-        return value, int(right)
+        return value, right
+
+    def _gradients(self, part: Batch, drop: Dropout, predicted: int) -> tuple[float, int, list[Tensor]]:
+        """Return what a part adds to the mean loss over ``predicted`` tokens, its right guesses, and its gradients."""
+        loss, right = self.model.loss(*part.tensors(self.device), drop=drop)
+        loss = loss * (len(part.gold) / predicted)
+        return float(loss.detach()), int(right), list(torch.autograd.grad(loss, list(self.model.parameters.values())))
 
 
 def tokens_in(

@@ -1,6 +1,7 @@
 """The optimiser of a pre-training run: AdamW for all, or Muon for the layers' matrices and AdamW for the rest."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import torch
@@ -15,11 +16,17 @@ _SCALE = "match_rms_adamw"
 _HIDDEN = ("encoder.layer.", "predictions.transform.", "model.layers.")
 
 
-class Pair(torch.optim.Optimizer):
-    """Muon and AdamW as one optimiser: their groups and their states side by side."""
+class Together(torch.optim.Optimizer):
+    """Several optimisers as one: their groups and their states side by side.
 
-    def __init__(self, members: Sequence[torch.optim.Optimizer]) -> None:
+    Args:
+        members: Of parameters of their own.
+        executor: Takes their steps at a time; None takes one after the other.
+    """
+
+    def __init__(self, members: Sequence[torch.optim.Optimizer], executor: Executor | None = None) -> None:
         self._members = members
+        self._map = map if executor is None else executor.map
         super().__init__([group for member in members for group in member.param_groups], {})
         self.param_groups = [group for member in members for group in member.param_groups]
         for member in members:
@@ -27,12 +34,17 @@ class Pair(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Let each member take its step."""
-        for member in self._members:
-            member.step()
+        list(self._map(lambda member: member.step(), self._members))
 
 
 def make_optimizer(
-    kind: str, parameters: dict[str, nn.Parameter], *, learning_rate: float, weight_decay: float
+    kind: str,
+    parameters: dict[str, nn.Parameter],
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    executor: Executor | None = None,
+    parts: int = 1,
 ) -> torch.optim.Optimizer:
     """Return the optimiser.
 
@@ -41,6 +53,8 @@ def make_optimizer(
         parameters: By name, as in the models of ``transformers``.
         learning_rate: Of both.
         weight_decay: Of matrices; biases, LayerNorms and the like have none.
+        executor: Takes steps at a time.
+        parts: Muon's matrices are dealt out to so many optimisers, whose steps it can take at a time.
     """
     hidden = [parameter for name, parameter in parameters.items() if kind == "muon" and of_a_layer(name, parameter)]
     taken = {id(parameter) for parameter in hidden}
@@ -52,10 +66,13 @@ def make_optimizer(
     adamw = torch.optim.AdamW(groups, lr=learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
     if kind == "adamw":
         return adamw
-    muon = torch.optim.Muon(
-        hidden, lr=learning_rate, weight_decay=weight_decay, momentum=_MOMENTUM, adjust_lr_fn=_SCALE
-    )
-    return Pair([muon, adamw])
+    muons = [
+        torch.optim.Muon(
+            hidden[part::parts], lr=learning_rate, weight_decay=weight_decay, momentum=_MOMENTUM, adjust_lr_fn=_SCALE
+        )
+        for part in range(min(parts, len(hidden)))
+    ]
+    return Together([*muons, adamw], executor)
 
 
 def of_a_layer(name: str, parameter: nn.Parameter) -> bool:

@@ -58,6 +58,7 @@ class Plan:
     dropout: float = setting(0.1, "Dropout, where there is any.")
     dropout_from: float = setting(0.5, "Share of the budget from which on there is dropout.")
     long_from: float = setting(0.9, "Share of the budget from which on chunks are long, up to --positions.")
+    sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only="masked")
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
     seed: int = setting(0, "Seed of everything random.", min=0)
     files: tuple[str, ...] = ()  #: SHA-256 of each corpus file, in order; those of unrelated lines marked

@@ -1,13 +1,16 @@
-"""Where token embeddings start: a truncated SVD of the corpus' positive pointwise mutual information (PPMI).
+"""Where embeddings start, which saves the first part of a short run.
 
-Words that occur in like contexts start near one another, which saves the first part of a short run.
+Tokens start from a truncated SVD of the corpus' positive pointwise mutual information (PPMI): words of like contexts
+are near one another. Positions start from sinusoids: equal distances look alike wherever they are.
 """
 
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from scipy.sparse.linalg import svds
+from torch import Tensor
 
 from promptcli.backbones.vocabulary import SPECIALS
 from promptcli.pretraining.corpus import Corpus
@@ -16,7 +19,18 @@ _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
 _SMOOTHING = 0.75  # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
 _SLICE = 4_000_000  # tokens counted at a time
 _SPREAD = 0.04  # standard deviation of the numbers handed out
+_WAVELENGTH = 10_000.0  # of the slowest pair, in units of 2 pi tokens
 _PLAIN_SPREAD = 0.02  # BERT's own, for what the corpus says nothing of
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Return sines and cosines of each position in turns, (positions, d) (Vaswani et al. 2017, section 3.5).
+
+    In the size of BERT's own random start.
+    """
+    pairs = torch.arange((width + 1) // 2)
+    angles = torch.arange(positions)[:, None] * _WAVELENGTH ** (-2 * pairs / width)
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width] * (_PLAIN_SPREAD * 2**0.5)
 
 
 def ppmi_svd(corpus: Corpus, vocab_size: int, width: int, seed: int) -> np.ndarray:
