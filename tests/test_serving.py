@@ -399,6 +399,15 @@ def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, roo
     assert batcher.texts == sum(len(texts) for _, texts in asked) and batcher.waiting == 0
 
 
+def test_a_round_is_counted_before_its_results_are_there(encoder):
+    batcher, seen = Batcher(gather=0), []
+    future = batcher.encode(encoder, SENTENCES)
+    future.add_done_callback(lambda _: seen.append((batcher.rounds, batcher.texts, batcher.tokens, batcher.seconds)))
+    batcher.close()
+    assert seen == [(1, len(SENTENCES), int(future.result().tokens.sum()), batcher.seconds)]
+    assert batcher.seconds > 0
+
+
 def test_a_long_request_does_not_keep_a_short_one_waiting(served, encoder, monkeypatch):
     monkeypatch.setattr(batching, "ROUND", 100)
     ended = []

@@ -161,21 +161,20 @@ class Batcher:
     def _round(self) -> None:
         """Encode one round of what waits."""
         chosen = self._choose()
-        start = time.perf_counter()
+        self.rounds += bool(chosen)
         for encoder in {id(job.encoder): job.encoder for job, _ in chosen}.values():
             own = [(job, text) for job, text in chosen if job.encoder is encoder]
+            start = time.perf_counter()
             try:
                 encoded = encoder.encode_report([text for _, text in own])
             except Exception as error:
                 for job in {id(job): job for job, _ in own}.values():
                     _finish(job.future, error)
                 continue
-            self.tokens += int(encoded.tokens.sum())
-            self._share_out([job for job, _ in own], encoded)
-        if chosen:
-            self.rounds += 1
-            self.texts += len(chosen)
+            self.tokens += int(encoded.tokens.sum())  # counted before anybody has the result and asks for the figures
+            self.texts += len(own)
             self.seconds += time.perf_counter() - start
+            self._share_out([job for job, _ in own], encoded)
 
     def _choose(self) -> list[tuple[_Job, str]]:
         """Return the texts of the next round, one of each request in turn; forget requests that nobody waits for."""
