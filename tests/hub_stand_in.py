@@ -75,6 +75,7 @@ def blob_id(content):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    wbufsize = -1  # an answer in one piece: its head alone would wait for the client's acknowledgement
     protocol_version = "HTTP/1.1"
     hub: Hub
 
