@@ -1,6 +1,7 @@
 """Dropout on processors: random bits drawn by the machine word, since torch draws one number after the other there.
 
-The masks follow from torch's own generator, so seeds, and passes that are computed again, behave as with torch's.
+The masks follow from torch's own generator where none is given, so seeds, and passes that are computed again, behave
+as with torch's.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Dropout:
 
     def product(self, weights: Tensor, values: Tensor) -> Tensor:
         """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a processor."""
-        return dropped_product(weights, values, self.probability, self.draws) if self.probability else weights @ values
+        return dropped_product(weights, values, self.probability, self.draws)
 
 
 class FastDropout(nn.Dropout):
@@ -112,6 +113,8 @@ def dropped_product(
 
     The weights after dropout are not held for the backward pass.
     """
+    if not probability:
+        return weights @ values
     product: Tensor = _MaskedProduct.apply(  # type: ignore[no-untyped-call]
         weights, values, _keep(weights.shape, probability, draws), 1 / (1 - probability)
     )

@@ -144,7 +144,7 @@ def attend(
     if query.device.type != "cpu":
         return functional.dropout(weights, probability) @ value
     # with dropout the library falls back to these products, and draws its numbers one after the other
-    return quick.dropped_product(weights, value, probability) if probability else weights @ value
+    return quick.dropped_product(weights, value, probability)
 
 
 def with_prefix(
