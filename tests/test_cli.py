@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -306,3 +308,50 @@ def test_a_signal_that_a_library_makes_another_error_of_stays_a_signal(sent, mad
     assert (ran.code, ran.out) == (128 + sent, "")
     assert ran.err == "promptcli: interrupted; nothing half written is left\n"
     assert run("recipes").code == 0
+
+
+def stopped_in_a_weak_reference():
+    """Ask for a stop where the interpreter swallows every exception, then go on until something ends it."""
+    import weakref
+
+    from promptcli.cli import app, opening
+
+    def interrupted(*_, **__):
+        kept = frozenset([1])
+        reference = weakref.ref(kept, lambda _: os.kill(os.getpid(), int(sys.argv.pop())))
+        del kept
+        assert reference() is None
+        Path("swallowed").touch()
+        return threading.Event().wait()
+
+    opening.open_registry = interrupted
+    app.main(["similarity", "one", "two"])
+
+
+def stopped_while_it_cleans_up():
+    """Ask for a stop, and clean up for longer than a stop is waited for."""
+    from promptcli.cli import app, opening
+
+    def interrupted(*_, **__):
+        try:
+            os.kill(os.getpid(), int(sys.argv.pop()))
+        finally:
+            for part in range(10):
+                time.sleep(0.05)
+                Path(f"cleaned {part}").touch()
+
+    opening.open_registry = interrupted
+    app.main(["similarity", "one", "two"])
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("main", "left"),
+    [(stopped_in_a_weak_reference, ["swallowed"]), (stopped_while_it_cleans_up, [f"cleaned {i}" for i in range(10)])],
+)
+def test_a_stop_ends_the_program_and_not_what_it_cleans_up(main, left, sent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    running = Program(int(sent), main=main)
+    assert running.communicate() == (b"", b"promptcli: interrupted; nothing half written is left\n")
+    assert running.returncode == 128 + sent
+    assert sorted(path.name for path in tmp_path.iterdir()) == left

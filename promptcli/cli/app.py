@@ -7,10 +7,9 @@ import contextlib
 import errno
 import functools
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, NoReturn, TextIO
+from collections.abc import Callable, Sequence
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -40,6 +39,7 @@ from promptcli.cli.commands import (
 )
 from promptcli.cli.console import say, write_what_cannot_be_shown
 from promptcli.cli.options import expand
+from promptcli.cli.stopping import Stopped, stopped_by, stopping_by_exception
 from promptcli.cli.usage import PanelHelpCommand, usage_message
 from promptcli.errors import PromptcliError
 
@@ -147,40 +147,15 @@ def command() -> TyperGroup:
     return made
 
 
-class _Stopped(BaseException):
-    """A signal asked the program to end. No Exception, so that nothing on the way takes it for a failure."""
-
-
 _INTERRUPTED = "interrupted; nothing half written is left"
-
-
-#: The signals that asked for it: a library in whose middle the exception is raised may make another one of it.
-_stopped_by: list[int] = []
-
-
-def _stop(number: int, frame: Any) -> NoReturn:
-    _stopped_by.append(number)
-    raise _Stopped(number)
-
-
-@contextlib.contextmanager
-def _stopping_by_exception() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM unwind the stack while a command runs, so that temporary files go."""
-    before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    _stopped_by.clear()
     write_what_cannot_be_shown()
     try:
-        with _stopping_by_exception():
+        with stopping_by_exception():
             try:
                 ended = command()(args=given, prog_name="promptcli", standalone_mode=False)
             finally:
@@ -188,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ended if isinstance(ended, int) else 0)
     except PromptcliError as error:
         _fail(str(error), error.exit_code)
-    except _Stopped:
+    except Stopped:
         _fail(_INTERRUPTED, 1)
     except BrokenPipeError:
         _drop(sys.stdout)
@@ -198,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"{_what_failed(error)}; nothing half written is left", 1)
     except Exception as error:
         if not hasattr(error, "format_message"):
-            if _stopped_by:
+            if stopped_by:
                 _fail(_INTERRUPTED, 1)
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -222,8 +197,8 @@ def _drop(stream: TextIO) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    if _stopped_by:
-        message, code = _INTERRUPTED, 128 + _stopped_by[0]
+    if stopped_by:
+        message, code = _INTERRUPTED, 128 + stopped_by[0]
     try:
         say(f"promptcli: {message}")
     except OSError:  # a full or closed stderr: the code says it
