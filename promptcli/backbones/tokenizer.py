@@ -74,9 +74,7 @@ class PieceTokenizer:
         self._held = 0  # characters of the words kept
         #: Byte-level BPE, where a word's leading blank is part of its token (``Ġ``).
         self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
-        self._tokenizer: Tokenizer = Tokenizer.from_str(
-            json.dumps({**definition, "post_processor": None, "truncation": None, "padding": None})
-        )
+        self._tokenizer = _made(definition, backend.model)
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
@@ -146,6 +144,16 @@ class PieceTokenizer:
         """Return the id of a vocabulary item, or None."""
         found: int | None = self._tokenizer.token_to_id(token)
         return found
+
+
+def _made(definition: dict[str, Any], model: Any) -> Tokenizer:
+    """Return the tokenizer of a definition with a model made already: reading the vocabulary again takes longest."""
+    added = {token["content"]: token["id"] for token in definition["added_tokens"]}
+    kept = {"type": "WordLevel", "vocab": added, "unk_token": ""}  # so that each keeps its id
+    left_out = dict.fromkeys(("post_processor", "truncation", "padding"))
+    made: Tokenizer = Tokenizer.from_str(json.dumps({**definition, **left_out, "model": kept}))
+    made.model = model
+    return made
 
 
 def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
