@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -230,9 +231,25 @@ def contents(folder: Path) -> dict[str, bytes | None]:
         found.update({os.path.join(inside, name): None for name in folders})
         for name in files:
             if not name.endswith(".lock"):
-                with open(os.path.join(root, name), "rb") as file:
-                    found[os.path.join(inside, name)] = file.read()
+                found[os.path.join(inside, name)] = _content(os.path.join(root, name))
     return found
+
+
+#: What a file held when it was read, and of which date it was.
+_READ: dict[str, tuple[tuple[int, ...], bytes]] = {}
+_TICK = 1_000_000_000  # nanoseconds: within a tick of the clock of files, a later change has the same date
+
+
+def _content(path: str) -> bytes:
+    """Return what a file holds; read again only where its date has changed."""
+    about = os.stat(path)
+    date = about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+    if (known := _READ.get(path)) and known[0] == date:
+        return known[1]
+    content = Path(path).read_bytes()
+    if time.time_ns() - about.st_ctime_ns > _TICK:
+        _READ[path] = date, content
+    return content
 
 
 @functools.cache
