@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import pytest
 
-from tests import network
+from tests import network, unsynced  # noqa: F401
 
 gc.disable()  # until all is imported: a collection looks at all that torch and transformers have made
 network.block()

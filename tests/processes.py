@@ -29,7 +29,7 @@ _LOADED = [
     # no console: it looks at its terminal when it is made
     *("promptcli.library", "promptcli.encoder.embedding", "promptcli.training.methods", "promptcli.pretraining.plan"),
     *("promptcli.searching.search_settings", "promptcli.serving.settings", "promptcli.reproducing.texts"),
-    *("hypothesis", "tests.processes", "tests.frozen"),
+    *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
 ]
 
 
