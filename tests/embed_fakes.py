@@ -3,6 +3,7 @@
 import hashlib
 import os
 import sys
+import threading
 import time
 from dataclasses import dataclass
 
@@ -20,21 +21,27 @@ class FakeEncoded:
 
 
 class FakeEncoder:
-    """Vectors from the sentence's hash; a sentence of more than ``max_length`` words counts as cut."""
+    """Vectors from the sentence's hash; a sentence of more than ``max_length`` words counts as cut.
 
-    def __init__(self, width=WIDTH, pause=0.0):
+    After ``most`` calls it waits for ever.
+    """
+
+    def __init__(self, width=WIDTH, pause=0.0, most=None):
         self.recipe = Recipe(max_length=16)
         self.max_length = 16
         self.width = width
         self.fingerprint = "f" * 64
         self.provenance = {"backbone": "fake", "dtype": "float32"}
         self.pause = pause
+        self.most = most
         self.calls = []
         self.members, self.biases = [], {}
 
     def encode_report(self, sentences, *, progress=lambda done: None):
         self.calls.append(len(sentences))
         time.sleep(self.pause)
+        if self.most is not None and len(self.calls) > self.most:
+            threading.Event().wait()
         progress(len(sentences))
         vectors = np.stack([vector(sentence, self.width) for sentence in sentences])
         return FakeEncoded(vectors, np.array([len(sentence.split()) > self.max_length for sentence in sentences]))
@@ -49,7 +56,10 @@ def vector(sentence, width=WIDTH):
 
 
 def main():
-    """Run promptcli with the fake encoder; small windows and a pause in each where the environment says so."""
+    """Run promptcli with the fake encoder.
+
+    The environment may ask for small windows, for a pause in each, and for no end: so many windows and no more.
+    """
     import promptcli.encoder.embedding
     from promptcli.cli import app as cli
     from promptcli.cli import opening
@@ -57,5 +67,6 @@ def main():
     if "FAKE_WINDOW" in os.environ:
         promptcli.encoder.embedding.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
-    opening.open_encoder = lambda choice, runtime, default_dtype="float32", **_: FakeEncoder(pause=pause)
+    most = int(os.environ["FAKE_MOST"]) if "FAKE_MOST" in os.environ else None
+    opening.open_encoder = lambda choice, runtime, default_dtype="float32", **_: FakeEncoder(pause=pause, most=most)
     cli.main(sys.argv[1:])

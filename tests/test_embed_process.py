@@ -62,7 +62,8 @@ def on_terminal(*arguments, environment):
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_killed_run_leaves_no_file_under_the_final_name(sent, kind):
     lines(500)
-    running = program("embed", "a.txt", "-o", f"v{kind}", environment={"FAKE_WINDOW": "2", "FAKE_PAUSE": "0.05"})
+    asked = {"FAKE_WINDOW": "2", "FAKE_PAUSE": "0.05", "FAKE_MOST": "200"}
+    running = program("embed", "a.txt", "-o", f"v{kind}", environment=asked)
     deadline = time.monotonic() + 300
     while not list(Path().glob(".v.*.tmp")):
         assert running.poll() is None and time.monotonic() < deadline
