@@ -16,6 +16,7 @@ _LOGIT_ROWS = 1024  # rows of logits held at a time
 #: Matrix products have a multiple of so many rows: the matrix library prepares each shape that is new to it, which
 #: takes longer than the product.
 _ROWS = 128
+_ONES = 16  # rows: a matrix unit takes as many at a time
 _LEAST = 1e-30  # a probability whose logarithm is finite
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout")
 
@@ -32,7 +33,7 @@ class _DecoderLoss(torch.autograd.Function):
         count = len(gold)
         inputs, weights, shift = hidden.to(dtype), rows.to(dtype), bias.to(dtype)
         grad_inputs = torch.empty_like(inputs)
-        grad_rows, grad_bias = torch.zeros_like(rows), torch.zeros_like(bias)
+        sums: list[tuple[Tensor, Tensor]] = []  # the gradients of rows and bias by each slice
         loss = torch.zeros((), device=hidden.device)
         right = torch.zeros((), dtype=torch.int64, device=hidden.device)
         for start in range(0, len(inputs), _LOGIT_ROWS):
@@ -46,9 +47,9 @@ class _DecoderLoss(torch.autograd.Function):
             loss -= at_gold.float().clamp_min(_LEAST).log().sum()
             known[there] = at_gold - 1
             padding.zero_()
-            grad_bias += grad.sum(dim=0)
             grad_inputs[start : start + _LOGIT_ROWS] = grad @ weights
-            grad_rows += grad.T @ part
+            sums.append((grad.T @ part, row_sum(grad)))
+        grad_rows, grad_bias = (sum(of[1:], of[0].float()) for of in zip(*sums, strict=True))
         ctx.save_for_backward(grad_inputs.to(hidden.dtype), grad_rows, grad_bias)
         ctx.count = count
         ctx.mark_non_differentiable(right)
@@ -60,6 +61,11 @@ class _DecoderLoss(torch.autograd.Function):
         grad_inputs, grad_rows, grad_bias = ctx.saved_tensors
         scale = grads[0] / ctx.count
         return grad_inputs * scale, grad_rows * scale, grad_bias * scale, None, None
+
+
+def row_sum(rows: Tensor) -> Tensor:
+    """Return the sum of rows (n, d), (d,): as a product, which reads them several times as fast as a sum does."""
+    return (rows.new_ones(_ONES, len(rows)) @ rows)[0]
 
 
 def padded(numbers: Tensor) -> Tensor:
