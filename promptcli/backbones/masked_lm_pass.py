@@ -109,7 +109,7 @@ def _attention(module: Any, states: Tensor, shape: Sequence[int], blocked: Tenso
     weight = torch.cat([part.weight * factor for part, factor in three]).to(states.dtype)
     bias = torch.cat([part.bias * factor for part, factor in three]).to(states.dtype)
     together = _product(states, weight, bias)
-    queries, keys, values = _Apart.apply(together, n, t, heads)  # type: ignore[no-untyped-call]
+    queries, keys, values = _SplitHeads.apply(together, n, t, heads)  # type: ignore[no-untyped-call]
     if states.device.type != "cpu":
         mixed = functional.scaled_dot_product_attention(queries, keys, values, blocked, drop.probability, scale=1.0)
     else:  # plain products beat the fused kernel's backward pass
@@ -117,7 +117,7 @@ def _attention(module: Any, states: Tensor, shape: Sequence[int], blocked: Tenso
         if blocked is not None:
             scores += blocked
         mixed = drop.product(scores.softmax(dim=-1), values)
-    joined: Tensor = _Joined.apply(mixed, t, len(states))  # type: ignore[no-untyped-call]
+    joined: Tensor = _MergeHeads.apply(mixed, t, len(states))  # type: ignore[no-untyped-call]
     return joined
 
 
@@ -136,7 +136,7 @@ def _to_rows(by_heads: Tensor, t: int, rows: Tensor) -> None:
     rows[n * t :] = 0
 
 
-class _Apart(torch.autograd.Function):
+class _SplitHeads(torch.autograd.Function):
     """(r, 3 d) to queries, keys and values, (n, h, T, d/h) each; both ways every number is copied once."""
 
     @staticmethod
@@ -152,7 +152,7 @@ class _Apart(torch.autograd.Function):
         return together, None, None, None
 
 
-class _Joined(torch.autograd.Function):
+class _MergeHeads(torch.autograd.Function):
     """(n, h, T, d/h) to (r, d)."""
 
     @staticmethod
