@@ -33,7 +33,7 @@ class _DecoderLoss(torch.autograd.Function):
         count = len(gold)
         inputs, weights, shift = hidden.to(dtype), rows.to(dtype), bias.to(dtype)
         grad_inputs = torch.empty_like(inputs)
-        sums: list[tuple[Tensor, Tensor]] = []  # the gradients of rows and bias by each slice
+        grad_rows, grad_bias = torch.zeros_like(rows), torch.zeros_like(bias)
         loss = torch.zeros((), device=hidden.device)
         right = torch.zeros((), dtype=torch.int64, device=hidden.device)
         for start in range(0, len(inputs), _LOGIT_ROWS):
@@ -48,8 +48,8 @@ class _DecoderLoss(torch.autograd.Function):
             known[there] = at_gold - 1
             padding.zero_()
             grad_inputs[start : start + _LOGIT_ROWS] = grad @ weights
-            sums.append((grad.T @ part, row_sum(grad)))
-        grad_rows, grad_bias = (sum(of[1:], of[0].float()) for of in zip(*sums, strict=True))
+            grad_rows += grad.T @ part
+            grad_bias += row_sum(grad)
         ctx.save_for_backward(grad_inputs.to(hidden.dtype), grad_rows, grad_bias)
         ctx.count = count
         ctx.mark_non_differentiable(right)
