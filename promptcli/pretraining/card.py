@@ -34,6 +34,7 @@ def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Seque
         f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
         f"- Optimiser {plan.optimizer}; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on, chunks of"
         f" up to {plan.positions} tokens from {plan.long_from:.0%} on; {objective.places.format(plan=plan)}",
+        *([f"- Went on from the weights {plan.begun_from}"] if plan.begun_from else []),
         f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
         f" Python {platform.python_version()}",
     ]

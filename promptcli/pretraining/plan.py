@@ -61,6 +61,7 @@ class Plan:
     sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only="masked")
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
     seed: int = setting(0, "Seed of everything random.", min=0)
+    begun_from: str = ""  #: SHA-256 of the weights that the run goes on from
     files: tuple[str, ...] = ()  #: SHA-256 of each corpus file, in order; those of unrelated lines marked
 
     def __post_init__(self) -> None:

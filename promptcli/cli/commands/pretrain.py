@@ -18,6 +18,7 @@ from promptcli.pretraining.plan import Plan
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from promptcli.pretraining.begun import BegunModel
     from promptcli.pretraining.corpus import Corpus, CorpusFile
     from promptcli.pretraining.loop import Report, Trainer
     from promptcli.storage.runs import Position, RunFolder
@@ -45,6 +46,14 @@ def pretrain(
     held_out: Annotated[
         Path | None, typer.Option(help="Text never trained on: its figures go on the model's card.")
     ] = None,
+    begun_from: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="<str>",
+            help="Go on from a BERT that this command made (`mini`, a folder): its vocabulary, shape and weights.",
+        ),
+    ] = None,
     causal: Annotated[
         bool, typer.Option("--causal", help="A Llama that predicts the next token, in place of a BERT.")
     ] = False,
@@ -58,7 +67,7 @@ def pretrain(
 ) -> None:
     """Pre-train a small language model on plain text: a BERT, or with --causal a Llama.
 
-    Its lower-casing WordPiece vocabulary is trained on the same text.
+    Its lower-casing WordPiece vocabulary is trained on the same text. With --from a model is adapted to the text.
 
     A killed run goes on with --resume and ends at the same numbers. The folder is a backbone afterwards:
     `promptcli embed file.txt --backbone FOLDER`.
@@ -67,13 +76,17 @@ def pretrain(
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     configure_libraries(runtime)
     from promptcli.backbones.devices import choose_device
+    from promptcli.pretraining.begun import BegunModel
     from promptcli.pretraining.corpus import CorpusFile
     from promptcli.pretraining.folder import finish, open_run
     from promptcli.pretraining.loop import Trainer
     from promptcli.pretraining.precision import choose_precision, keep_freed_memory
 
     corpus_files = [CorpusFile(path) for path in files] + [CorpusFile(path, unrelated=True) for path in unrelated or []]
-    wanted = _wanted(options, "causal" if causal else "masked", minutes, corpus_files)
+    if causal and begun_from:
+        raise UsageError("--from goes on from a BERT, so it does not go with --causal; leave one out")
+    begun = BegunModel.open(begun_from, offline=runtime.offline, announce=note) if begun_from else None
+    wanted = _wanted(options, "causal" if causal else "masked", minutes, corpus_files, begun)
     device = choose_device(runtime.device)
     run_folder, plan = open_run(output, wanted, resume=resume)
     work = run_folder.folder
@@ -81,10 +94,12 @@ def pretrain(
     if remark:
         note(remark)
     keep_freed_memory()
-    corpus, start = _prepared(work, plan, corpus_files)
+    corpus, start = _prepared(work, plan, corpus_files, begun)
     if not plan.tokens:
         plan = _with_budget(run_folder, plan, corpus, start, minutes or 0, dtype, device)
     trainer = Trainer(plan, device, start, dtype)
+    if begun:
+        begun.load(trainer.model.parameters)
     position = _trained(trainer, corpus, output, work, save_minutes)
     command = " ".join(["promptcli", *sys.argv[1:]])
     with progress("held-out text", None) as advance:
@@ -99,7 +114,13 @@ def pretrain(
             result(f"{name}\t{json.dumps(value)}")
 
 
-def _wanted(options: PlanOptions, objective: str, minutes: float | None, files: "list[CorpusFile]") -> Plan:
+def _wanted(
+    options: PlanOptions,
+    objective: str,
+    minutes: float | None,
+    files: "list[CorpusFile]",
+    begun: "BegunModel | None",
+) -> Plan:
     """Return the plan that is asked for; no tokens where the budget is given in minutes.
 
     Raises:
@@ -114,13 +135,18 @@ def _wanted(options: PlanOptions, objective: str, minutes: float | None, files: 
     for file in files:
         next(file.lines(), None)  # a wrong file is said before anything is read through
     hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in files)
-    return dataclasses.replace(plan, files=hashes)
+    plan = dataclasses.replace(plan, files=hashes)
+    return begun.plan(plan) if begun else plan
 
 
-def _prepared(work: Path, plan: Plan, files: "list[CorpusFile]") -> "tuple[Corpus, Tensor | None]":
+def _prepared(
+    work: Path, plan: Plan, files: "list[CorpusFile]", begun: "BegunModel | None"
+) -> "tuple[Corpus, Tensor | None]":
     """Return the tokenised corpus and the start vectors, made where they are not there yet."""
     from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary
 
+    if begun:
+        begun.copy_vocabulary(work)
     with progress("vocabulary", None) as advance:
         vocabulary = make_vocabulary(work, files, plan.vocab_size, advance)
     with progress("tokenise", None) as advance:
