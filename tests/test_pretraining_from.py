@@ -53,6 +53,34 @@ def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(run, text, othe
     assert (settings["layers"], settings["width"], settings["vocab_size"], settings["positions"]) == (1, 16, 600, 64)
 
 
+def test_several_are_begun_from_at_their_mean(run, text, other_text, model, tmp_path):
+    step = ["--from", model, *SMALL, "--tokens", "2000"]
+    one, other, mean = tmp_path / "one", tmp_path / "other", tmp_path / "mean"
+    assert run("pretrain", text, "-o", one, *step).code == 0
+    assert run("pretrain", other_text, "-o", other, *step).code == 0
+    both = ["--from", one, "--from", other, *SMALL, "--tokens", "600", "--learning-rate", "0"]
+    assert run("pretrain", other_text, "-o", mean, *both).code == 0
+    first, second, found = (load_file(folder / "model.safetensors") for folder in (one, other, mean))
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+    for name in first:
+        assert torch.allclose(found[name], (first[name] + second[name]) / 2, rtol=0, atol=1e-6), name
+    begun_from = json.loads((mean / "work" / "plan.json").read_text())["begun_from"].split()
+    assert f"the mean of the weights {begun_from[0]} and {begun_from[1]}" in (mean / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("what", ["shape", "vocabulary"])
+def test_models_without_a_mean(run, model, text, other_text, tmp_path, what):
+    other, shape = tmp_path / "other", list(SHAPE)
+    if what == "shape":
+        shape[1] = "2"
+    assert run("pretrain", other_text, "-o", other, *shape, *SMALL, "--tokens", "600").code == 0
+    ran = run("pretrain", text, "--from", model, "--from", other, "-o", tmp_path / "mean", *SMALL, "--tokens", "600")
+    assert ran.code == 2
+    assert f"is of another {what} than --from" in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+    assert not (tmp_path / "mean").exists()
+
+
 def test_it_learns_from_where_it_begins(run, model, text, tmp_path):
     losses = []
     for options in (["--from", model], SHAPE):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,35 +31,39 @@ _SHAPE = {
 
 @dataclass(frozen=True)
 class BegunModel:
-    """A BERT that ``promptcli pretrain`` made, to go on from."""
+    """A BERT that ``promptcli pretrain`` made, to go on from; of several, the mean of their weights.
 
-    name: str  #: as it was asked for
-    folder: Path
+    The mean of models that went on from one model is as good as the best of them or better (Wortsman et al. 2022, the
+    uniform "model soup").
+    """
+
+    names: tuple[str, ...]  #: as they were asked for
+    folders: tuple[Path, ...]
     shape: Mapping[str, Any]  #: fields of a plan
 
     @classmethod
-    def open(cls, name: str, *, offline: bool, announce: Callable[[str], None]) -> "BegunModel":
-        """Find a model: a shipped one, a folder, a hub id.
+    def open(cls, names: Sequence[str], *, offline: bool, announce: Callable[[str], None]) -> "BegunModel":
+        """Find the models: shipped ones, folders, hub ids.
 
         Raises:
-            NotFoundError: It is not there.
-            UsageError: It is no BERT with the special tokens of this command's vocabularies.
+            NotFoundError: One is not there.
+            UsageError: One is no BERT with the special tokens of this command's vocabularies, or they differ in shape
+                or vocabulary.
         """
-        folder, _ = locate(name, offline, announce)
-        config = {"tie_word_embeddings": True} | read_config(f"backbone {name!r}", folder)
-        vocabulary = folder / "vocab.txt"
-        text = vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
-        first = text.split("\n")[: len(SPECIALS)]
-        if (
-            config.get("model_type") != "bert"
-            or tuple(first) != SPECIALS
-            or any(type(config.get(field)) not in (int, bool) for field in _SHAPE.values())
-        ):
-            raise _other(name)
-        return cls(name, folder, {field: config[there] for field, there in _SHAPE.items()})
+        folders = tuple(locate(name, offline, announce)[0] for name in names)
+        shapes = [_shape(name, folder) for name, folder in zip(names, folders, strict=True)]
+        vocabularies = [sha256(folder / "vocab.txt") for folder in folders]
+        for name, shape, vocabulary in zip(names, shapes, vocabularies, strict=True):
+            if (shape, vocabulary) != (shapes[0], vocabularies[0]):
+                what = "shape" if shape != shapes[0] else "vocabulary"
+                raise UsageError(
+                    f"--from {name} is of another {what} than --from {names[0]}, so their weights have no mean; give"
+                    " models that went on from one"
+                )
+        return cls(tuple(names), folders, shapes[0])
 
     def plan(self, wanted: Plan) -> Plan:
-        """Return the plan of a run that goes on from it: its shape, no start vectors, the weights' hash.
+        """Return the plan of a run that goes on from it: its shape, no start vectors, the weights' hashes.
 
         Raises:
             UsageError: Another shape is asked for.
@@ -69,30 +73,55 @@ class BegunModel:
             default = max(1, wanted.width // 32) if field == "heads" else _default(field)
             if asked not in (value, default):
                 option = "--untie" if field == "tied" else f"--{field.replace('_', '-')} {asked}"
-                raise UsageError(f"{option} does not go with --from {self.name} ({field} {value}); leave it out")
-        digests = " ".join(sha256(path) for path in weight_files(f"backbone {self.name!r}", self.folder))
+                raise UsageError(f"{option} does not go with --from {self.names[0]} ({field} {value}); leave it out")
+        digests = " ".join(
+            sha256(path)
+            for name, folder in zip(self.names, self.folders, strict=True)
+            for path in weight_files(f"backbone {name!r}", folder)
+        )
         return dataclasses.replace(wanted, **self.shape, begun_from=digests, svd_start=False, sinusoids=False)
 
     def copy_vocabulary(self, folder: Path) -> None:
         """Put its vocabulary where a run looks for one, unless there is one."""
         if not (folder / "vocab.txt").is_file():
             with atomic_path(folder / "vocab.txt") as temporary:
-                shutil.copyfile(self.folder / "vocab.txt", temporary)
+                shutil.copyfile(self.folders[0] / "vocab.txt", temporary)
 
     def load(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Set the parameters to its weights.
+        """Set the parameters to its weights, or to the mean of several models' weights.
 
         Raises:
             UsageError: A weight is not there, or of another shape.
         """
-        stored: dict[str, Tensor] = {}
-        for path in weight_files(f"backbone {self.name!r}", self.folder):
-            stored |= load_tensors(path, mend="take another --from", error=UsageError)
+        models = [_weights(name, folder) for name, folder in zip(self.names, self.folders, strict=True)]
         with torch.no_grad():
-            for name, parameter in parameters.items():
-                if name not in stored or stored[name].shape != parameter.shape:
-                    raise _other(self.name)
-                parameter.copy_(stored[name])
+            for field, parameter in parameters.items():
+                for name, stored in zip(self.names, models, strict=True):
+                    if field not in stored or stored[field].shape != parameter.shape:
+                        raise _other(name)
+                parameter.copy_(torch.stack([stored[field].double() for stored in models]).mean(0))
+
+
+def _shape(name: str, folder: Path) -> dict[str, Any]:
+    """Return the shape of a model as fields of a plan, where this command can have made it."""
+    config = {"tie_word_embeddings": True} | read_config(f"backbone {name!r}", folder)
+    vocabulary = folder / "vocab.txt"
+    text = vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
+    first = text.split("\n")[: len(SPECIALS)]
+    if (
+        config.get("model_type") != "bert"
+        or tuple(first) != SPECIALS
+        or any(type(config.get(field)) not in (int, bool) for field in _SHAPE.values())
+    ):
+        raise _other(name)
+    return {field: config[there] for field, there in _SHAPE.items()}
+
+
+def _weights(name: str, folder: Path) -> dict[str, Tensor]:
+    stored: dict[str, Tensor] = {}
+    for path in weight_files(f"backbone {name!r}", folder):
+        stored |= load_tensors(path, mend="take another --from", error=UsageError)
+    return stored
 
 
 def _default(field: str) -> Any:

@@ -34,7 +34,7 @@ def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Seque
         f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
         f"- Optimiser {plan.optimizer}; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on, chunks of"
         f" up to {plan.positions} tokens from {plan.long_from:.0%} on; {objective.places.format(plan=plan)}",
-        *([f"- Went on from the weights {plan.begun_from}"] if plan.begun_from else []),
+        *([f"- Went on from {_begun_from(plan.begun_from.split())}"] if plan.begun_from else []),
         f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
         f" Python {platform.python_version()}",
     ]
@@ -54,6 +54,10 @@ def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Seque
         order = "unrelated" if file.unrelated else "in order"
         lines.append(f"| {file.path.name} | {identity.split()[0]} | {order} |")
     return "\n".join([*lines, "", "Settings:", "", "```json", json.dumps(plan.to_dict(), indent=1), "```", ""])
+
+
+def _begun_from(digests: Sequence[str]) -> str:
+    return ("the mean of the weights " if len(digests) > 1 else "the weights ") + " and ".join(digests)
 
 
 def plot_loss(objective: Objective, log: Path, picture: Path) -> None:

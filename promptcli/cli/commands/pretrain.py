@@ -47,11 +47,12 @@ def pretrain(
         Path | None, typer.Option(help="Text never trained on: its figures go on the model's card.")
     ] = None,
     begun_from: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--from",
             metavar="<str>",
-            help="Go on from a BERT that this command made (`mini`, a folder): its vocabulary, shape and weights.",
+            help="Go on from a BERT that this command made (`mini`, a folder): its vocabulary, shape and weights."
+            " Repeatable: from the mean of their weights.",
         ),
     ] = None,
     causal: Annotated[
