@@ -24,6 +24,7 @@ from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
 from promptcli.encoder.transforms.spectral import fit_spectral
 from promptcli.encoder.transforms.whitening import fit_whitening
+from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
 from promptcli.fitting.fits import fit
 from promptcli.fitting.selection import CANDIDATES
@@ -89,7 +90,10 @@ def main():
             encoders[name, corpus] = fit(recipe, corpora[corpus], backbone=backbone).encoder
         else:
             first = encoders.get((name, next(iter(corpora))))
-            encoders[name, corpus] = first or Encoder.from_recipe(recipe, backbone=backbone)
+            try:
+                encoders[name, corpus] = first or Encoder.from_recipe(recipe, backbone=backbone)
+            except WrongKindError:  # of causal models
+                continue
     distinct = list({id(encoder): encoder for encoder in encoders.values()}.values())
     encoded = encode_together(distinct, list(row_of))
     made = {id(encoder): rows.vectors for encoder, rows in zip(distinct, encoded, strict=True)}

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Every figure of the docs that stands on the shipped backbone, as jobs of one thread each; a finished one is left alone,
+# an interrupted one goes on.
+#
+#   benchmarks/figures.sh list                                          the jobs, one a line
+#   benchmarks/figures.sh train:simcse:0 tables:promptbert              these
+#   benchmarks/figures.sh list | xargs -n 1 -P 2 benchmarks/figures.sh  all of them, two at a time
+#
+# By variables: PYTHON; OUT (a file a job, and the models); DATA (SentEval folder); CORPUS, NLI, GLOSSES and PUD (folder of
+# the Wikipedia files named in mini's card; nli_triplets.csv and nli_pairs.tsv; common_words.tsv; sentences.txt).
+set -euo pipefail
+
+PYTHON=${PYTHON:-python}
+OUT=${OUT:-figures}
+ROOT=$(cd "$(dirname "$0")/.." && pwd)
+TESTS="STS12 STS13 STS14 STS-B SICK-R"
+SYSTEMS="defsent consert-joint consert consert-after-joint isbert cotbert sbert sbert-regression"
+
+jobs_in_order() {
+  echo rows models search:free tables:promptbert tables:ditto tables:dcpcse | tr ' ' '\n'
+  for seed in 0 1 2; do
+    for method in simcse promptbert dcpcse simcse-supervised; do echo "train:$method:$seed"; done
+  done
+  echo train:dcpcse-16:0 train:dcpcse-supervised:0 train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
+  for system in $SYSTEMS; do echo "train:$system:0"; done
+  echo bare search:greedy stores mteb transforms | tr ' ' '\n'
+}
+
+promptcli() { "$PYTHON" -m promptcli "$@"; }
+
+tests() { for test in $TESTS; do printf -- '%s %s ' "$1" "$test"; done; }
+
+# settings METHOD: what `promptcli train` is given, data and steps first, as in docs/training.md
+settings() {
+  local wiki="--data $CORPUS/enwiki_contrastive_250k.txt" triplets="--data $NLI/nli_triplets.csv"
+  local pairs="--data $NLI/nli_pairs.tsv"
+  case $1 in
+    simcse | promptbert | dcpcse | optiprompt) echo "--method $1 $wiki --epochs 0.24 --eval-steps 47" ;;
+    dcpcse-16) echo "--method dcpcse --prefix-length 16 $wiki --epochs 0.24 --eval-steps 47" ;;
+    simcse-supervised | promptbert-supervised | dcpcse-supervised)
+      echo "--method ${1%-supervised} $triplets --epochs 1 --eval-steps 24" ;;
+    defsent) echo "--method defsent --data $GLOSSES/common_words.tsv --eval-steps 93" ;;
+    consert-joint) echo "--method consert $pairs --epochs 0.0968 --eval-steps 28" ;;
+    consert) echo "--method consert $wiki --epochs 0.0822 --eval-steps 54" ;;
+    consert-after-joint) echo "--method consert --from consert-joint-0 $wiki --epochs 0.0128 --eval-steps 11" ;;
+    isbert) echo "--method isbert $wiki --epochs 0.032 --eval-steps 50" ;;
+    cotbert) echo "--method cotbert $wiki --epochs 0.0819 --eval-steps 40" ;;
+    sbert) echo "--method sbert $pairs --epochs 0.1162 --eval-steps 75" ;;
+    sbert-regression) echo "--method sbert-regression --data STS-B:train --epochs 2 --eval-steps 90" ;;
+    *) return 2 ;;
+  esac
+}
+
+train() {
+  local name=$1-$2 resume=--force
+  if [ -d "$OUT/home/runs/$name" ]; then resume=--resume; fi
+  # shellcheck disable=SC2046  # several words are meant
+  promptcli train $(settings "$1") --data-dir "$DATA" --on STS-B:dev --seed "$2" $(tests --test) --name "$name" $resume --json
+}
+
+tables() {
+  mkdir -p "$OUT/corpora.$1"
+  head -n 6400 "$CORPUS/enwiki_contrastive_250k.txt" >"$OUT/corpora.$1/enwiki_6400.txt"
+  head -n 3201 "$NLI/nli_triplets.csv" >"$OUT/corpora.$1/nli_3200.csv"
+  local given=(--data-dir "$DATA" --output "$OUT/results")
+  local trained=(--train --corpus "$OUT/corpora.$1/enwiki_6400.txt" --triplets "$OUT/corpora.$1/nli_3200.csv") table
+  for table in $(promptcli reproduce list --json | "$PYTHON" -c "
+import json, sys
+for row in json.load(sys.stdin)['tables']:
+    if row['table'].startswith('$1/'): print(row['table'])"); do
+    case $table in
+      promptbert/10) promptcli reproduce "$table" "${given[@]}" "${trained[@]}" --seeds 3 ;;
+      ditto/3) promptcli reproduce "$table" "${given[@]}" --corpus "$PUD/sentences.txt" ;;
+      *figure-1 | ditto/figure-* | ditto/2 | ditto/4 | ditto/5 | promptbert/1 | promptbert/12 | promptbert/figure-2)
+        promptcli reproduce "$table" "${given[@]}" ;;
+      *) promptcli reproduce "$table" "${given[@]}" "${trained[@]}" ;;
+    esac
+  done
+}
+
+stores() {
+  promptcli eval --task STS-B:dev --data-dir "$DATA" --list-sentences >"$OUT/sentences.txt"
+  for precision in float32 float16 int8 binary; do
+    promptcli embed "$OUT/sentences.txt" --dtype float32 --precision "$precision" -o "$OUT/$precision.npy" --force
+    promptcli eval --task STS-B:dev --data-dir "$DATA" --vectors "$OUT/$precision.npy" --json
+  done
+}
+
+job() {
+  case $1 in
+    rows) promptcli eval --data-dir "$DATA" --task STS-B:dev $(tests --task) --json ;;
+    models) promptcli eval --data-dir "$DATA" --task demo --task STS-B:dev $(tests --task) -m mini -m mini-static --json ;;
+    search:*)
+      promptcli search-templates --mode "${1#*:}" --on STS-B:dev --data-dir "$DATA" --name "found-${1#*:}" --force --json
+      promptcli eval -m "found-${1#*:}" --data-dir "$DATA" --task STS-B:dev $(tests --task) --json ;;
+    tables:*) tables "${1#*:}" ;;
+    train:*) train "$(cut -d: -f2 <<<"$1")" "${1##*:}" ;;
+    bare) promptcli train --method dcpcse --seeds 3 --force --json ;;
+    stores) stores ;;
+    mteb)
+      promptcli eval --mteb STS12 --mteb STSBenchmark --mteb SICK-R --recipe last-avg --recipe first-last-ditto \
+        --data-dir "$DATA" -o "$OUT/mteb" --json ;;
+    transforms)
+      head -n 6000 "$CORPUS/enwiki_contrastive_250k.txt" >"$OUT/wiki.txt"
+      awk 'NR%27==1' "$NLI/nli_pairs.tsv" >"$OUT/nli.tsv"
+      awk 'NR%6==1' "$CORPUS/wordnet_examples.txt" >"$OUT/wordnet.txt"
+      "$PYTHON" benchmarks/transforms.py --data-dir "$DATA" --corpora "$OUT/wiki.txt,$OUT/nli.tsv,$OUT/wordnet.txt" ;;
+    *) echo "no job $1; \`benchmarks/figures.sh list\` names them" >&2 && return 2 ;;
+  esac
+}
+
+case ${1:-} in
+  '') sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 2 ;;
+  list) jobs_in_order && exit ;;
+esac
+: "${DATA:?SentEval folder}" "${CORPUS:?folder of the Wikipedia files}" "${NLI:?}" "${GLOSSES:?}" "${PUD:?}"
+mkdir -p "$OUT"
+OUT=$(cd "$OUT" && pwd)
+cd "$ROOT"
+export PROMPTCLI_HOME=$OUT/home OMP_NUM_THREADS=1
+for name in "$@"; do
+  kept=$OUT/${name//:/.}.json
+  if [ -f "$kept" ]; then continue; fi
+  job "$name" >"$kept.part"
+  mv "$kept.part" "$kept"
+done
