@@ -21,7 +21,7 @@ jobs_in_order() {
   for seed in 0 1 2; do
     for method in simcse promptbert dcpcse simcse-supervised; do echo "train:$method:$seed"; done
   done
-  echo train:dcpcse-16:0 train:dcpcse-supervised:0 train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
+  echo train:dcpcse-4:0 train:dcpcse-supervised:0 train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
   for system in $SYSTEMS; do echo "train:$system:0"; done
   echo bare search:greedy stores mteb transforms | tr ' ' '\n'
 }
@@ -36,7 +36,7 @@ settings() {
   local pairs="--data $NLI/nli_pairs.tsv"
   case $1 in
     simcse | promptbert | dcpcse | optiprompt) echo "--method $1 $wiki --epochs 0.24 --eval-steps 47" ;;
-    dcpcse-16) echo "--method dcpcse --prefix-length 16 $wiki --epochs 0.24 --eval-steps 47" ;;
+    dcpcse-4) echo "--method dcpcse --prefix-length 4 $wiki --epochs 0.24 --eval-steps 47" ;;
     simcse-supervised | promptbert-supervised | dcpcse-supervised)
       echo "--method ${1%-supervised} $triplets --epochs 1 --eval-steps 24" ;;
     defsent) echo "--method defsent --data $GLOSSES/common_words.tsv --eval-steps 93" ;;

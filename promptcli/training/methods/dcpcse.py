@@ -26,7 +26,7 @@ UNSUPERVISED = Method(
     learns=("prompt",),
     variants=_VARIANTS,
     mlm_decay=0.95,
-    small=DCPCSESettings(batch_size=128, learning_rate=3e-2, epochs=3, eval_steps=25, prefix_length=4),
+    small=DCPCSESettings(batch_size=128, learning_rate=3e-2, epochs=3, eval_steps=25),
     paper={
         "bert-base-uncased": DCPCSESettings(batch_size=256, learning_rate=3e-2, prefix_length=16),
         "bert-large-uncased": DCPCSESettings(batch_size=256, learning_rate=3e-2, prefix_length=10),

@@ -61,7 +61,7 @@ SUPERVISED = Method(
     keeps_head=True,
     plain_transfer=True,
     counts_specials=False,
-    small=SupervisedPromptBERTSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    small=SupervisedPromptBERTSettings(batch_size=128, learning_rate=6e-4, eval_steps=25),
     paper={
         "bert-base-uncased": SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3),
         "roberta-base": SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3),

@@ -35,7 +35,7 @@ SUPERVISED = Method(
     learns=("backbone",),
     variants=_VARIANTS,
     keeps_head=True,
-    small=SimCSESettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
+    small=SimCSESettings(batch_size=128, learning_rate=6e-4, eval_steps=25),
     paper={
         "bert-base-uncased": SimCSESettings(batch_size=512, learning_rate=5e-5, epochs=3),
         "roberta-base": SimCSESettings(batch_size=512, learning_rate=5e-5, epochs=3),
