@@ -386,17 +386,17 @@ def examples(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "method", "row", "rate"),
+    ("name", "method", "row", "settings"),
     [
-        ("dcpcse/2", "dcpcse", "DCPCSE w/o MLM", 3.0),
-        ("ditto/1", "simcse", "SimCSE", 3e-2),
+        ("dcpcse/2", "dcpcse", "DCPCSE w/o MLM", {"learning_rate": 3.0, "prefix_length": 4}),
+        ("ditto/1", "simcse", "SimCSE", {"learning_rate": 3e-2}),
     ],
 )
 def test_trained_rows_are_those_of_training(
-    context, examples, tiny_folder, senteval, tmp_path, monkeypatch, name, method, row, rate
+    context, examples, tiny_folder, senteval, tmp_path, monkeypatch, name, method, row, settings
 ):
     quick = find_method(method, supervised=False)
-    quick = dataclasses.replace(quick, small=quick.small.replace(learning_rate=rate, epochs=4, eval_steps=1))
+    quick = dataclasses.replace(quick, small=quick.small.replace(**settings, epochs=4, eval_steps=1))
     monkeypatch.setitem(METHODS, method, (quick, None))
     document = measure_table(table(name), context(corpus=examples, seeds=(42,)))
     measured = row_of(document, row)
