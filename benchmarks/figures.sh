@@ -19,9 +19,10 @@ SYSTEMS="defsent consert-joint consert consert-after-joint isbert cotbert sbert 
 jobs_in_order() {
   echo rows models search:free tables:promptbert tables:ditto tables:dcpcse | tr ' ' '\n'
   for seed in 0 1 2; do
-    for method in simcse promptbert dcpcse simcse-supervised; do echo "train:$method:$seed"; done
+    for method in simcse promptbert dcpcse dcpcse-750k simcse-supervised; do echo "train:$method:$seed"; done
   done
-  echo train:dcpcse-4:0 train:dcpcse-supervised:0 train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
+  echo train:dcpcse-4:0 train:dcpcse-250k:0 train:dcpcse-250k:1 train:dcpcse-supervised:0 | tr ' ' '\n'
+  echo train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
   for system in $SYSTEMS; do echo "train:$system:0"; done
   echo bare search:greedy stores mteb transforms | tr ' ' '\n'
 }
@@ -37,6 +38,8 @@ settings() {
   case $1 in
     simcse | promptbert | dcpcse | optiprompt) echo "--method $1 $wiki --epochs 0.24 --eval-steps 47" ;;
     dcpcse-4) echo "--method dcpcse --prefix-length 4 $wiki --epochs 0.24 --eval-steps 47" ;;
+    dcpcse-250k) echo "--method dcpcse $wiki --epochs 1 --eval-steps 125" ;;
+    dcpcse-750k) echo "--method dcpcse $wiki --epochs 3 --eval-steps 125" ;;
     simcse-supervised | promptbert-supervised | dcpcse-supervised)
       echo "--method ${1%-supervised} $triplets --epochs 1 --eval-steps 24" ;;
     defsent) echo "--method defsent --data $GLOSSES/common_words.tsv --eval-steps 93" ;;
