@@ -21,8 +21,8 @@ jobs_in_order() {
   for seed in 0 1 2; do
     for method in simcse promptbert dcpcse dcpcse-750k simcse-supervised; do echo "train:$method:$seed"; done
   done
-  echo train:dcpcse-4:0 train:dcpcse-250k:0 train:dcpcse-250k:1 train:dcpcse-supervised:0 | tr ' ' '\n'
-  echo train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
+  echo train:dcpcse-4:0 train:simcse-250k:0 train:dcpcse-250k:0 train:dcpcse-250k:1 train:dcpcse-1m:0 | tr ' ' '\n'
+  echo train:dcpcse-supervised:0 train:dcpcse-supervised-10:0 train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
   for system in $SYSTEMS; do echo "train:$system:0"; done
   echo bare search:greedy stores mteb transforms | tr ' ' '\n'
 }
@@ -38,10 +38,12 @@ settings() {
   case $1 in
     simcse | promptbert | dcpcse | optiprompt) echo "--method $1 $wiki --epochs 0.24 --eval-steps 47" ;;
     dcpcse-4) echo "--method dcpcse --prefix-length 4 $wiki --epochs 0.24 --eval-steps 47" ;;
-    dcpcse-250k) echo "--method dcpcse $wiki --epochs 1 --eval-steps 125" ;;
+    simcse-250k | dcpcse-250k) echo "--method ${1%-250k} $wiki --epochs 1 --eval-steps 125" ;;
     dcpcse-750k) echo "--method dcpcse $wiki --epochs 3 --eval-steps 125" ;;
+    dcpcse-1m) echo "--method dcpcse $wiki --epochs 4 --eval-steps 125" ;;
     simcse-supervised | promptbert-supervised | dcpcse-supervised)
       echo "--method ${1%-supervised} $triplets --epochs 1 --eval-steps 24" ;;
+    dcpcse-supervised-10) echo "--method dcpcse $triplets --epochs 10 --eval-steps 125" ;;
     defsent) echo "--method defsent --data $GLOSSES/common_words.tsv --eval-steps 93" ;;
     consert-joint) echo "--method consert $pairs --epochs 0.0968 --eval-steps 28" ;;
     consert) echo "--method consert $wiki --epochs 0.0822 --eval-steps 54" ;;
