@@ -43,7 +43,7 @@ SUPERVISED = Method(
     variants=_VARIANTS,
     keeps_head=True,
     mlm_decay=0.95,
-    small=DCPCSESettings(batch_size=128, learning_rate=3e-3, epochs=3, eval_steps=25, prefix_length=4),
+    small=DCPCSESettings(batch_size=128, learning_rate=3e-3, epochs=10, eval_steps=25, prefix_length=4),
     paper={
         "bert-base-uncased": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
         "bert-large-uncased": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
