@@ -21,7 +21,7 @@ jobs_in_order() {
   for seed in 0 1 2; do
     for method in simcse promptbert dcpcse dcpcse-750k simcse-supervised; do echo "train:$method:$seed"; done
   done
-  echo train:dcpcse-4:0 train:simcse-250k:0 train:dcpcse-250k:0 train:dcpcse-250k:1 train:dcpcse-1m:0 | tr ' ' '\n'
+  echo train:dcpcse-4:0 train:simcse-250k:0 train:dcpcse-250k:0 train:dcpcse-250k:1 train:dcpcse-1m:0 train:dcpcse-1m:1 | tr ' ' '\n'
   echo train:dcpcse-supervised:0 train:dcpcse-supervised-10:0 train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
   for system in $SYSTEMS; do echo "train:$system:0"; done
   echo bare search:greedy stores mteb transforms | tr ' ' '\n'
