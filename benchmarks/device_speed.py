@@ -28,7 +28,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 from promptcli.searching.heads import search_heads
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method

@@ -27,9 +27,9 @@ import torch
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.evaluation.statistics import cosine
+from promptcli.recipe import Recipe
 from promptcli.searching.head_pass import head_cosines
 from promptcli.searching.heads import SEARCHED, search_heads
 

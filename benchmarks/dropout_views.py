@@ -19,8 +19,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.evaluation.evaluator import evaluate
+from promptcli.recipe import Recipe
 
 BATCH = 128
 LENGTH = 32

@@ -26,7 +26,7 @@ class EntryThing:
         """Replace the entry."""
         import torch
 
-        from promptcli.encoder.recipe import Recipe
+        from promptcli.recipe import Recipe
         from promptcli.registry.registry import Entry, Registry
 
         recipe = Recipe(max_length=8 + number)

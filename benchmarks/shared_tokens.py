@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import fitting_sentences
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import RECIPES
+from promptcli.recipe import RECIPES
 
 
 def make(folder, sentences, layers):

@@ -19,7 +19,6 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import fitting_sentences
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.encoder.encoder import Encoder, encode_together
-from promptcli.encoder.recipe import RECIPES
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
 from promptcli.encoder.transforms.spectral import fit_spectral
@@ -28,6 +27,7 @@ from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
 from promptcli.fitting.fits import fit
 from promptcli.fitting.selection import CANDIDATES
+from promptcli.recipe import RECIPES
 
 DEVELOPMENT = ("STS-B:dev", "demo:dev")
 TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")

@@ -15,29 +15,29 @@ __version__ = "0.1.0"
 
 #: Name -> the module that it is in.
 _MODULES = {
-    "RECIPES": "encoder.recipe",
+    "RECIPES": "recipe",
     "Encoder": "encoder.encoder",
     "PromptcliError": "errors",
-    "Recipe": "encoder.recipe",
+    "Recipe": "recipe",
     "SentenceIndex": "index.sentence_index",
-    "Trained": "library.encoders",
+    "Trained": "api.encoders",
     "embed_dataset": "scaling.datasets",
-    "evaluate": "library.encoders",
-    "export": "library.exchange",
-    "fit": "library.encoders",
-    "import_model": "library.exchange",
-    "load": "library.encoders",
-    "models": "library.encoders",
-    "pull": "library.exchange",
-    "push": "library.exchange",
+    "evaluate": "api.encoders",
+    "export": "api.exchange",
+    "fit": "api.encoders",
+    "import_model": "api.exchange",
+    "load": "api.encoders",
+    "models": "api.encoders",
+    "pull": "api.exchange",
+    "push": "api.exchange",
     "quantize": "data.vectors.precision",
     "read_vectors": "data.vectors",
     "search_heads": "searching.heads",
     "search_layers": "searching.layers",
     "search_templates": "searching.template_search",
-    "similarity": "library.encoders",
-    "train": "library.encoders",
-    "transfer": "library.encoders",
+    "similarity": "api.encoders",
+    "train": "api.encoders",
+    "transfer": "api.encoders",
 }
 __all__ = list(_MODULES)
 
@@ -45,7 +45,7 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    importlib.import_module("promptcli.library.encoders")  # with it encoders can be saved
+    importlib.import_module("promptcli.api.encoders")  # with it encoders can be saved
     value = getattr(importlib.import_module(f"promptcli.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 
 WIDTH = 8
 

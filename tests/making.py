@@ -6,10 +6,10 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR as IDF
 from promptcli.encoder.prompts import start_numbers
-from promptcli.encoder.recipe import split_spec
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.projection import start_projection
 from promptcli.encoder.transforms.whitening import MATRIX, MEAN
+from promptcli.recipe import split_spec
 
 
 def random_numbers(recipe, backbone):

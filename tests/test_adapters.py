@@ -10,13 +10,13 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from promptcli.encoder.encoder import TUNED, build_encoder
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError
 from promptcli.interchange.exactness import InexactError, lowest_cosine
 from promptcli.interchange.merged import export_merged
 from promptcli.interchange.model2vec import export_model2vec
 from promptcli.interchange.peft import export_peft
 from promptcli.interchange.target import Choices, Source
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import Entry
 from tests.making import random_encoder
 from tests.reference import sentence_transformers_folder

@@ -19,8 +19,8 @@ from promptcli.backbones.states import Needs
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 from tests.tiny import SENTENCES
 
 

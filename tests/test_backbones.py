@@ -14,8 +14,8 @@ from promptcli.backbones.seam import NAME, SeamCall
 from promptcli.backbones.seam_check import seam_fault
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.recipe import Recipe
 from tests.reference import plain
 from tests.tiny import FAMILIES, SENTENCES, save_tiny
 from tests.tiny_causal import CAUSAL

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.interchange import backends
 from promptcli.interchange.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
 from promptcli.interchange.exactness import lowest_cosine
 from promptcli.interchange.graph import EncoderGraph
+from promptcli.recipe import RECIPES, Recipe
 
 SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for number in range(200)]
 

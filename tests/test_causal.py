@@ -18,8 +18,8 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.embedder import unit
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import CAUSAL_RECIPES, RECIPES, Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import CAUSAL_RECIPES, RECIPES, Recipe
 from promptcli.searching.heads import search_heads
 from tests.reference import plain
 from tests.reference.causal import text_rule, token_prepending

@@ -9,9 +9,9 @@ import pytest
 
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.evaluator import evaluate
+from promptcli.recipe import RECIPES
 from promptcli.searching.template_search import search_templates
 from promptcli.searching.template_space import demonstrations
 from tests.tiny import SENTENCES

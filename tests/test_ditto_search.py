@@ -13,9 +13,9 @@ from promptcli.cli.pictures import maps, plots
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, evaluate
+from promptcli.recipe import Recipe
 from promptcli.searching import head_pass
 from promptcli.searching.head_luck import cross_validate
 from promptcli.searching.head_pass import head_cosines

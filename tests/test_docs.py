@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from promptcli.backbones.pretrained import SHIPPED
-from promptcli.encoder.recipe import CAUSAL_RECIPES, MASKED_RECIPES
+from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES
 from promptcli.training.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

@@ -16,8 +16,8 @@ from promptcli.data.vectors.part_folder import MANIFEST, PLAN, PartFolder, is_pa
 from promptcli.encoder import embedding_parts
 from promptcli.encoder.embedding_parts import counted_inputs, finish_folder, make_part, make_plan, missing_shards
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.recipe import RECIPES
 from promptcli.storage import files as stored_files
 from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import in_a_process_that_dies

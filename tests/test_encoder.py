@@ -14,7 +14,6 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
 from promptcli.encoder.pooling import WEIGHTS, start_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
-from promptcli.encoder.recipe import MASKED_RECIPES, Recipe
 from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
 from promptcli.encoder.transforms.flow import Glow
@@ -22,6 +21,7 @@ from promptcli.encoder.transforms.projection import start_projection
 from promptcli.encoder.transforms.spectral import fit_spectral
 from promptcli.encoder.transforms.whitening import MATRIX, MEAN
 from promptcli.errors import PromptcliError, UsageError, WrongKindError
+from promptcli.recipe import MASKED_RECIPES, Recipe
 from tests.tiny import SENTENCES
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'

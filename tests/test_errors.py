@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import unknown
+from promptcli.recipe import RECIPES
 from promptcli.training.methods import METHODS
 
 

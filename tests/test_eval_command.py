@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from promptcli.data.task_table import TEST_TASKS
-from promptcli.encoder.recipe import MASKED_RECIPES, RECIPES
 from promptcli.errors import UsageError
+from promptcli.recipe import MASKED_RECIPES, RECIPES
 
 LETTERS = "abcdefghij"
 UNFITTED = [name for name in RECIPES if name not in ("first-last-tfidf", "whitening", "flow")]

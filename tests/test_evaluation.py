@@ -6,11 +6,11 @@ from scipy.stats import spearmanr
 
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import Encoded
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator as evaluation
 from promptcli.evaluation.evaluator import average, compare, distinct_sentences, evaluate
 from promptcli.evaluation.scores import Label, recipe_name
+from promptcli.recipe import RECIPES, Recipe
 
 LETTERS = "abcdefghij"
 

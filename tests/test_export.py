@@ -8,12 +8,12 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError
 from promptcli.interchange.encoder_folder import load_encoder
 from promptcli.interchange.exactness import PROBES, TYPED, check_parity, lowest_cosine
 from promptcli.interchange.sentence_transformers import export_sentence_transformers
 from promptcli.interchange.target import Source
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import Entry, Registry
 from tests.making import random_encoder, random_numbers
 from tests.reference import sentence_transformers_folder

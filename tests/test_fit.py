@@ -8,9 +8,9 @@ import pytest
 
 from promptcli.data import demo
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.fitting.fits import FITS, fit
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import Registry, home, load_encoder
 from tests.processes import Program
 from tests.tiny import SENTENCES

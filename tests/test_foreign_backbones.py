@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from promptcli.backbones.loading import load_backbone
 from promptcli.cli.app import main
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 from tests.tiny import save_tiny
 
 CODES = {0, 1, 2, 3, 4}

@@ -18,8 +18,8 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.t5 import load_t5
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import MASK, SLOT, Recipe
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.recipe import MASK, SLOT, Recipe
 from promptcli.searching import generate_mlm, generate_t5
 from promptcli.searching.generate_t5 import DEMO, FORMS, Definition, choose_definitions, read_definitions
 from tests.tiny import SENTENCES, save_tiny

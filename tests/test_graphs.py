@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from promptcli.backbones.saving import file_inputs
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError
 from promptcli.interchange.exactness import PROBES, InexactError, lowest_cosine
 from promptcli.interchange.graph import EncoderGraph, TableGraph
 from promptcli.interchange.onnx import encode_with, export_onnx
 from promptcli.interchange.static_table import static_table
 from promptcli.interchange.target import Choices, Source
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import Entry
 from tests.making import random_encoder
 

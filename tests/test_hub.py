@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 
 import promptcli as pc
 from promptcli.encoder.encoder import TUNED, build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.interchange import hub as publishing
 from promptcli.interchange.hub import pull, push
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import Entry, Registry
 from tests.hub_stand_in import READER, WRITER, Hub
 from tests.making import random_numbers

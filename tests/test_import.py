@@ -14,11 +14,11 @@ from transformers import AutoModel, AutoTokenizer
 
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.interchange.importing import import_model
 from promptcli.interchange.peft import export_peft
 from promptcli.interchange.target import Choices, Source
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import Entry, Registry
 from tests.killing import in_a_process_that_dies
 from tests.making import random_encoder

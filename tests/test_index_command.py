@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.cli import opening
-from promptcli.encoder.recipe import Recipe
 from promptcli.index.part_rows import PartRows
 from promptcli.index.stored import load
+from promptcli.recipe import Recipe
 from tests.embed_fakes import FakeEncoder, vector
 from tests.test_embedding_parts import embed
 

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, X
 from promptcli.backbones.loading import load_backbone
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.periods import ENDINGS, with_period
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 from tests import tiny
 
 SENTENCES = [

@@ -108,13 +108,13 @@ def test_every_name_loads_and_the_stub_names_the_same():
 
 
 def test_importing_the_package_loads_nothing():
-    heavy = ("torch", "numpy", "promptcli.library")
+    heavy = ("torch", "numpy", "promptcli.api")
     code = f"import sys, promptcli; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-@pytest.mark.parametrize("name", ["promptcli", "promptcli.library.encoders", "promptcli.encoder.encoder"])
+@pytest.mark.parametrize("name", ["promptcli", "promptcli.api.encoders", "promptcli.encoder.encoder"])
 def test_the_examples_of_the_docstrings_run(name):
     ran = doctest.testmod(importlib.import_module(name), raise_on_error=False)
     assert ran.attempted and not ran.failed
@@ -124,7 +124,7 @@ def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_pat
     folder = tiny_folder("bert")
     recipe = pc.Recipe(backbone=str(folder), pooling="last/cls")
     pc.load(recipe).save("mine")
-    pc.library.encoders.open_registry().alias("other", "mine")
+    pc.api.encoders.open_registry().alias("other", "mine")
     file = tmp_path / "mine.json"
     file.write_text(recipe.to_json())
     vectors = [pc.load(choice, device="cpu").encode(SENTENCES) for choice in ("mine", "other", recipe, file)]

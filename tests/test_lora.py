@@ -13,8 +13,8 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import ALPHA, CONFIG, WEIGHTS, merge_lora
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import PromptcliError, UsageError
+from promptcli.recipe import RECIPES
 from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.contrastive import contrastive_loss

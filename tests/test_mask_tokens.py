@@ -8,8 +8,8 @@ from transformers import AutoModelForMaskedLM
 
 from promptcli.analysis.mask_tokens import PLACES, predict_mask_tokens
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 
 TEMPLATE = 'the "[X]" means [MASK] .'
 SENTENCES = ["a man is here", "The cat sat on the mat, and it did not move.", "i"]

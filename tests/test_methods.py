@@ -13,7 +13,7 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.denoising import padded_blank
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import Registry
 from promptcli.training.augmentations import AUGMENTATIONS
 from promptcli.training.learner import Learner

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from promptcli.cli.commands.models import method_line
-from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import SHIPPED, Entry, Registry
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.cli.options import FieldOptions, RecipeChanges, expand, options_of
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from promptcli.cli.options import ModelChoice
 from promptcli.encoder.prompts.named import named_templates, template_text
 from promptcli.encoder.prompts.template import check_template
-from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
 from promptcli.errors import UsageError
+from promptcli.recipe import RECIPES, Recipe, split_spec
 
 _text = st.text(max_size=20)
 

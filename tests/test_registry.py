@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
 from promptcli.registry.resolving import resolve
 from promptcli.storage import locks

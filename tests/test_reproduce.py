@@ -19,13 +19,13 @@ from promptcli.data.demo import SENTENCES
 from promptcli.data.tasks import load_tasks, load_transfer, task_names
 from promptcli.data.training_examples import read_examples
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import CheckFailedError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.evaluator import average, distinct_sentences, embed_tasks, evaluate, score_vectors
 from promptcli.evaluation.scores import Label
 from promptcli.fitting.fits import fit
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import task_columns, trained
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF

@@ -9,9 +9,9 @@ import pytest
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.searching.layers import search_layers
 from tests.tiny import SENTENCES
 

@@ -13,10 +13,10 @@ import pytest
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.named import NamedTemplate
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import evaluate
+from promptcli.recipe import Recipe
 from promptcli.searching import racing, template_scorer, template_space
 from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer
 from promptcli.searching.template_search import STRATEGIES, SearchOutcome, Strategy, search_greedily, search_templates

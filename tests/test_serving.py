@@ -20,9 +20,9 @@ from promptcli.analysis.attention import attention
 from promptcli.analysis.impact import impact
 from promptcli.analysis.token_bias import project
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.fitting.fits import fit
 from promptcli.index.sentence_index import SentenceIndex
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.serving import batcher as batching
 from promptcli.serving.app import ROUTES, make_app
 from promptcli.serving.batcher import Batcher, BusyError, StoppedError

@@ -14,8 +14,8 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.index.sentence_index import SentenceIndex
+from promptcli.recipe import Recipe
 from promptcli.serving.app import PAGE, make_app
 from promptcli.serving.served import Served, ServedIndex
 from promptcli.serving.service import Service

@@ -10,7 +10,7 @@ from promptcli.backbones import tokenizer as tokenizer_module
 from promptcli.backbones.loading import load_backbone
 from promptcli.encoder.batching import average_rows
 from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 from tests.tiny import SENTENCES
 
 ODD = ["", "I", "..., !", "the the", "[MASK] the [SEP]", "a^b ^ c", "x" * 130, "naïve Ａ\t猫が好き。 über", "##s the"]

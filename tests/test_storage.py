@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.index.stored import IndexManifest
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import CardDocument
 from promptcli.settings import SettingsFile
 from promptcli.storage import locks

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import RECIPES
 from promptcli.encoder.streams import in_streams
+from promptcli.recipe import RECIPES
 from tests.making import random_encoder
 
 

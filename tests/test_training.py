@@ -17,8 +17,8 @@ from promptcli.data.training_examples import TrainingExamples, read_examples
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import Registry, home
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method

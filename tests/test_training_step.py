@@ -21,8 +21,8 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import soft_template
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import PromptcliError, UsageError
+from promptcli.recipe import Recipe
 from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.mlm_term import mask_tokens

@@ -380,7 +380,7 @@ def test_the_table_says_what_is_missing_and_averages_the_rest(run, arguments, da
 
 def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tiny_backbone):
     from promptcli.encoder.encoder import Encoder
-    from promptcli.encoder.recipe import RECIPES
+    from promptcli.recipe import RECIPES
 
     ran = run(*arguments, "--task", "MRPC", "--recipe", "cls", "--json", "-q", "--seed", "3")
     backbone = tiny_backbone("bert")
@@ -400,7 +400,7 @@ def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tin
 
 
 def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tiny_folder):
-    from promptcli.encoder.recipe import RECIPES
+    from promptcli.recipe import RECIPES
     from promptcli.registry.entries import Entry
     from promptcli.registry.registry import Registry, home
 

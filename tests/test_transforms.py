@@ -12,7 +12,6 @@ import promptcli as pc
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.encoder.transforms import TRANSFORMS, build_transforms
 from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
 from promptcli.encoder.transforms.spectral import fit_spectral
@@ -21,6 +20,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.fitting.fits import fit
 from promptcli.fitting.selection import CANDIDATES
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import Entry, Registry, load_encoder
 from tests.reference import plain
 from tests.tiny import SENTENCES

@@ -11,9 +11,9 @@ from promptcli.backbones.word_vectors import load_word_vectors, read_word_vector
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation.evaluator import evaluate
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import portable
 
 VECTORS = {"the": [0.5, -1.0, 0.25], "dog": [1.0, 2.0, 3.0], "barks": [-4.0, 0.0, 1e-3], ",": [0.0, 0.125, 1.0]}

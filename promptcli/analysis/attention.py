@@ -11,7 +11,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.head import MLMHead
 from promptcli.encoder.denoising import Denoising
 from promptcli.encoder.encoder import Encoder, encode_together
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError, unknown
+from promptcli.recipe import Recipe
 
 
 @dataclass(frozen=True)

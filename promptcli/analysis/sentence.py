@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import fit_idf
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 
 
 @dataclass(frozen=True)

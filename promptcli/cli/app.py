@@ -37,7 +37,7 @@ from promptcli.cli.commands import (
     transfer,
     vectors,
 )
-from promptcli.cli.console import say, write_what_cannot_be_shown
+from promptcli.cli.console import say, show_library_notes, write_what_cannot_be_shown
 from promptcli.cli.options import expand
 from promptcli.cli.stopping import Stopped, stopped_by, stopping_by_exception
 from promptcli.cli.usage import PanelHelpCommand, usage_message
@@ -154,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     write_what_cannot_be_shown()
+    show_library_notes()
     try:
         with stopping_by_exception():
             try:

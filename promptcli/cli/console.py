@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import io
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from rich.progress import (
 from rich.text import Text
 
 from promptcli.errors import short_line
+from promptcli.notes import LOG
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 out = Console(highlight=False, soft_wrap=True)
@@ -67,6 +69,20 @@ def note(message: str) -> None:
     """Say one line on stderr, unless ``--quiet`` is given."""
     if not _quiet:
         say(message)
+
+
+class _NoteHandler(logging.Handler):
+    """Shows the library's notes as the command's own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+def show_library_notes() -> None:
+    """Show what the library says while it works on stderr, unless ``--quiet`` is given."""
+    LOG.handlers[:] = [_NoteHandler()]
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
 
 
 def note_counts(rows: int, *, blank: int, truncated: int, zero: int = 0, limit: str = "the model's input") -> None:

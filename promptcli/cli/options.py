@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 
 
 def option_in(panel: str) -> Callable[..., Any]:

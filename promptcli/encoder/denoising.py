@@ -13,8 +13,8 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import SLOT, split_spec
 from promptcli.errors import UsageError, unknown
+from promptcli.recipe import SLOT, split_spec
 
 #: Where h - h_hat may be taken: before the transforms, or after the stage of that name.
 PLACES = ("none", "hidden", "head", "logits")

@@ -25,11 +25,11 @@ from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.prompts.text_rules import text_rule
-from promptcli.encoder.recipe import MASK, Recipe
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, in_streams
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
+from promptcli.recipe import MASK, Recipe
 
 #: Before the names of a tuned backbone's tensors.
 TUNED = "backbone."

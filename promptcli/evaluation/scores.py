@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.task_table import TaskName
-from promptcli.encoder.recipe import RECIPES, SLOT, Recipe
+from promptcli.recipe import RECIPES, SLOT, Recipe
 
 
 @dataclass(frozen=True)

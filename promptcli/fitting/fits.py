@@ -11,13 +11,13 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
-from promptcli.encoder.recipe import Recipe, split_spec
 from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
 from promptcli.encoder.transforms.spectral import fit_spectral
 from promptcli.encoder.transforms.whitening import fit_whitening
 from promptcli.errors import UsageError
 from promptcli.fitting.flow_training import fit_flow
 from promptcli.fitting.selection import Selection, check_selection, select
+from promptcli.recipe import Recipe, split_spec
 
 
 @dataclasses.dataclass(frozen=True)

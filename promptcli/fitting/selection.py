@@ -11,11 +11,11 @@ from torch import Tensor
 from promptcli.data.task_table import TASKS
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress
-from promptcli.encoder.recipe import Recipe, split_spec
 from promptcli.encoder.transforms import build_transforms
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, rows_of
+from promptcli.recipe import Recipe, split_spec
 
 _TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  #: axes taken out at the top, where they are a quarter at most
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")

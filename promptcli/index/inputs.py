@@ -18,13 +18,13 @@ from promptcli.data.vectors.part_folder import is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.encoder.embedder import Progress, silent
 from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index.origins import check_same, origin_of
 from promptcli.index.part_rows import PartRows
 from promptcli.index.rows import ArrayRows, Floats, Rows
 from promptcli.index.spool import Spool
 from promptcli.index.stored import Origin
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import portable
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.index.stored import Origin
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import Entry, Registry, portable
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import promptcli
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.index.rows import Recall
+from promptcli.recipe import Recipe
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import is_temporary
 from promptcli.storage.locks import hold

@@ -19,11 +19,11 @@ from promptcli.backbones.devices import choose_device, choose_dtype, computes
 from promptcli.backbones.states import Batch
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.encoder.streams import Graph, stream_count
 from promptcli.errors import CheckFailedError, UsageError, unknown
 from promptcli.interchange.exactness import PROBES, lowest_cosine
 from promptcli.interchange.target import lacking, require
+from promptcli.recipe import Recipe
 from promptcli.storage.files import atomic_folder
 
 #: From so many rows on a graph is worth making and opening, by what it saves on `mini` and on 6 layers, 384 wide.

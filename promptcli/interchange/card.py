@@ -9,7 +9,7 @@ from promptcli.backbones.loading import LOADERS
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.hub import FILES, TRAINING_FILES
 from promptcli.data.task_table import TASKS
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 
 _TAGS = ("sentence-similarity", "feature-extraction", "promptcli")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from promptcli.backbones.saving import save_weights
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 from promptcli.storage.documents import read_document
 from promptcli.storage.tensors import load_tensors, save_tensors
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.interchange.convert import convert_apart
+from promptcli.recipe import Recipe
 from promptcli.storage.documents import read_document
 
 

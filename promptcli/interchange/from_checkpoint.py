@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from promptcli.encoder.prompts.deep_prefix import TENSOR
-from promptcli.encoder.recipe import MASK, Recipe
 from promptcli.errors import UsageError
 from promptcli.interchange.found import Folder, Found
 from promptcli.interchange.peft import from_prompt_embeddings
+from promptcli.recipe import MASK, Recipe
 
 _BODIES = ("bert.", "roberta.")
 _HEADS = ("mlp.", "lm_head.", "cls.", "prefix_encoder.")

@@ -3,10 +3,10 @@
 from safetensors.torch import load_file
 
 from promptcli.encoder.prompts.deep_prefix import TENSOR
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError
 from promptcli.interchange.found import Folder, Found
 from promptcli.interchange.peft import CONFIG, PROMPT, from_prompt_embeddings
+from promptcli.recipe import RECIPES, Recipe
 
 _UNSAID = "the adapter does not say how sentences are read: {}, unless --prompt and --pooling say otherwise"
 _OTHERS = {

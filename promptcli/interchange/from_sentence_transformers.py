@@ -6,10 +6,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from promptcli.encoder.recipe import Recipe
 from promptcli.encoder.transforms.whitening import MATRIX, MEAN
 from promptcli.errors import UsageError
 from promptcli.interchange.found import Folder, Found
+from promptcli.recipe import Recipe
 
 #: Mode of Pooling -> weights; the older files have one flag a mode.
 _WEIGHTS = {"mean": "avg", "cls": "cls", "lasttoken": "last-token"}

@@ -21,13 +21,13 @@ from huggingface_hub.hf_api import RepoFile
 import promptcli
 from promptcli.backbones.checking import opening
 from promptcli.encoder.encoder import TUNED, Encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.interchange.card import model_card, without_paths
 from promptcli.interchange.encoder_folder import BACKBONE, RECIPE, TENSORS, load_encoder, save_encoder
 from promptcli.interchange.exactness import PROBES
 from promptcli.interchange.export import open_whole
 from promptcli.interchange.target import MARKER
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import Registry
 from promptcli.storage.documents import read_document, to_json

@@ -19,7 +19,6 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
-from promptcli.encoder.recipe import split_spec
 from promptcli.interchange.card import model_card
 from promptcli.interchange.dense import Dense, layers_of
 from promptcli.interchange.encoder_folder import RECIPE, load_encoder, save_encoder
@@ -27,6 +26,7 @@ from promptcli.interchange.exactness import BLANK, PROBES, TOO_LONG, TYPED, Inex
 from promptcli.interchange.static_table import static_table
 from promptcli.interchange.target import Source, Written
 from promptcli.interchange.tokenization import add_tokens, with_template
+from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
 

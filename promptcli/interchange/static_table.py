@@ -13,10 +13,10 @@ from torch import Tensor
 from promptcli.backbones.saving import tokenizer_definition
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.recipe import split_spec
 from promptcli.interchange.dense import affine_of
 from promptcli.interchange.exactness import TYPED, InexactError
 from promptcli.interchange.tokenization import AROUND, add_tokens, with_template
+from promptcli.recipe import split_spec
 
 #: Weights -> how many of the template's first and last tokens do not count.
 _OUTSIDE = {"avg": 0, "unbiased": 1}

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import promptcli
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import CheckFailedError, UsageError
+from promptcli.recipe import Recipe
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import write_text
 from promptcli.storage.parts import check_part, part_named, replace_parts

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import promptcli
 from promptcli.backbones.loading import portable_name
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
 from promptcli.settings import program_folder
 from promptcli.storage.documents import read_document, to_json

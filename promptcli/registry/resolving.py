@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import UsageError, unknown
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import Registry
 from promptcli.settings import BARE

@@ -7,7 +7,7 @@ from promptcli.analysis.anisotropy import Preparation, check_enough, sentence_an
 from promptcli.analysis.impact import check_mask, compare_with_tfidf
 from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
-from promptcli.encoder.recipe import split_spec
+from promptcli.recipe import split_spec
 from promptcli.reproducing.figures import Figures, figure, rounded
 from promptcli.reproducing.measured_system import Systems
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of

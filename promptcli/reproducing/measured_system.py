@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import Recipe
+from promptcli.recipe import Recipe
 from promptcli.reproducing.measurement_context import MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.encoder.recipe import split_spec
 from promptcli.errors import UsageError
+from promptcli.recipe import split_spec
 
 #: The backbone of rows whose models were never published.
 NO_MODEL = "own pre-training"

@@ -8,10 +8,10 @@ from typing import Any, TypedDict
 import torch
 
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import RECIPES, Recipe, split_spec
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.fitting.fits import fit
+from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of, weights_of
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.published import PublishedRow, same_backbone

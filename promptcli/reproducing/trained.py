@@ -10,9 +10,9 @@ from promptcli.backbones.devices import choose_dtype
 from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import PromptcliError
 from promptcli.fitting.fits import fit
+from promptcli.recipe import RECIPES
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of
 from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext
 from promptcli.reproducing.published import PublishedRow, short_name

@@ -19,8 +19,8 @@ from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import UsageError
+from promptcli.recipe import MASK, SLOT
 
 #: A token to fill.
 BLANK = "_"

@@ -15,8 +15,8 @@ from torch import Tensor
 from promptcli.backbones.t5 import T5
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import Progress, silent
-from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.recipe import MASK, SLOT
 
 #: (word, definition) pairs of our own inside the package.
 DEMO = Path(__file__).parents[1] / "shipped" / "demo" / "definitions.tsv"

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.evaluation import statistics
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import Entry
 
 #: Random halvings of the pairs, each used both ways, and their seed.

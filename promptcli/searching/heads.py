@@ -14,10 +14,10 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import Entry
 from promptcli.searching.head_luck import PoolingSearch, correlations, cross_validate
 from promptcli.searching.head_pass import HeadCosines, head_cosines

@@ -10,9 +10,9 @@ import numpy as np
 from promptcli.data.sources import development_task
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import check_rankable, evaluate
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import Entry
 from promptcli.searching.head_luck import PoolingSearch, cross_validate
 from promptcli.settings import BARE

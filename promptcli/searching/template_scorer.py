@@ -15,11 +15,11 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.encoder.prompts.template import Inputs
-from promptcli.encoder.recipe import MASK, RECIPES, SLOT, Recipe
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import distinct_sentences, spearman_score
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
+from promptcli.recipe import MASK, RECIPES, SLOT, Recipe
 from promptcli.storage.cache import Cache
 
 #: Sentences of a subset in one pass. Sorted by length and so few at a time they are hardly padded; a rung's 150 or so

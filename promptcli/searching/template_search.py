@@ -12,8 +12,8 @@ from promptcli.data.sources import development_task
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
 from promptcli.encoder.prompts.named import NamedTemplate
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError, unknown
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import Entry
 from promptcli.searching import generate_mlm, generate_t5
 from promptcli.searching.racing import plan_rungs, planned_pairs, race

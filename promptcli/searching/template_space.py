@@ -18,8 +18,8 @@ from promptcli.encoder.prompts.named import NamedTemplate, templates_folder
 from promptcli.encoder.prompts.periods import with_period
 from promptcli.encoder.prompts.template import check_template
 from promptcli.encoder.prompts.text_rules import text_rule
-from promptcli.encoder.recipe import MASK, SLOT, Recipe
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.recipe import MASK, SLOT, Recipe
 from promptcli.storage.documents import convert, read_document
 
 Table = TypeVar("Table")

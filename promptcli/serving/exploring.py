@@ -15,8 +15,8 @@ from promptcli.analysis.token_bias import project
 from promptcli.encoder.embedder import Progress, unit
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates, template_text
-from promptcli.encoder.recipe import MASK, RECIPES
 from promptcli.errors import UsageError
+from promptcli.recipe import MASK, RECIPES
 from promptcli.serving.served import ServedIndex
 from promptcli.serving.service import Service
 from promptcli.serving.wire import RequestError, answer

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import UsageError
 from promptcli.index.vector_index import VectorIndex
+from promptcli.recipe import RECIPES
 from promptcli.serving.wire import RequestError
 
 

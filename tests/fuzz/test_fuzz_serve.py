@@ -14,9 +14,9 @@ pytest.importorskip("starlette", reason="serve needs starlette: pip install 'pro
 from starlette.testclient import TestClient
 
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import LONGEST_MESSAGE
 from promptcli.index.sentence_index import SentenceIndex
+from promptcli.recipe import Recipe
 from promptcli.serving.app import make_app
 from promptcli.serving.served import Served, ServedIndex
 from promptcli.serving.service import Service

@@ -21,8 +21,8 @@ from promptcli.cli.pictures.analyses import (
 )
 from promptcli.cli.pictures.maps import text_bar, token_map
 from promptcli.cli.pictures.plots import PictureOptions
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import UsageError
+from promptcli.recipe import RECIPES
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from promptcli.cli.console import note
 from promptcli.cli.opening import default_backbone, open_entries
 from promptcli.cli.options import RecipeChanges, Runtime, recipe_option
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import NotFoundError, UsageError, WrongKindError
+from promptcli.recipe import RECIPES
 
 if TYPE_CHECKING:
     from promptcli.data.tasks import Loaded

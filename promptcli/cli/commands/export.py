@@ -10,8 +10,8 @@ from promptcli.cli.commands.models import method_line
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.opening import chosen_entry, configure_libraries, open_registry
 from promptcli.cli.options import Force, Json, ModelChoice, Runtime
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import UsageError, unknown
+from promptcli.recipe import RECIPES
 
 if TYPE_CHECKING:
     from promptcli.registry.registry import Entry

@@ -20,8 +20,8 @@ from promptcli.cli.commands.index_search import (
 )
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import Json, ModelChoice, Runtime
-from promptcli.encoder.recipe import Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
     from promptcli.encoder.embedding import EmbedReport

@@ -7,7 +7,7 @@ import typer
 from promptcli.cli import console
 from promptcli.cli.opening import configure_libraries, open_registry
 from promptcli.cli.options import Force, Json, RecipeChanges, Runtime
-from promptcli.encoder.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
     from promptcli.registry.registry import Card

@@ -17,8 +17,8 @@ from promptcli.cli.pictures.analyses import (
     draw_uniformity,
 )
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import RECIPES
 from promptcli.errors import NotFoundError
+from promptcli.recipe import RECIPES
 from promptcli.reproducing.measurement_context import MeasurementContext
 
 #: Recipes of Ditto's figure 4, those that need no training.

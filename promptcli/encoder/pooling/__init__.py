@@ -18,8 +18,8 @@ from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.token_states import STATES, States
 from promptcli.encoder.pooling.unbiased import Unbiased
 from promptcli.encoder.pooling.weights import Weights
-from promptcli.encoder.recipe import split_spec
 from promptcli.errors import UsageError, unknown
+from promptcli.recipe import split_spec
 
 WEIGHTS: dict[str, Callable[[BuildContext], Weights]] = {
     "avg": Average,

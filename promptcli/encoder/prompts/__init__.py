@@ -11,7 +11,7 @@ from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
-from promptcli.encoder.recipe import split_spec
+from promptcli.recipe import split_spec
 
 #: Prompts that are more than words, by the name before the colon; anything else is a template of words.
 PROMPTS: dict[str, type[Prompt]] = {

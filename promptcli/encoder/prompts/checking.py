@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.prompts.template import Template, check_template
-from promptcli.encoder.recipe import MASK
 from promptcli.errors import UsageError
+from promptcli.recipe import MASK
 
 
 @dataclass(frozen=True)

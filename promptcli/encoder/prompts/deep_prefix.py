@@ -11,8 +11,8 @@ from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.recipe import SLOT
 from promptcli.errors import UsageError
+from promptcli.recipe import SLOT
 
 #: Name of its one tensor.
 TENSOR = "deep-prefix.keys_values"

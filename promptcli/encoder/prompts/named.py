@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from promptcli.encoder.recipe import SLOT
 from promptcli.errors import unknown
+from promptcli.recipe import SLOT
 from promptcli.storage.documents import read_document
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.prompts.periods import with_period
-from promptcli.encoder.recipe import MASK, SLOT
 from promptcli.errors import UsageError, WrongKindError
+from promptcli.recipe import MASK, SLOT
 
 _LAST_WORD, _FIRST_WORD = re.compile(r"\S*$"), re.compile(r"^\S*")
 

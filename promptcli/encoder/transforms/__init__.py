@@ -7,7 +7,6 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.recipe import split_spec
 from promptcli.encoder.transforms.all_but_the_top import AllButTheTop
 from promptcli.encoder.transforms.cls_pooler import ClsPooler
 from promptcli.encoder.transforms.flow import Flow
@@ -17,6 +16,7 @@ from promptcli.encoder.transforms.topk_tokens import TopKTokens
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.encoder.transforms.whitening import Whitening
 from promptcli.errors import UsageError, unknown
+from promptcli.recipe import split_spec
 
 TRANSFORMS: dict[str, Callable[[BuildContext], Transform]] = {
     "topk-tokens": TopKTokens,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from promptcli.backbones.families import FAMILIES
-from promptcli.encoder.recipe import SLOT, Recipe
 from promptcli.errors import UsageError
+from promptcli.recipe import SLOT, Recipe
 from promptcli.training.methods.training_settings import (
     DenoisingSettings,
     MovedBiasSettings,

@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 
-from promptcli.encoder.recipe import RECIPES
+from promptcli.recipe import RECIPES
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, LoRASettings, TemplateSettings
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from promptcli.api.encoders import entry_of, open_registry
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import Recipe
 from promptcli.interchange import export as exporting
 from promptcli.interchange import hub, importing
 from promptcli.interchange.target import Choices
-from promptcli.library.encoders import entry_of, open_registry
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import Entry
 
 

@@ -16,7 +16,6 @@ from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import Loaded, Task, load_tasks, load_transfer, task_names
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.recipe import RECIPES, Recipe
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.evaluation import evaluator
 from promptcli.evaluation.classifier import FAST, FULL
@@ -24,6 +23,7 @@ from promptcli.evaluation.evaluator import SEED
 from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
 from promptcli.fitting import fits
 from promptcli.interchange.backends import build_on
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
 from promptcli.registry.resolving import named
