@@ -1,7 +1,9 @@
 """Transfer tasks: the readers, the folds, the classifier next to a plain one, and the command."""
 
+import functools
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from promptcli.data.senteval_text import treebank, visible
 from promptcli.data.task_table import TRANSFER_TASKS
 from promptcli.data.tasks import load_transfer
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.evaluation import statistics
 from promptcli.evaluation.classifier import FAST, FULL, ClassifierFit, ClassifierTraining, train, with_bias
 from promptcli.evaluation.protocols import (
     DECAYS,
@@ -280,7 +283,8 @@ def test_nested_folds_are_the_plain_ones(setting):
     features, labels = points(75)
     done = []
     found = nested({"all": (features, labels)}, setting, done.append)
-    assert (found.test, found.dev) == plain.plain_nested(features, labels, folds, SMALL, 2, 5)
+    drawn = functools.partial(stratified_folds, folds=SMALL.folds, seed=1111)  # whatever the seed, as in SentEval
+    assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
     assert sum(done) == pytest.approx(1) and len(found.decays) == 3
     assert 50 < found.test < 100
 
@@ -295,6 +299,54 @@ def test_official_splits_are_the_plain_ones(setting):
     learn, dev, test = points(75), points(30), points(60)
     found = official({"train": learn, "dev": dev, "test": test}, setting, silent)
     assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
+
+
+OFFICIAL = Path(__file__).parent / "reference/official/senteval.json"
+official_values = pytest.mark.skipif(not OFFICIAL.exists(), reason="no golden values of SentEval here")
+_WAYS = {"nested-folds": nested, "folds-and-test": cross_validated, "pairs": cross_validated, "splits": official}
+
+
+@official_values
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(f"{way}/{size}" for way in _WAYS for size in ("fast", "full")),
+        *(f"nested-folds/fast/seed-{n}" for n in (1, 2)),
+    ],
+)
+def test_accuracies_are_those_of_senteval(case):
+    """What SentEval's own classifiers reached on given features, at 1111 and at other seeds."""
+    expected, values = json.loads(OFFICIAL.read_text())["cases"][case], np.load(OFFICIAL.with_suffix(".npz"))
+    way, size, *_ = case.split("/")
+    if way == "pairs":
+        features, labels = pair_features(values["pairs/first"], values["pairs/second"]), values["pairs/labels"]
+    else:
+        name = "six/" if way == "folds-and-test" else ""
+        features, labels = values[f"{name}features"], values[f"{name}labels"]
+    cuts = {"nested-folds": {"all": 300}, "splits": {"train": 200, "dev": 250, "test": 300}}
+    splits, start = {}, 0
+    for split, stop in cuts.get(way, {"train": 220, "test": 300}).items():
+        splits[split], start = (features[start:stop], labels[start:stop]), stop
+    seed = expected.get("seed", 1111)
+    setting = ClassifierSetting({"fast": FAST, "full": FULL}[size], int(labels.max()) + 1, seed=seed)
+    found = _WAYS[way](splits, setting, silent)
+    assert (found.test, found.dev) == (expected["accuracy"], expected["dev"])
+
+
+@official_values
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_correlations_are_those_of_senteval(precision):
+    """Spearman of each set and of all pairs; pairs without a gold score are left out."""
+    expected = json.loads(OFFICIAL.read_text())["cases"][f"sts/{precision}"]
+    values, parts = np.load(OFFICIAL.with_suffix(".npz")), []
+    for name in ("FNWN", "headlines", "OnWN"):
+        gold = values[f"sts/{name}/gold"]
+        first, second = (values[f"sts/{name}/{side}"].astype(precision) for side in ("first", "second"))
+        graded = ~np.isnan(gold)
+        parts.append((statistics.cosine(first, second)[graded], gold[graded]))
+        assert statistics.spearman(*parts[-1]) == pytest.approx(expected[name]["spearman"], abs=1e-9)
+    together = [np.concatenate(side) for side in zip(*parts, strict=True)]
+    assert statistics.spearman(*together) == pytest.approx(expected["all"]["spearman"]["all"], abs=1e-9)
 
 
 def test_nothing_global_is_seeded():

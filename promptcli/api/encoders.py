@@ -19,7 +19,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.evaluation import evaluator
 from promptcli.evaluation.classifier import FAST, FULL
-from promptcli.evaluation.evaluator import SEED
+from promptcli.evaluation.protocols import SEED
 from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
 from promptcli.fitting import fits
 from promptcli.interchange.backends import build_on

@@ -16,6 +16,7 @@ from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import protocols, statistics
 from promptcli.evaluation.classifier import FULL, ClassifierTraining
+from promptcli.evaluation.protocols import SEED
 from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, Score, SpearmanScore, SubsetScore, recipe_name
 
 #: The splits of a transfer task -> how it is scored.
@@ -24,9 +25,6 @@ _PROTOCOLS: dict[frozenset[str], Callable[..., protocols.Outcome]] = {
     frozenset({"train", "test"}): protocols.cross_validated,
     frozenset({"train", "dev", "test"}): protocols.official,
 }
-#: SentEval's, of folds, first weights and order of examples.
-SEED = 1111
-
 #: Sentence -> row of an array of vectors.
 Rows = Mapping[str, int]
 

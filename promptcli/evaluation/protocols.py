@@ -23,6 +23,8 @@ from promptcli.evaluation.classifier import (
     with_bias,
 )
 
+#: SentEval's seed of folds, first weights and order of examples.
+SEED = 1111
 #: The weight decays that are tried.
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)
 #: Share of the training examples that the last training holds out, to know when to end.
@@ -83,7 +85,7 @@ class ClassifierSetting:
 
     training: ClassifierTraining  #: how they are trained, and the number of folds
     classes: int  #: number of classes
-    seed: int = 1111  #: of folds, first weights and order of examples
+    seed: int = SEED  #: of folds, first weights and order of examples
     device: str = "cpu"  #: a torch device
 
     def fit(self, rows: Rows, held_out: Rows | None, decays: Sequence[float]) -> ClassifierFit:
@@ -93,10 +95,6 @@ class ClassifierSetting:
             drawn, count = generator.permutation(len(rows)), int(HELD_OUT * len(rows))
             rows, held_out = rows[drawn[count:]], rows[drawn[:count]]
         return ClassifierFit(rows, held_out, decays, generator)
-
-    def folds(self, labels: Labels) -> list[tuple[Rows, Rows]]:
-        """Return the rows of every stratified fold: those to train on, those to test on."""
-        return stratified_folds(labels, self.training.folds, self.seed)
 
 
 def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTraining) -> None:
@@ -134,13 +132,17 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
 def nested(
     splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: ClassifierSetting, progress: Progress
 ) -> Outcome:
-    """Test on each fold of ``all`` a classifier whose weight decay folds of the other examples chose."""
+    """Test on each fold of ``all`` a classifier whose weight decay folds of the other examples chose.
+
+    Outer and inner folds are always drawn by 1111, as in SentEval's InnerKFoldClassifier; the seed decides first
+    weights and order alone.
+    """
     features, labels = _tensors(splits["all"], setting)
     numbers = splits["all"][1]
-    outer = setting.folds(numbers)
+    outer = stratified_folds(numbers, setting.training.folds, SEED)
     chosen, dev = [], []
     for rows, _ in outer:
-        decay, score = _by_folds(features, labels, rows, numbers, setting)
+        decay, score = _by_folds(features, labels, rows, numbers, setting, SEED)
         chosen.append(decay)
         dev.append(score)
         progress(1 / (len(outer) + 1))
@@ -161,7 +163,7 @@ def cross_validated(
     features, labels = _tensors(splits["train"], setting)
     numbers = splits["train"][1]
     rows = np.arange(len(numbers))
-    decay, dev = _by_folds(features, labels, rows, numbers, setting)
+    decay, dev = _by_folds(features, labels, rows, numbers, setting, setting.seed)
     progress(0.9)
     weights = _train(features, labels, [setting.fit(rows, None, [decay])], setting).weights[0, 0]
     progress(0.1)
@@ -184,10 +186,11 @@ def official(
 
 
 def _by_folds(
-    features: Tensor, labels: Tensor, rows: Rows, numbers: Labels, setting: ClassifierSetting
+    features: Tensor, labels: Tensor, rows: Rows, numbers: Labels, setting: ClassifierSetting, seed: int
 ) -> tuple[float, float]:
-    """Return the weight decay that is best over the folds of some rows, and its mean accuracy x 100."""
-    fits = [setting.fit(rows[left], rows[out], DECAYS) for left, out in setting.folds(numbers[rows])]
+    """Return the weight decay that is best over folds of some rows, drawn by a seed; its mean accuracy x 100."""
+    folds = stratified_folds(numbers[rows], setting.training.folds, seed)
+    fits = [setting.fit(rows[left], rows[out], DECAYS) for left, out in folds]
     best, score = _best(_train(features, labels, fits, setting))
     return DECAYS[best], score
 

@@ -14,16 +14,14 @@ from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import FULL
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.external_vectors import read_embedded
-from promptcli.evaluation.protocols import DECAYS, HELD_OUT
+from promptcli.evaluation.protocols import DECAYS, HELD_OUT, SEED
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.reproducing.figures import Figures, rounded
 from promptcli.reproducing.measured_system import Systems
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, published_tables
 
-#: SentEval's, of folds, first weights and order of examples.
-_SEED = 1111
-_SETTING = f"SentEval's linear classifier, {FULL.folds} folds, {FULL.optimizer}, seed {_SEED}; accuracy x 100"
+_SETTING = f"SentEval's linear classifier, {FULL.folds} folds, {FULL.optimizer}, seed {SEED}; accuracy x 100"
 
 
 def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
@@ -86,7 +84,7 @@ def _transfer_facts(task: TransferTask) -> dict[str, Any]:
         "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
         "sha256": hash_of(text),
         "setting": _SETTING,
-        "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": _SEED},
+        "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": SEED},
     }
 
 
@@ -103,6 +101,6 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
             else:
                 labels = [Label(context.backbone_name, system.row.label)]
                 embedded = evaluator.embed_tasks([system.transfer_encoder], tasks, labels=labels, progress=advance)
-            scores = evaluator.score_vectors(embedded, tasks, training=FULL, seed=_SEED)
+            scores = evaluator.score_vectors(embedded, tasks, training=FULL, seed=SEED)
         found = {score.task: rounded(score.value, None, [score.task]) for score in scores}
         yield {**found, "transfer": rounded(evaluator.average(scores), None, list(found))}
