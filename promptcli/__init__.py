@@ -21,8 +21,9 @@ _MODULES = {
     "Recipe": "recipe",
     "SentenceIndex": "index.sentence_index",
     "Trained": "api.encoders",
+    "compare": "evaluation.evaluator",
     "embed_dataset": "scaling.datasets",
-    "evaluate": "api.encoders",
+    "evaluate": "api.evaluating",
     "export": "api.exchange",
     "fit": "api.encoders",
     "import_model": "api.exchange",
@@ -36,8 +37,8 @@ _MODULES = {
     "search_layers": "searching.layers",
     "search_templates": "searching.template_search",
     "similarity": "api.encoders",
+    "task_sentences": "api.evaluating",
     "train": "api.encoders",
-    "transfer": "api.encoders",
 }
 __all__ = list(_MODULES)
 

@@ -1,13 +1,13 @@
 """The names of the package for type checkers; they are loaded on first use (PEP 562)."""
 
 from promptcli.api.encoders import Trained as Trained
-from promptcli.api.encoders import evaluate as evaluate
 from promptcli.api.encoders import fit as fit
 from promptcli.api.encoders import load as load
 from promptcli.api.encoders import models as models
 from promptcli.api.encoders import similarity as similarity
 from promptcli.api.encoders import train as train
-from promptcli.api.encoders import transfer as transfer
+from promptcli.api.evaluating import evaluate as evaluate
+from promptcli.api.evaluating import task_sentences as task_sentences
 from promptcli.api.exchange import export as export
 from promptcli.api.exchange import import_model as import_model
 from promptcli.api.exchange import pull as pull
@@ -16,6 +16,7 @@ from promptcli.data.vectors import read_vectors as read_vectors
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.encoder.encoder import Encoder as Encoder
 from promptcli.errors import PromptcliError as PromptcliError
+from promptcli.evaluation.evaluator import compare as compare
 from promptcli.index.sentence_index import SentenceIndex as SentenceIndex
 from promptcli.recipe import RECIPES as RECIPES
 from promptcli.recipe import Recipe as Recipe

@@ -6,10 +6,16 @@ is about to use the network is said as a warning, which Python shows where no lo
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 
 LOG = logging.getLogger("promptcli")
+#: Takes the number of steps newly done, which may be a fraction.
+Advance = Callable[[float], None]
+#: Shows a part of the work, by its name and its number of steps (None: unknown), while its block runs.
+Stage = Callable[[str, int | None], AbstractContextManager[Advance]]
+_STAGE: ContextVar[Stage | None] = ContextVar("promptcli_stage", default=None)
 _OFFLINE: ContextVar[bool] = ContextVar("promptcli_offline", default=False)
 
 
@@ -26,6 +32,22 @@ def offline(wanted: bool = True) -> Iterator[None]:
 def is_offline() -> bool:
     """Return whether the network is forbidden."""
     return _OFFLINE.get()
+
+
+@contextlib.contextmanager
+def showing(stage: Stage) -> Iterator[None]:
+    """Show the parts of the work in the block by ``stage``, e.g. as progress bars; without it nothing is shown."""
+    before = _STAGE.set(stage)
+    try:
+        yield
+    finally:
+        _STAGE.reset(before)
+
+
+def working(name: str, steps: int | None) -> AbstractContextManager[Advance]:
+    """Begin a part of the work; what it yields takes the steps newly done."""
+    stage = _STAGE.get()
+    return nullcontext(lambda done: None) if stage is None else stage(name, steps)
 
 
 def note(message: str) -> None:

@@ -26,7 +26,7 @@ FUNCTIONS = {
     "embed": "encoder.embedding:embed_file",
     "similarity": "similarity",
     "eval": "evaluate",
-    "transfer": "transfer",
+    "transfer": "evaluate",
     "fit": "fit",
     "ditto-search": "search_heads",
     "search-layers": "search_layers",

@@ -36,7 +36,7 @@ def test_equals_one_sentence_at_a_time(family, tiny_folder, tiny_backbone):
             loss -= float(torch.log_softmax(logits[place], 0)[token])
             right += int(logits[place].argmax()) == token
             masked += 1
-    assert found.masked == masked > 20
+    assert found.predicted == masked > 20
     assert found.accuracy == pytest.approx(100 * right / masked)
     assert found.perplexity == pytest.approx(math.exp(loss / masked), rel=1e-4)
 

@@ -13,14 +13,10 @@ import numpy as np
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import development_task, fitting_sentences
-from promptcli.data.tasks import Loaded, Task, load_tasks, load_transfer, task_names
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.evaluation import evaluator
-from promptcli.evaluation.classifier import FAST, FULL
-from promptcli.evaluation.protocols import SEED
-from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
+from promptcli.evaluation.scores import SpearmanScore
 from promptcli.fitting import fits
 from promptcli.interchange.backends import build_on
 from promptcli.recipe import RECIPES, Recipe
@@ -113,67 +109,6 @@ def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder:
     vectors = _encoder(encoder).encode([*left, *right], normalize_embeddings=True)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
     return float(cosines[0]) if isinstance(first, str) else cosines
-
-
-def evaluate(
-    encoder: Encoder | str, tasks: Sequence[str] = (), *, data_dir: str | Path | None = None, offline: bool = False
-) -> list[SpearmanScore]:
-    """Score an encoder on graded pairs: Spearman x 100 with a 95% interval, in the order of the papers' tables.
-
-    Args:
-        encoder: An encoder, or what ``load`` takes.
-        tasks: ``STS12`` to ``STS16``, ``STS-B``, ``SICK-R``, ``STS-B:dev``, ``demo``, ``demo:dev``, ...; by default
-            all seven where there is a ``data_dir``, else ``demo``, the package's own pairs.
-        data_dir: SentEval's ``downstream`` folder; without it tasks are fetched from the hub.
-        offline: Never use the network.
-
-    Raises:
-        UsageError: A name that is no task.
-        NotFoundError: A task's data are not there.
-
-    Example:
-        >>> import promptcli as pc
-        >>> score = pc.evaluate("mini", tasks=["demo"])[0]
-        >>> score.ci95[0] < score.value < score.ci95[1]
-        True
-    """
-    folder = None if data_dir is None else Path(data_dir)
-    wanted = task_names(list(tasks) or ([] if folder else list(BARE.tasks)))
-    found = _all_there(load_tasks(folder, wanted, "senteval", offline=offline))
-    return evaluator.evaluate([_encoder(encoder)], found)
-
-
-def transfer(
-    encoder: Encoder | str, tasks: Sequence[str] = (), *, data_dir: str | Path, fast: bool = False, seed: int = SEED
-) -> list[AccuracyScore]:
-    """Score an encoder by SentEval's linear classifier on its frozen vectors: accuracy x 100.
-
-    Args:
-        encoder: An encoder, or what ``load`` takes; an entry that holds another recipe for transfer tasks is read by
-            that one.
-        tasks: ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST-2``, ``TREC``, ``MRPC``; by default all seven.
-        data_dir: SentEval's ``downstream`` folder.
-        fast: SentEval's 5-fold setting: for development, not for print.
-        seed: Of folds, first weights and order of examples.
-
-    Raises:
-        UsageError: A name that is no task, or examples that no classifier can be trained on.
-        NotFoundError: A task's data are not there.
-    """
-    found = _all_there(load_transfer(Path(data_dir), [str(name) for name in task_names(tasks, metric="accuracy")]))
-    training = FAST if fast else FULL
-    evaluator.check_tasks(found, training)
-    if isinstance(encoder, str):
-        entry = entry_of(encoder)
-        recipe = entry.transfer
-        encoder = load(encoder) if recipe is None else Encoder.from_recipe(recipe, tensors=entry.tensors)
-    return evaluator.score_vectors(evaluator.embed_tasks([encoder], found), found, training=training, seed=seed)
-
-
-def _all_there(loaded: Loaded[Task]) -> list[Task]:
-    if loaded.missing:
-        raise NotFoundError("; ".join(f"task {label} is not there: {why}" for label, why in loaded.missing.items()))
-    return loaded.tasks
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A user's own file of graded pairs as a task: CSV, TSV, JSONL or Parquet with two sentences and a score a row."""
+"""A user's own file of rows of two texts and a number: graded pairs; queries, documents and grades."""
 
 import math
 from collections.abc import Sequence
@@ -11,22 +11,24 @@ from promptcli.errors import NotFoundError, UsageError
 
 #: The columns where none are named.
 COLUMNS = ("sentence1", "sentence2", "score")
-#: How such a file is written where a task is expected.
+#: Those of a retrieval set.
+RETRIEVAL = ("query", "document", "grade")
+#: How a file of pairs is written where a task is expected.
 SPELLING = "FILE or FILE:sentence1,sentence2,score"
 
 
-def split_columns(given: str) -> tuple[Path, tuple[str, ...]]:
-    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
+def split_columns(given: str, columns: tuple[str, ...] = COLUMNS) -> tuple[Path, tuple[str, ...]]:
+    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``; ``columns`` where it names none.
 
     Example:
         >>> split_columns("pairs.csv:question,answer,gold")[1]
         ('question', 'answer', 'gold')
     """
     name, colon, listed = given.rpartition(":")
-    columns = tuple(column.strip() for column in listed.split(","))
-    if colon and len(columns) == len(COLUMNS) and not Path(given).exists():
-        return Path(name), columns
-    return Path(given), COLUMNS
+    named = tuple(column.strip() for column in listed.split(","))
+    if colon and len(named) == len(columns) and not Path(given).exists():
+        return Path(name), named
+    return Path(given), columns
 
 
 def is_pair_file(given: str) -> bool:
@@ -45,7 +47,23 @@ def read_graded_pairs(path: Path, columns: Sequence[str] = COLUMNS) -> list[Gold
 
     Raises:
         NotFoundError: There is no such file.
-        UsageError: It lacks a column, holds a score that is no number (with the line), no pair, or equal scores only.
+        UsageError: See ``read_rows``; or equal scores only.
+    """
+    rows = read_rows(path, columns)
+    scores = {score for _, _, score in rows}
+    if len(scores) < 2:
+        raise UsageError(
+            f"{path}: all {len(rows):,} scores are {scores.pop():g}; a rank correlation takes two different ones"
+        )
+    return rows
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
+    """Return the rows of a file as two texts and a number; those that are blank are left out.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It lacks a column, holds a score that is no number (with the line), or no row.
     """
     layout, rows = FirstLayout(tuple(columns), like=f"{path}:first,second,score"), []
     with open_source(path, layout) as source:
@@ -62,11 +80,6 @@ def read_graded_pairs(path: Path, columns: Sequence[str] = COLUMNS) -> list[Gold
             rows.append((record.text, second, value))
     if not rows:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(columns)}")
-    scores = {score for _, _, score in rows}
-    if len(scores) < 2:
-        raise UsageError(
-            f"{path}: all {len(rows):,} scores are {scores.pop():g}; a rank correlation takes two different ones"
-        )
     return list(rows)
 
 

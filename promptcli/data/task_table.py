@@ -1,4 +1,4 @@
-"""The table of tasks, one row each: STS tasks (Spearman's correlation) and transfer tasks (accuracy).
+"""The table of tasks: data and a metric each. STS, transfer, and what is measured on a file of one's own.
 
 Pair sets and aggregation of STS follow SentEval's `sts.py` as the papers use it: all subsets of a year are put together
 and scored at once ("all"); STS-B is scored on its test (or dev) pairs; no regressor is trained.
@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from promptcli.data import senteval
+from promptcli.data import demo, senteval
 from promptcli.data.demo import TEXT, read_demo
-from promptcli.data.graded_pairs import read_graded_pairs, split_columns
+from promptcli.data.graded_pairs import RETRIEVAL, read_graded_pairs, read_rows, split_columns
 from promptcli.data.hub import HubSet
 from promptcli.data.senteval import GoldRow, Parts
+from promptcli.data.text import open_source
 from promptcli.errors import unknown
 
 #: Pairs of our own, inside the package.
@@ -35,7 +37,9 @@ class TaskName:
 class TaskRow:
     """How a task is read and scored."""
 
-    metric: str  # "spearman" or "accuracy"
+    #: ``spearman``, ``accuracy``, ``ndcg@10``: see ``evaluation.evaluator.METRICS``; or a function of the vectors and
+    #: the gold of every part, {part: (first (n, d), second (n, d) or None, gold (n,))}, that returns the figure
+    metric: str | Callable[[Any], float]
     read: Callable[[Path], Parts]  # takes SentEval's `downstream` folder
     folder: str | None = None  # in which `downstream` folder its files stand; None: it needs none
     sizes: Mapping[str, int] = field(default_factory=dict)  # examples in print, by part; "all": of all parts together
@@ -131,6 +135,30 @@ TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15
 TRANSFER_TASKS = tuple(name for name, row in TASKS.items() if row.metric == "accuracy")
 
 
+def _retrieval(given: str) -> TaskRow:
+    path, columns = split_columns(given, RETRIEVAL)
+    return TaskRow("ndcg@10", lambda _: {"all": read_rows(path, columns)}, text="own documents, as they are")
+
+
+def _perplexity(given: str) -> TaskRow:
+    def read(_: Path) -> Parts:
+        with open_source(demo.SENTENCES if given == DEMO else Path(given)) as source:
+            return {"all": [(record.text, None, 0.0) for record in source if record.text.strip()]}
+
+    return TaskRow("perplexity", read, text="held-out lines")
+
+
+#: Word before a colon -> the task that what stands behind it makes. ``retrieval:FILE`` or
+#: ``retrieval:FILE:query,document,grade``; ``perplexity:FILE``; ``mteb:TASK``, whose data mteb has.
+FAMILIES: dict[str, Callable[[str], TaskRow]] = {
+    "retrieval": _retrieval,
+    "perplexity": _perplexity,
+    "mteb": lambda given: TaskRow("mteb", lambda _: {}, text="as mteb has it"),
+}
+#: mteb's name of a task -> ours, where the pairs of a SentEval folder are the same.
+MTEB_LOCAL = {**{f"STS{year}": f"STS{year}" for year in range(12, 17)}, "STSBenchmark": "STS-B", "SICK-R": "SICK-R"}
+
+
 @dataclass(frozen=True)
 class Protocol:
     """Which pairs make up a task and how raw text is treated before it is encoded."""
@@ -169,5 +197,7 @@ def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
     found = protocol_named(protocol).rows.get(str(name)) or TASKS.get(str(name))
     if found is not None:
         return found
+    if name.task in FAMILIES and name.split != "test":
+        return FAMILIES[name.task](name.split)
     path, columns = split_columns(str(name))
     return TaskRow("spearman", lambda _: {"all": read_graded_pairs(path, columns)}, text="own pairs, as they are")

@@ -1,4 +1,4 @@
-"""Tasks by name: graded pairs (STS) and labelled sentences (transfer) from a folder, the hub, the package or a file."""
+"""Tasks by name, from a folder, the hub, the package or a file: graded pairs (STS), labelled sentences, others."""
 
 import hashlib
 import re
@@ -15,6 +15,8 @@ from promptcli.data.hub import Announce, UnreachableError, read_hub_set, silent
 from promptcli.data.senteval import GoldRow, Parts, senteval_root
 from promptcli.data.senteval_text import moses
 from promptcli.data.task_table import (
+    FAMILIES,
+    MTEB_LOCAL,
     TASKS,
     TEST_TASKS,
     TRANSFER_TASKS,
@@ -24,7 +26,8 @@ from promptcli.data.task_table import (
     protocol_named,
     task_row,
 )
-from promptcli.errors import NotFoundError, unknown
+from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.notes import is_offline, note_network
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,81 @@ class TransferTask:
         return {split: pair for split, pair in counts.items() if pair[0] != pair[1]}
 
 
-Task = TypeVar("Task", STSTask, TransferTask)
+@dataclass(frozen=True)
+class RetrievalTask:
+    """Queries, the documents among which theirs are to be found, and how well they go together."""
+
+    name: str
+    queries: list[str]  # q distinct ones
+    documents: list[str]  # m distinct ones
+    grades: list[dict[int, float]]  # of each query: number of a document -> its grade above 0
+
+    @classmethod
+    def of(cls, name: str, rows: Sequence[GoldRow]) -> "RetrievalTask":
+        """Return the task of rows (query, document, grade); a document of grade 0 or of no query is one of the others.
+
+        Raises:
+            UsageError: No query has a document of a grade above 0.
+        """
+        documents = {document: number for number, document in enumerate(dict.fromkeys(row[1] or "" for row in rows))}
+        found: dict[str, dict[int, float]] = {}
+        for query, document, grade in rows:
+            if grade > 0 and query:
+                grades = found.setdefault(query, {})
+                number = documents[document or ""]
+                grades[number] = max(grade, grades.get(number, 0.0))
+        if not found:
+            raise UsageError(f"{name}: no query has a document with a grade above 0; nothing is there to be found")
+        return cls(name, list(found), list(documents), list(found.values()))
+
+    def sentences(self) -> Iterator[str]:
+        """Yield every query and document."""
+        yield from self.queries
+        yield from self.documents
+
+
+@dataclass(frozen=True)
+class PerplexityTask:
+    """Held-out lines whose tokens a model predicts."""
+
+    name: str
+    lines: list[str]
+
+    def sentences(self) -> Iterator[str]:
+        """Yield nothing: no vectors are made of the lines."""
+        return iter(())
+
+
+@dataclass(frozen=True)
+class MtebTask:
+    """A task of mteb, run by mteb itself."""
+
+    name: str
+    pairs: STSTask | None = None  # stand in for mteb's own data
+
+    def sentences(self) -> Iterator[str]:
+        """Yield nothing: mteb asks for its vectors itself."""
+        return iter(())
+
+
+@dataclass(frozen=True)
+class OwnTask:
+    """A task with a metric of its own: a function of the vectors and the gold of every part."""
+
+    name: str
+    metric: Callable[[Any], float]
+    parts: Parts
+
+    def sentences(self) -> Iterator[str]:
+        """Yield every sentence, as often as it occurs."""
+        for rows in self.parts.values():
+            for first, second, _ in rows:
+                yield from (first,) if second is None else (first, second)
+
+
+#: Anything that ``evaluate`` scores.
+AnyTask = STSTask | TransferTask | RetrievalTask | PerplexityTask | MtebTask | OwnTask
+Task = TypeVar("Task", STSTask, TransferTask, AnyTask)
 
 
 @dataclass(frozen=True)
@@ -124,6 +201,37 @@ class Loaded(Generic[Task]):
 
     tasks: list[Task]
     missing: dict[str, str]
+
+
+def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
+    """Return the tasks named, whatever their metric: those of the table in the papers' order, then the others.
+
+    The others are files of graded pairs (``FILE`` or ``FILE:first,second,score``) and the tasks of ``FAMILIES``,
+    ``retrieval:FILE``, ``perplexity:FILE``, ``mteb:NAME``.
+
+    Raises:
+        UsageError: What is no name of a task.
+        NotFoundError: A file of pairs that is not there.
+    """
+    names = []
+    for name in [given] if isinstance(given, str | Path) else given:
+        if not isinstance(name, str | Path):
+            raise UsageError(
+                f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B' or a file of pairs"
+            )
+        names.append(str(name))
+    known = [label for label, row in TASKS.items() if not row.fit_only]
+    others: dict[TaskName, None] = {}
+    for name in (name for name in names if name not in known):
+        family, _, argument = name.partition(":")
+        if argument and family in FAMILIES:
+            others[TaskName(family, argument)] = None
+        elif is_pair_file(name):
+            check_pair_file(name)
+            others[TaskName(name)] = None
+        else:
+            raise unknown("task", name, [*known, *(f"{family}:..." for family in FAMILIES)])
+    return [*(_name_of(label) for label in known if label in names), *others]
 
 
 def task_names(given: Sequence[str], *, metric: str = "spearman") -> list[TaskName]:
@@ -190,6 +298,36 @@ def load_tasks(
         return STSTask(name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()})
 
     return _load(data_dir, names, protocol, made, offline=offline, announce=announce)
+
+
+def load_any(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[AnyTask]:
+    """Load tasks of every kind, as ``any_task_names`` returns them; the rest as ``load_tasks``."""
+
+    def made(name: TaskName, parts: Parts, text: str) -> AnyTask:
+        metric = task_row(name, protocol).metric
+        if callable(metric):
+            return OwnTask(str(name), metric, parts)
+        if metric == "mteb":
+            local = [] if data_dir is None else [TaskName(MTEB_LOCAL[it]) for it in [name.split] if it in MTEB_LOCAL]
+            return MtebTask(name.split, next(iter(load_tasks(data_dir, local, "mteb").tasks), None))
+        return _MAKERS[metric](name, parts, text, protocol)
+
+    return _load(data_dir, names, protocol, made, offline=is_offline(), announce=note_network)
+
+
+#: Metric -> the task of some rows.
+_MAKERS: dict[str, Callable[[TaskName, Parts, str, str], AnyTask]] = {
+    "spearman": lambda name, parts, text, protocol: STSTask(
+        name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()}
+    ),
+    "accuracy": lambda name, parts, *_: TransferTask(
+        name.task, {part: _labelled(rows) for part, rows in parts.items()}
+    ),
+    "ndcg@10": lambda name, parts, *_: RetrievalTask.of(str(name), [row for rows in parts.values() for row in rows]),
+    "perplexity": lambda name, parts, *_: PerplexityTask(
+        str(name), [row[0] for rows in parts.values() for row in rows]
+    ),
+}
 
 
 def load_transfer(data_dir: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:

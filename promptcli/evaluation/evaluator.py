@@ -1,23 +1,52 @@
-"""Scoring vectors on tasks: Spearman on graded pairs, a linear classifier's accuracy on labelled sentences.
+"""Scoring encoders on tasks of every kind: a table of metrics, ``METRICS``.
 
 Each distinct sentence of all tasks is encoded once. Knows encoders and tasks, not where either came from.
 """
 
+import contextlib
+import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from promptcli.data.tasks import LabelledExamples, STSTask, TransferTask
+from promptcli.data.tasks import (
+    AnyTask,
+    LabelledExamples,
+    MtebTask,
+    OwnTask,
+    PerplexityTask,
+    RetrievalTask,
+    STSTask,
+    TransferTask,
+)
+from promptcli.data.vectors import read_vectors
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.evaluation import protocols, statistics
+from promptcli.evaluation import protocols, retrieval, statistics
 from promptcli.evaluation.classifier import FULL, ClassifierTraining
+from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
+from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.evaluation.protocols import SEED
-from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, Score, SpearmanScore, SubsetScore, recipe_name
+from promptcli.evaluation.scores import (
+    AccuracyScore,
+    Comparison,
+    Label,
+    MtebScore,
+    PerplexityScore,
+    RetrievalScore,
+    Score,
+    SpearmanScore,
+    SubsetScore,
+    recipe_name,
+)
+from promptcli.notes import Advance
+from promptcli.storage import files
 
 #: The splits of a transfer task -> how it is scored.
 _PROTOCOLS: dict[frozenset[str], Callable[..., protocols.Outcome]] = {
@@ -37,22 +66,38 @@ class Embedded:
     recipe: dict[str, Any]  # how they were made, JSON-ready
     fingerprint: str  # of their maker
     vectors: NDArray[Any]  # (n, d), row i is sentence i of ``distinct_sentences``
-    device: str = "cpu"  # on which classifiers are trained on them
+    encoder: Encoder | None = None  # their maker, where it is not another program
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What every score says of them."""
+        return {"label": self.label, "recipe": self.recipe, "fingerprint": self.fingerprint}
 
 
-def distinct_sentences(tasks: Iterable[STSTask | TransferTask]) -> list[str]:
+@dataclass(frozen=True)
+class EvalSettings:
+    """How tasks are scored, where they leave a choice."""
+
+    training: ClassifierTraining = FULL  # of the classifiers of transfer tasks
+    seed: int | None = None  # of their first weights and order (SentEval's 1111), and of the masked tokens (0)
+    share: float = 0.15  # of the tokens that are masked
+    output: Path = Path("mteb-results")  # folder of mteb's result files
+    progress: Advance = lambda done: None  # takes the number of tasks newly done, a fraction
+
+
+def distinct_sentences(tasks: Iterable[AnyTask]) -> list[str]:
     """Return every sentence of the tasks once, in the order of first appearance."""
     return list(dict.fromkeys(sentence for task in tasks for sentence in task.sentences()))
 
 
-def rows_of(tasks: Iterable[STSTask | TransferTask]) -> Rows:
+def rows_of(tasks: Iterable[AnyTask]) -> Rows:
     """Return the row of each sentence in vectors of ``distinct_sentences``."""
     return {sentence: row for row, sentence in enumerate(distinct_sentences(tasks))}
 
 
 def embed_tasks(
     encoders: Sequence[Encoder],
-    tasks: Sequence[STSTask] | Sequence[TransferTask],
+    tasks: Sequence[AnyTask],
     *,
     labels: Sequence[Label] | None = None,
     progress: Progress = silent,
@@ -71,73 +116,123 @@ def embed_tasks(
     sentences = distinct_sentences(tasks)
     if labels is None:
         labels = [Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders]
-    encoded = encode_together(encoders, sentences, progress=progress)
-    embedded = [
-        Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, made.vectors)
-        for label, encoder, made in zip(labels, encoders, encoded, strict=True)
+    encoded = encode_together(encoders, sentences, progress=progress) if sentences else []
+    vectors = [made.vectors for made in encoded] or [np.zeros((0, 0), np.float32)] * len(encoders)
+    if any(isinstance(task, TransferTask) for task in tasks):
+        for wrong in (np.flatnonzero(~np.isfinite(made).all(axis=1)) for made in vectors):
+            if len(wrong):
+                raise PromptcliError(
+                    f"the vector of {sentences[wrong[0]]!r} is not finite; try --dtype float32, or check the model"
+                )
+    return [
+        Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, made, encoder)
+        for label, encoder, made in zip(labels, encoders, vectors, strict=True)
     ]
-    if not any(isinstance(task, TransferTask) for task in tasks):
-        return embedded
-    for each in embedded:
-        wrong = np.flatnonzero(~np.isfinite(each.vectors).all(axis=1))
-        if len(wrong):
-            raise PromptcliError(
-                f"the vector of {sentences[wrong[0]]!r} is not finite; try --dtype float32, or check the model"
-            )
-    devices = [str(encoder.backbone.device) for encoder in encoders]
-    return [replace(each, device=device) for each, device in zip(embedded, devices, strict=True)]
 
 
+def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str) -> Embedded:
+    """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``.
+
+    Args:
+        path: A file that ``read_vectors`` reads; where it holds texts, too, they must be the sentences.
+        tasks: Whose sentences.
+        listing: The command that lists the sentences, for messages.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It is no vector file, has another number of rows, other texts, or a NaN or an infinity.
+        CheckFailedError: It is damaged, or not the file that its manifest describes.
+    """
+    found, sentences = read_vectors(path), distinct_sentences(tasks)
+    if len(found.matrix) != len(sentences):
+        names = ", ".join(task.label if isinstance(task, STSTask) else task.name for task in tasks)
+        raise UsageError(
+            f"{path}: {len(found.matrix):,} rows for the {len(sentences):,} distinct sentences of {names};"
+            f" embed these, in this order: `{listing}`"
+        )
+    for row, (text, sentence) in enumerate(zip(found.texts or (), sentences, strict=False), start=1):
+        if text != sentence:
+            raise UsageError(f"{path}: row {row} is of {text!r}, not of {sentence!r}; the order is that of `{listing}`")
+    wrong = np.flatnonzero(~np.isfinite(found.matrix).all(axis=1))
+    if len(wrong):
+        raise UsageError(f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r} anew")
+    recipe = {"vectors": path.name} if found.manifest is None else found.manifest.get("recipe", {})
+    return Embedded(Label("vectors", path.name), recipe, files.sha256(path), found.matrix)
+
+
+@overload
 def evaluate(
     encoders: Sequence[Encoder],
     tasks: Sequence[STSTask],
     *,
+    labels: Sequence[Label] | None = ...,
+    settings: EvalSettings = ...,
+    progress: Progress = ...,
+) -> list[SpearmanScore]: ...
+@overload
+def evaluate(
+    encoders: Sequence[Encoder],
+    tasks: Sequence[AnyTask],
+    *,
+    labels: Sequence[Label] | None = ...,
+    settings: EvalSettings = ...,
+    progress: Progress = ...,
+) -> list[Score]: ...
+def evaluate(
+    encoders: Sequence[Encoder],
+    tasks: Sequence[AnyTask],
+    *,
     labels: Sequence[Label] | None = None,
+    settings: EvalSettings = EvalSettings(),
     progress: Progress = silent,
-) -> list[SpearmanScore]:
-    """Score encoders on STS tasks: ``embed_tasks``, then ``score_vectors``."""
-    return score_vectors(embed_tasks(encoders, tasks, labels=labels, progress=progress), tasks)
+) -> list[Any]:
+    """Score encoders on tasks of any kind: ``embed_tasks``, then ``score_vectors``."""
+    return score_vectors(embed_tasks(encoders, tasks, labels=labels, progress=progress), tasks, settings)
 
 
-@overload
-def score_vectors(embedded: Sequence[Embedded], tasks: Sequence[STSTask]) -> list[SpearmanScore]: ...
 @overload
 def score_vectors(
-    embedded: Sequence[Embedded],
-    tasks: Sequence[TransferTask],
-    *,
-    training: ClassifierTraining = FULL,
-    seed: int = SEED,
-    progress: Callable[[float], None] = lambda done: None,
+    embedded: Sequence[Embedded], tasks: Sequence[STSTask], settings: EvalSettings = ...
+) -> list[SpearmanScore]: ...
+@overload
+def score_vectors(
+    embedded: Sequence[Embedded], tasks: Sequence[TransferTask], settings: EvalSettings = ...
 ) -> list[AccuracyScore]: ...
+@overload
 def score_vectors(
-    embedded: Sequence[Embedded],
-    tasks: Sequence[STSTask] | Sequence[TransferTask],
-    *,
-    training: ClassifierTraining = FULL,
-    seed: int = SEED,
-    progress: Callable[[float], None] = lambda done: None,
+    embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = ...
+) -> list[Score]: ...
+def score_vectors(
+    embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = EvalSettings()
 ) -> list[Any]:
     """Score vectors on tasks, whoever made them.
 
     Args:
         embedded: Each with one row per sentence of ``distinct_sentences(tasks)``.
         tasks: On what.
-        training: How classifiers are trained.
-        seed: Of their folds, first weights and order of examples.
-        progress: Called with the number of transfer tasks newly done, a fraction; adds up to embedded x tasks.
+        settings: What the tasks leave open; its progress adds up to embedded x tasks.
 
     Returns:
         One set of vectors after the other, each with its tasks in the order given.
     """
     rows = rows_of(tasks)
     by_task: list[Sequence[Score]] = []
-    for task in tasks:
-        if isinstance(task, STSTask):
-            by_task.append(_correlate(embedded, task, rows))
-        else:
-            by_task.append([_classify(each, task, rows, training, seed, progress) for each in embedded])
+    with kept_random_states():
+        for task in tasks if embedded else ():
+            by_task.append(METRICS[type(task)](embedded, task, rows, settings))
     return [scores[number] for number in range(len(embedded)) for scores in by_task]
+
+
+@contextlib.contextmanager
+def kept_random_states() -> Iterator[None]:
+    """Give Python's, numpy's and torch's global random numbers back as they were: mteb seeds all of them."""
+    python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)  # noqa: NPY002
 
 
 def spearman_on(encoder: Encoder, task: STSTask) -> float:
@@ -148,22 +243,17 @@ def spearman_on(encoder: Encoder, task: STSTask) -> float:
     return 100 * statistics.spearman(statistics.cosine(first, second), pairs.gold)
 
 
-def _correlate(embedded: Sequence[Embedded], task: STSTask, rows: Rows) -> list[SpearmanScore]:
+def _correlate(
+    embedded: Sequence[Embedded], task: STSTask, rows: Rows, settings: EvalSettings
+) -> Sequence[SpearmanScore]:
     pairs = task.pairs()
     first, second = (np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second))
     cosines = np.stack([statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded])
     both = np.unique(np.concatenate([first, second]))
     intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
+    settings.progress(len(embedded))
     return [
-        spearman_score(
-            task,
-            row,
-            interval,
-            label=each.label,
-            recipe=each.recipe,
-            fingerprint=each.fingerprint,
-            zero_vectors=int((~each.vectors[both].any(axis=1)).sum()),
-        )
+        spearman_score(task, row, interval, zero_vectors=int((~each.vectors[both].any(axis=1)).sum()), **each.names)
         for each, row, interval in zip(embedded, cosines, intervals, strict=True)
     ]
 
@@ -237,29 +327,122 @@ def features(vectors: NDArray[Any], part: LabelledExamples, rows: Rows) -> NDArr
 
 
 def _classify(
-    each: Embedded,
-    task: TransferTask,
-    rows: Rows,
-    training: ClassifierTraining,
-    seed: int,
-    progress: Callable[[float], None],
-) -> AccuracyScore:
-    start = time.perf_counter()
-    splits = {split: (features(each.vectors, part, rows), part.labels) for split, part in task.splits.items()}
-    classes = 1 + max(int(labels.max()) for _, labels in splits.values())
-    setting = protocols.ClassifierSetting(training, classes, seed, each.device)
-    outcome = _PROTOCOLS[frozenset(splits)](splits, setting, progress)
-    return AccuracyScore(
-        label=each.label,
-        recipe=each.recipe,
-        fingerprint=each.fingerprint,
-        task=task.name,
-        value=outcome.test,
-        dev=outcome.dev,
-        decays=outcome.decays,
-        examples={split: len(part) for split, part in task.splits.items()},
-        seconds=time.perf_counter() - start,
-    )
+    embedded: Sequence[Embedded], task: TransferTask, rows: Rows, settings: EvalSettings
+) -> Sequence[AccuracyScore]:
+    found = []
+    for each in embedded:
+        start = time.perf_counter()
+        splits = {split: (features(each.vectors, part, rows), part.labels) for split, part in task.splits.items()}
+        classes = 1 + max(int(labels.max()) for _, labels in splits.values())
+        seed = SEED if settings.seed is None else settings.seed
+        device = "cpu" if each.encoder is None else str(each.encoder.device)
+        setting = protocols.ClassifierSetting(settings.training, classes, seed, device)
+        outcome = _PROTOCOLS[frozenset(splits)](splits, setting, settings.progress)
+        score = AccuracyScore(
+            **each.names,
+            task=task.name,
+            value=outcome.test,
+            dev=outcome.dev,
+            decays=outcome.decays,
+            examples={split: len(part) for split, part in task.splits.items()},
+            seconds=time.perf_counter() - start,
+        )
+        found.append(score)
+    return found
+
+
+def _retrieve(
+    embedded: Sequence[Embedded], task: RetrievalTask, rows: Rows, settings: EvalSettings
+) -> Sequence[RetrievalScore]:
+    queries, documents = ([rows[text] for text in texts] for texts in (task.queries, task.documents))
+    found = []
+    for each in embedded:
+        ranked = retrieval.nearest(each.vectors[queries], each.vectors[documents], 100)
+        gains = retrieval.ndcg(ranked, task.grades)
+        low, high = retrieval.bootstrap_mean(gains)
+        score = RetrievalScore(
+            **each.names,
+            task=task.name,
+            value=100 * float(gains.mean()),
+            ci95=(100 * low, 100 * high),
+            recall_at_10=100 * float(retrieval.recall(ranked, task.grades, 10).mean()),
+            recall_at_100=100 * float(retrieval.recall(ranked, task.grades, 100).mean()),
+            queries=len(queries),
+            documents=len(documents),
+        )
+        found.append(score)
+        settings.progress(1)
+    return found
+
+
+def _predict(
+    embedded: Sequence[Embedded], task: PerplexityTask, rows: Rows, settings: EvalSettings
+) -> Sequence[PerplexityScore]:
+    found = []
+    for each in embedded:
+        backbone = _maker(each, task.name).backbone
+        made = prediction_accuracy(backbone, task.lines, share=settings.share, seed=settings.seed or 0)
+        score = PerplexityScore(
+            **each.names,
+            task=task.name,
+            value=made.perplexity,
+            accuracy=made.accuracy,
+            predicted=made.predicted,
+            sentences=made.sentences,
+        )
+        found.append(score)
+        settings.progress(1)
+    return found
+
+
+def _run_mteb(embedded: Sequence[Embedded], task: MtebTask, rows: Rows, settings: EvalSettings) -> Sequence[MtebScore]:
+    found = []
+    for each in embedded:
+        model = MtebEncoder(_maker(each, task.name), each.fingerprint, each.label)
+        made = mteb_score(model, task, settings.output)
+        score = MtebScore(
+            **each.names,
+            task=f"mteb:{task.name}",
+            metric=made.metric,
+            value=100 * made.value,
+            model=model.name,
+            revision=model.revision,
+            mteb=made.version,
+            file=made.file,
+        )
+        found.append(score)
+        settings.progress(1)
+    return found
+
+
+def _measure(embedded: Sequence[Embedded], task: OwnTask, rows: Rows, settings: EvalSettings) -> Sequence[Score]:
+    found, name = [], getattr(task.metric, "__name__", "own")
+    for each in embedded:
+        parts = {}
+        for part, examples in task.parts.items():
+            first, second, gold = zip(*examples, strict=True)
+            sides = [None if None in side else each.vectors[[rows[text] for text in side]] for side in (first, second)]
+            parts[part] = (*sides, np.array(gold, dtype=np.float64))
+        found.append(Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts))))
+        settings.progress(1)
+    return found
+
+
+def _maker(each: Embedded, task: str) -> Encoder:
+    if each.encoder is None:
+        raise UsageError(f"{task} takes a model, and {each.label.recipe} holds vectors only; leave one of them out")
+    return each.encoder
+
+
+#: Kind of task -> how encoders are scored on it.
+METRICS: dict[type, Callable[[Sequence[Embedded], Any, Rows, EvalSettings], Sequence[Score]]] = {
+    STSTask: _correlate,
+    TransferTask: _classify,
+    RetrievalTask: _retrieve,
+    PerplexityTask: _predict,
+    MtebTask: _run_mteb,
+    OwnTask: _measure,
+}
 
 
 def average(scores: Iterable[Score]) -> float:

@@ -1,41 +1,30 @@
 """mteb's own evaluator on an encoder: its tasks, its formulas, its result files. The only file that imports mteb."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.data.hub import Announce, as_hub_set, silent
-from promptcli.data.tasks import STSTask
+from promptcli.data.hub import as_hub_set
+from promptcli.data.tasks import MtebTask
 from promptcli.encoder.embedder import Embedder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.evaluation.scores import Label
 from promptcli.evaluation.statistics import cosine
-
-#: mteb's name of a task -> ours, where the pairs of a SentEval folder are the same.
-LOCAL = {**{f"STS{year}": f"STS{year}" for year in range(12, 17)}, "STSBenchmark": "STS-B", "SICK-R": "SICK-R"}
+from promptcli.notes import note, note_network
 
 
-@dataclass(frozen=True)
-class MtebScore:
+class MtebResult(NamedTuple):
     """A main score of mteb."""
 
-    model: str
-    revision: str  #: of the model: the fingerprint's first 40 characters
-    task: str
     metric: str
     value: float  #: as mteb prints it, 0 to 1
-    mteb: str  #: its version
+    version: str  #: of mteb
     file: str  #: mteb's result file
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return dict(vars(self))
 
 
 class MtebEncoder:
@@ -70,51 +59,33 @@ class MtebEncoder:
         return ModelMeta.create_empty(overwrites={"name": self.name, "revision": self.revision})
 
 
-def evaluate_mteb(
-    encoders: Sequence[MtebEncoder],
-    names: Sequence[str],
-    folder: Path,
-    *,
-    own: Sequence[STSTask] = (),
-    announce: Announce = silent,
-) -> list[MtebScore]:
-    """Run mteb's tasks on encoders and write its result files, ``FOLDER/results/MODEL/REVISION/TASK.json``.
+def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path) -> MtebResult:
+    """Run a task of mteb on an encoder and write its result file, ``FOLDER/results/MODEL/REVISION/TASK.json``.
 
     Args:
-        encoders: What is scored.
-        names: Of mteb's tasks.
+        encoder: What is scored.
+        task: Its pairs stand in for mteb's data set, if it has some; their hash is then the data set's revision.
         folder: Made where it is not there.
-        own: Pairs that stand in for mteb's data sets; their hash is written down as the data set's revision.
-        announce: Called with one line before a data set is looked for.
-
-    Returns:
-        One encoder after the other, each with its tasks in the order given.
 
     Raises:
         UsageError: mteb is not installed, or has no such task.
         NotFoundError: A data set cannot be had.
     """
     mteb = _mteb()
-    tasks = {name: _task(mteb, name) for name in dict.fromkeys(names)}
-    given = {task.name: task for task in own}
-    for name, task in tasks.items():
-        if pairs := given.get(LOCAL.get(name, "")):
-            about = {"path": "local", "revision": pairs.sha256()[:40]}
-            task.metadata = task.metadata.model_copy(update={"dataset": about})
-            all_pairs = pairs.pairs()
-            task.dataset = as_hub_set(all_pairs.first, all_pairs.second, all_pairs.gold.tolist(), split="test")
-            task.data_loaded = True
-        else:
-            announce(f"fetching data set {task.metadata.dataset['path']}, where mteb does not find it in the cache")
+    own, name = _task(mteb, task.name), task.name
+    if task.pairs is not None:
+        about = {"path": "local", "revision": task.pairs.sha256()[:40]}
+        own.metadata = own.metadata.model_copy(update={"dataset": about})
+        pairs = task.pairs.pairs()
+        own.dataset = as_hub_set(pairs.first, pairs.second, pairs.gold.tolist(), split="test")
+        own.data_loaded = True
+        note(f"{name}: pairs of {task.pairs.label}, {task.pairs.text}; mteb's own text is raw")
+    else:
+        note_network(f"fetching data set {own.metadata.dataset['path']}, where mteb does not find it in the cache")
     cache = mteb.ResultCache(folder)
-    return [_score(mteb, encoder, task, cache) for encoder in encoders for task in tasks.values()]
-
-
-def _score(mteb: Any, encoder: MtebEncoder, task: Any, cache: Any) -> MtebScore:
-    name = task.metadata.name
     try:
         found = mteb.evaluate(
-            encoder, task, cache=cache, overwrite_strategy="always", co2_tracker=False, show_progress_bar=False
+            encoder, own, cache=cache, overwrite_strategy="always", co2_tracker=False, show_progress_bar=False
         )
     except PromptcliError:
         raise
@@ -123,8 +94,7 @@ def _score(mteb: Any, encoder: MtebEncoder, task: Any, cache: Any) -> MtebScore:
         raise NotFoundError(f"mteb's task {name} did not run: {reason}; pairs of your own: --data-dir FOLDER") from None
     [result] = found.task_results
     file = cache.get_task_result_path(name, encoder.mteb_model_meta)
-    metric, value = task.metadata.main_score, float(result.get_score())
-    return MtebScore(encoder.name, encoder.revision, name, metric, value, mteb.__version__, str(file))
+    return MtebResult(own.metadata.main_score, float(result.get_score()), mteb.__version__, str(file))
 
 
 def _task(mteb: Any, name: str) -> Any:
@@ -138,5 +108,5 @@ def _mteb() -> Any:
     try:
         import mteb
     except ImportError:
-        raise UsageError("--mteb needs mteb, which is not installed: pip install 'promptcli[mteb]'") from None
+        raise UsageError("tasks of mteb need mteb, which is not installed: pip install 'promptcli[mteb]'") from None
     return mteb

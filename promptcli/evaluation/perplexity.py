@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch, plan_batches
@@ -25,18 +26,8 @@ _RARE = "<unk>"
 
 
 @dataclass(frozen=True)
-class MaskedAccuracy:
-    """Figures over all masked tokens."""
-
-    accuracy: float  # percent of them whose most probable token is the right one
-    perplexity: float  # exp of the mean negative log-likelihood of the right ones
-    masked: int  # how many
-    sentences: int  # lines with at least one
-
-
-@dataclass(frozen=True)
-class NextTokenAccuracy:
-    """Figures over all tokens that others stand before."""
+class PredictionAccuracy:
+    """Figures over all masked tokens, or of a causal model over all tokens that others stand before."""
 
     accuracy: float  # percent of them whose most probable token is the right one
     perplexity: float  # exp of the mean negative log-likelihood of the right ones
@@ -60,7 +51,7 @@ def prediction_accuracy(
     share: float = 0.15,
     seed: int = 0,
     progress: Callable[[int], None] = lambda done: None,
-) -> MaskedAccuracy | NextTokenAccuracy:
+) -> PredictionAccuracy:
     """Measure what the backbone was trained to predict: see ``masked_accuracy`` and ``next_token_accuracy``."""
     if backbone.causal:
         return next_token_accuracy(backbone, sentences, progress=progress)
@@ -69,7 +60,7 @@ def prediction_accuracy(
 
 def next_token_accuracy(
     backbone: "Backbone", sentences: Sequence[str], *, progress: Callable[[int], None] = lambda done: None
-) -> NextTokenAccuracy:
+) -> PredictionAccuracy:
     """Measure next-token prediction over whole lines, each by itself; a first token without BOS is not predicted.
 
     Perplexities of backbones with other vocabularies are not comparable.
@@ -89,7 +80,7 @@ def next_token_accuracy(
         first = max(1, len(tokens.start))
         if len(row) > first:
             lines.append(_Line(row, np.arange(first - 1, len(row) - 1), np.array(row[first:])))
-    return NextTokenAccuracy(*_predict(backbone, lines, progress), len(lines))
+    return PredictionAccuracy(*_predict(backbone, lines, progress), len(lines))
 
 
 def masked_accuracy(
@@ -99,7 +90,7 @@ def masked_accuracy(
     share: float = 0.15,
     seed: int = 0,
     progress: Callable[[int], None] = lambda done: None,
-) -> MaskedAccuracy:
+) -> PredictionAccuracy:
     """Measure masked-token prediction: every chosen token becomes [MASK], all of a sentence's at once.
 
     The chosen places depend on the seed and on the tokenizer only, so perplexities of backbones with other vocabularies
@@ -116,15 +107,16 @@ def masked_accuracy(
         UsageError: No head, no mask token, or nothing to predict.
     """
     lines = _masked_lines(backbone, sentences, share, np.random.default_rng(seed))
-    return MaskedAccuracy(*_predict(backbone, lines, progress), len(lines))
+    return PredictionAccuracy(*_predict(backbone, lines, progress), len(lines))
 
 
 def _predict(backbone: "Backbone", lines: Sequence[_Line], progress: Callable[[int], None]) -> tuple[float, float, int]:
     """Return accuracy (percent), perplexity and the number of predictions."""
     if not lines:
         raise UsageError("there is no token to predict: the text is empty, or all its words are unknown")
-    right = predicted = 0
-    loss = 0.0
+    losses: list[Tensor] = []
+    right: list[Tensor] = []
+    predicted = 0
     needs = Needs(layers=frozenset({backbone.n_layers}))
     with torch.inference_mode():
         for numbers in plan_batches(np.array([len(line.ids) for line in lines])):
@@ -132,16 +124,18 @@ def _predict(backbone: "Backbone", lines: Sequence[_Line], progress: Callable[[i
             ids = [line.ids for line in chosen]
             batch = make_batch(ids, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
             hidden = backbone.run(batch, needs).layers[backbone.n_layers]
-            picked = torch.cat(
-                [row[torch.from_numpy(line.positions)] for row, line in zip(hidden, chosen, strict=False)]
-            )
-            wanted = torch.from_numpy(np.concatenate([line.gold for line in chosen])).to(backbone.device)
-            logits = backbone.head.to_logits(backbone.head.to_hidden(picked))
-            loss += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
-            right += int((logits.argmax(dim=1) == wanted).sum())
-            predicted += len(wanted)
+            # one copy a batch, and nothing is read before the end: no wait that grows with the number of lines
+            lines_of = np.repeat(np.arange(len(chosen)), [len(line.gold) for line in chosen])
+            places = [line.positions for line in chosen], [line.gold for line in chosen]
+            where = torch.from_numpy(np.stack([lines_of, *map(np.concatenate, places)])).to(backbone.device)
+            row, place, wanted = where
+            logits = backbone.head.to_logits(backbone.head.to_hidden(hidden[row, place]))
+            losses.append(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
+            right.append((logits.argmax(dim=1) == wanted).sum())
+            predicted += len(lines_of)
             progress(len(chosen))
-    return 100 * right / predicted, math.exp(loss / predicted), predicted
+    loss = float(torch.stack(losses).double().sum())
+    return 100 * int(torch.stack(right).sum()) / predicted, math.exp(loss / predicted), predicted
 
 
 def _masked_lines(

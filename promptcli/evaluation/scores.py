@@ -28,19 +28,27 @@ class SubsetScore:
     pairs: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
-    """One figure of an encoder on a task, whatever the metric."""
+    """One figure of an encoder on a task; what else a metric knows is in the fields of its own class."""
 
     label: Label  # what the encoder is called
     recipe: dict[str, Any]  # all fields of its recipe
     fingerprint: str  # which encoder it is
     task: str  # e.g. ``STS-B``
-    value: float  # x 100
+    value: float  # x 100; perplexity and metrics of a user's own as they are
+    metric: str = "spearman"
+    ci95: tuple[float, float] | None = None  # 95% bootstrap interval, where the metric has one
+
+    @property
+    def column(self) -> str:
+        """The task as it heads a column, e.g. ``STS-B:dev``."""
+        return self.task
 
     def figures(self) -> dict[str, Any]:
         """Return what depends on the metric as JSON-ready values."""
-        raise NotImplementedError
+        interval = None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]
+        return {"metric": self.metric, "value": round(self.value, 4), "ci95": interval}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figure as JSON-ready values."""
@@ -48,7 +56,7 @@ class Score:
         return {**named, **self.figures(), "fingerprint": self.fingerprint, "recipe_fields": self.recipe}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SpearmanScore(Score):
     """Spearman's correlation x 100 of an encoder's cosines with gold scores, over all pairs of all subsets ("all")."""
 
@@ -57,7 +65,7 @@ class SpearmanScore(Score):
     text: str  # what was done to the text
     data_sha256: str  # of the pairs
     expected_pairs: int  # how many the protocol says there are
-    ci95: tuple[float, float]  # 95% bootstrap interval over pairs
+    ci95: tuple[float, float]  # over pairs
     pairs: int  # how many were scored
     subsets: dict[str, SubsetScore]
     cosines: NDArray[np.float64] = field(repr=False, compare=False)  # (pairs,), for ``compare``
@@ -75,9 +83,7 @@ class SpearmanScore(Score):
         return {
             "split": self.split,
             "protocol": self.protocol,
-            "metric": "spearman",
-            "value": round(self.value, 4),
-            "ci95": [round(bound, 4) for bound in self.ci95],
+            **super().figures(),
             "pairs": self.pairs,
             "subsets": subsets,
             "zero_vectors": self.zero_vectors,
@@ -86,9 +92,11 @@ class SpearmanScore(Score):
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AccuracyScore(Score):
     """Accuracy x 100 of a linear classifier on an encoder's frozen vectors."""
+
+    metric: str = "accuracy"
 
     dev: float  # on the examples that chose the weight decay
     decays: list[float]  # chosen, in each outer fold where there are some
@@ -98,13 +106,59 @@ class AccuracyScore(Score):
     def figures(self) -> dict[str, Any]:
         """Return what depends on the metric as JSON-ready values."""
         return {
-            "metric": "accuracy",
+            "metric": self.metric,
             "value": self.value,
             "dev": self.dev,
             "weight_decays": self.decays,
             "examples": self.examples,
             "seconds": round(self.seconds, 2),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalScore(Score):
+    """nDCG@10 x 100 of an encoder's nearest documents, the mean over queries."""
+
+    metric: str = "ndcg@10"
+    recall_at_10: float  # x 100: share of a query's graded documents among the ten nearest, the mean over queries
+    recall_at_100: float
+    queries: int
+    documents: int
+
+    def figures(self) -> dict[str, Any]:
+        """Return what depends on the metric as JSON-ready values."""
+        recalls = {"recall@10": round(self.recall_at_10, 4), "recall@100": round(self.recall_at_100, 4)}
+        return {**super().figures(), **recalls, "queries": self.queries, "documents": self.documents}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerplexityScore(Score):
+    """Perplexity of an encoder's backbone on held-out text: exp of the mean negative log-likelihood."""
+
+    metric: str = "perplexity"
+    accuracy: float  # percent of the predictions whose most probable token is the right one
+    predicted: int  # tokens: masked ones, or for causal models all that others stand before
+    sentences: int  # lines with at least one
+
+    def figures(self) -> dict[str, Any]:
+        """Return what depends on the metric as JSON-ready values."""
+        counts = {"predicted": self.predicted, "sentences": self.sentences}
+        return {**super().figures(), "accuracy": round(self.accuracy, 4), **counts}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MtebScore(Score):
+    """A main score of mteb x 100."""
+
+    model: str  # as mteb calls it
+    revision: str  # of the model: the fingerprint's first 40 characters
+    mteb: str  # its version
+    file: str  # mteb's result file
+
+    def figures(self) -> dict[str, Any]:
+        """Return what depends on the metric as JSON-ready values."""
+        about = {"mteb_model": self.model, "revision": self.revision, "mteb": self.mteb, "file": self.file}
+        return {**super().figures(), **about}
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Seque
         )
     if held_out:
         lines.append(
-            f"- Held-out {held_out['file']} ({objective.predicted}; {held_out[objective.counted]:,} tokens):"
+            f"- Held-out {held_out['file']} ({objective.predicted}; {held_out['predicted']:,} tokens):"
             f" top-1 {held_out['accuracy']}%, perplexity {held_out['perplexity']}"
         )
     lines += ["", "| corpus file | SHA-256 | lines |", "|---|---|---|"]

@@ -20,7 +20,6 @@ class Objective:
     kind: str  #: as its card and plot call it
     architecture: str
     predicted: str  #: of held-out text, as the card says it
-    counted: str  #: the figure that says how many of them
     places: str  #: where chunks begin, as the card says it of ``plan``
     model: type[LanguageModel]
     batch: Callable[[Step, Plan, Corpus], Batch]
@@ -32,7 +31,6 @@ OBJECTIVES: dict[str, Objective] = {
         kind="masked-LM",
         architecture="BERT",
         predicted="15% of tokens, all [MASK], seed 0",
-        counted="masked",
         places="{plan.at_start:.0%} of the chunks begin at position 0, the others anywhere",
         model=MaskedLM,
         batch=mask,
@@ -42,7 +40,6 @@ OBJECTIVES: dict[str, Objective] = {
         kind="causal-LM",
         architecture="Llama",
         predicted="every token of a line from those before it",
-        counted="predicted",
         places="rotary positions",
         model=CausalLM,
         batch=predict_next,

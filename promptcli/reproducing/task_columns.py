@@ -12,8 +12,7 @@ from promptcli.data.tasks import STSTask, TransferTask, load_transfer
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import FULL
-from promptcli.evaluation.evaluator import evaluate
-from promptcli.evaluation.external_vectors import read_embedded
+from promptcli.evaluation.evaluator import evaluate, read_embedded
 from promptcli.evaluation.protocols import DECAYS, HELD_OUT, SEED
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.reproducing.figures import Figures, rounded
@@ -101,6 +100,6 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
             else:
                 labels = [Label(context.backbone_name, system.row.label)]
                 embedded = evaluator.embed_tasks([system.transfer_encoder], tasks, labels=labels, progress=advance)
-            scores = evaluator.score_vectors(embedded, tasks, training=FULL, seed=SEED)
+            scores = evaluator.score_vectors(embedded, tasks)
         found = {score.task: rounded(score.value, None, [score.task]) for score in scores}
         yield {**found, "transfer": rounded(evaluator.average(scores), None, list(found))}

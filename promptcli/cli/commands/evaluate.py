@@ -78,7 +78,7 @@ def read_external(
         data_dir: Where the tasks came from.
         protocol: Which text they have.
     """
-    from promptcli.evaluation.external_vectors import read_embedded
+    from promptcli.evaluation.evaluator import read_embedded
 
     parts = ["promptcli", "eval", "--list-sentences"]
     parts += [] if data_dir is None else ["--data-dir", str(data_dir)]
@@ -209,30 +209,19 @@ def _refuse(options: dict[str, Any]) -> None:
 def _run_mteb(
     names: Sequence[str], output: Path, choice: EvalChoice, runtime: Runtime, data_dir: Path | None, *, json: bool
 ) -> None:
-    from promptcli.data.task_table import TaskName
-    from promptcli.data.tasks import load_tasks
-    from promptcli.evaluation.mteb_tasks import LOCAL, MtebEncoder, evaluate_mteb
+    from promptcli.data.tasks import any_task_names, load_any
+    from promptcli.evaluation.evaluator import EvalSettings, evaluate
 
     configure_libraries(runtime)
-    loaded = None
-    if data_dir is not None and (wanted := [TaskName(LOCAL[name]) for name in names if name in LOCAL]):
-        loaded = load_tasks(data_dir, wanted, "mteb", offline=True)
-        report_missing(loaded)
-        shown = ", ".join(task.name for task in loaded.tasks)
-        note(f"{shown}: pairs of {data_dir}, {loaded.tasks[0].text}; mteb's own text is raw")
+    tasks = load_any(data_dir, any_task_names([f"mteb:{name}" for name in names])).tasks
     encoders, candidates = open_candidates(find_candidates(open_registry(), choice), runtime, bare=is_bare(choice))
-    scores = evaluate_mteb(
-        [MtebEncoder(one, one.fingerprint, its.label) for one, its in zip(encoders, candidates, strict=True)],
-        names,
-        output,
-        own=loaded.tasks if loaded else (),
-        announce=note,
-    )
+    labels = [candidate.label for candidate in candidates]
+    scores = evaluate(encoders, tasks, labels=labels, settings=EvalSettings(output=output))
     if json:
         result_json({"results": [score.to_dict() for score in scores]})
         return
-    rows = [[score.model, score.task, score.metric, f"{score.value:.6f}", score.file] for score in scores]
-    result_table(("model", "task", "main score", "value", "file"), rows)
+    rows = [[score.label.recipe, score.task, score.metric, f"{score.value:.4f}"] for score in scores]
+    result_table(("model", "task", "main score", "value"), rows)
 
 
 def _score(

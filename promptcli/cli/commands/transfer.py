@@ -43,7 +43,7 @@ def transfer(
     fast: Annotated[
         bool, typer.Option("--fast", help="SentEval's 5-fold setting: for development, not for print.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of folds, first weights and order. SentEval's is 1111.")] = 1111,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed. SentEval's is 1111.")] = 1111,
     json: Json = False,
 ) -> None:
     """Accuracy x 100 of SentEval's linear classifier on frozen vectors: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC."""
@@ -102,7 +102,7 @@ def _score(
     training: "ClassifierTraining",
     seed: int,
 ) -> "list[AccuracyScore]":
-    from promptcli.evaluation.evaluator import distinct_sentences, embed_tasks, score_vectors
+    from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences, embed_tasks, score_vectors
     from promptcli.evaluation.scores import by_encoder
 
     count = len(distinct_sentences(tasks))
@@ -111,7 +111,7 @@ def _score(
         embedded = embed_tasks(encoders, tasks, labels=labels, progress=advance)
     note(f"{count:,} distinct sentences encoded in {time.perf_counter() - start:.1f} s")
     with progress("classify", len(tasks) * len(encoders)) as advance:
-        scores = score_vectors(embedded, tasks, training=training, seed=seed, progress=advance)
+        scores = score_vectors(embedded, tasks, EvalSettings(training=training, seed=seed, progress=advance))
     for label, group in by_encoder(scores).items():
         seconds = ", ".join(f"{score.task} {score.seconds:.1f} s" for score in group)
         note(f"{label.model}, {label.recipe}: {seconds}")

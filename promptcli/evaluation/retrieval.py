@@ -1,0 +1,63 @@
+"""Retrieval: how near the top a query's documents come when all documents are sorted by cosine. Knows arrays only."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.evaluation import statistics
+
+#: Numbers of documents of a query -> their grades, above 0.
+Grades = Sequence[Mapping[int, float]]
+#: Queries that are compared with all documents at a time.
+_AT_ONCE = 256
+
+
+def nearest(queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
+    """Return the numbers of the documents (m, d) nearest to each query (n, d) by cosine, (n, depth), the nearest first.
+
+    Of equally near documents the earlier comes first. Fewer than ``depth`` where there are fewer documents.
+    """
+    scaled, depth = _unit(documents), min(depth, len(documents))
+    rows = []
+    for start in range(0, len(queries), _AT_ONCE):
+        cosines = _unit(queries[start : start + _AT_ONCE]) @ scaled.T
+        best = np.sort(np.argpartition(-cosines, depth - 1, axis=1)[:, :depth], axis=1)
+        order = np.argsort(-np.take_along_axis(cosines, best, axis=1), axis=1, kind="stable")
+        rows.append(np.take_along_axis(best, order, axis=1))
+    return np.concatenate(rows)
+
+
+def ndcg(ranked: NDArray[np.int64], grades: Grades, depth: int = 10) -> NDArray[np.float64]:
+    """Return each query's normalised discounted cumulative gain, (n,): the grade over log2(rank + 1), as trec_eval.
+
+    Source: Jaervelin and Kekaelaeinen 2002; the gain is the grade itself, and the ideal order is of all graded
+    documents.
+    """
+    discounts = 1 / np.log2(np.arange(2, depth + 2))
+    found = np.zeros(len(ranked))
+    for number, (row, of_query) in enumerate(zip(ranked[:, :depth].tolist(), grades, strict=True)):
+        ideal = np.sort(list(of_query.values()))[::-1][:depth]
+        gains = np.array([of_query.get(document, 0.0) for document in row])
+        found[number] = gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)])
+    return found
+
+
+def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.float64]:
+    """Return the share of each query's graded documents that are among its nearest ``depth``, (n,)."""
+    rows = zip(ranked[:, :depth].tolist(), grades, strict=True)
+    return np.array([len(of_query.keys() & set(row)) / len(of_query) for row, of_query in rows])
+
+
+def bootstrap_mean(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 95% percentile interval of the mean of n values over resampled ones."""
+    counts = statistics.resample_counts(len(values), statistics.RESAMPLES, statistics.SEED)
+    means = np.concatenate([values @ chunk for chunk in counts]) / len(values)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    wide = np.nan_to_num(np.asarray(vectors, dtype=np.float32))
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    return np.divide(wide, np.where(norms > 0, norms, 1), dtype=np.float32)

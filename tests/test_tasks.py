@@ -1,0 +1,153 @@
+"""One ``evaluate`` for tasks of every kind: order, retrieval, perplexity, metrics of a user's own, wrong names."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import promptcli as pc
+from promptcli.data.task_table import TASKS, TaskRow
+from promptcli.data.tasks import RetrievalTask
+from promptcli.evaluation import retrieval
+from promptcli.evaluation.perplexity import prediction_accuracy
+from tests.tiny import SENTENCES
+
+
+@pytest.fixture
+def encoder(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    return pc.Encoder(pc.Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
+
+
+@pytest.fixture
+def documents(tmp_path):
+    """Two queries, three graded documents and two that are neither's."""
+    rows = [("cats", SENTENCES[0], 2), ("cats", SENTENCES[1], 1), ("dogs", SENTENCES[2], 1), ("dogs", SENTENCES[0], 0)]
+    rows += [("", SENTENCES[3], 0), ("", SENTENCES[4], 0)]
+    path = tmp_path / "notes.tsv"
+    path.write_text("query\tdocument\tgrade\n" + "".join(f"{q}\t{d}\t{g}\n" for q, d, g in rows))
+    return path
+
+
+def test_a_retrieval_set_is_a_file(encoder, documents):
+    [score] = pc.evaluate(encoder, f"retrieval:{documents}")
+    vectors = encoder.encode(SENTENCES[:5], normalize_embeddings=True)
+    gains, recalls = [], []
+    for query, grades in (("cats", {0: 2, 1: 1}), ("dogs", {2: 1})):
+        order = np.argsort(-(vectors @ encoder.encode(query, normalize_embeddings=True)), kind="stable")
+        gain = sum(grades.get(place, 0) / np.log2(rank + 2) for rank, place in enumerate(order))
+        ideal = sum(grade / np.log2(rank + 2) for rank, grade in enumerate(sorted(grades.values(), reverse=True)))
+        gains.append(gain / ideal)
+        recalls.append(1.0)
+    assert score.value == pytest.approx(100 * np.mean(gains), abs=1e-6)
+    assert (score.recall_at_10, score.queries, score.documents) == (100, 2, 5)
+    assert (score.metric, score.task) == ("ndcg@10", f"retrieval:{documents}")
+    assert score.ci95[0] <= score.value <= score.ci95[1]
+    assert score.to_dict()["recall@10"] == 100
+    renamed = documents.with_name("others.tsv")
+    renamed.write_text(documents.read_text().replace("query\tdocument\tgrade", "q\td\tg"))
+    [same] = pc.evaluate(encoder, f"retrieval:{renamed}:q,d,g")
+    assert same.value == score.value
+
+
+def test_ndcg_and_recall_are_those_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn, the peer, is not installed")
+    generator = np.random.default_rng(0)
+    queries, documents = generator.standard_normal((20, 8)), generator.standard_normal((300, 8))
+    graded = generator.integers(0, 4, (20, 300)) * (generator.random((20, 300)) < 0.05)
+    graded[:, 0] = 1
+    ranked = retrieval.nearest(queries, documents, 100)
+    grades = [{int(place): float(row[place]) for place in np.flatnonzero(row)} for row in graded]
+    cosines = (queries / np.linalg.norm(queries, axis=1)[:, None]) @ (
+        documents / np.linalg.norm(documents, axis=1)[:, None]
+    ).T
+    assert retrieval.ndcg(ranked, grades).mean() == pytest.approx(metrics.ndcg_score(graded, cosines, k=10), abs=1e-9)
+    order = np.argsort(-cosines, axis=1)[:, :100]
+    assert np.array_equal(ranked, order)
+    expected = [np.isin(np.flatnonzero(row), best).mean() for row, best in zip(graded, order, strict=True)]
+    assert np.allclose(retrieval.recall(ranked, grades, 100), expected)
+
+
+def test_equal_documents_stand_in_their_order():
+    ranked = retrieval.nearest(np.ones((1, 2)), np.ones((5, 2)), 3)
+    assert ranked.tolist() == [[0, 1, 2]]
+
+
+def test_a_file_without_grades_is_refused(encoder, tmp_path):
+    with pytest.raises(pc.PromptcliError, match="no query has a document with a grade above 0"):
+        RetrievalTask.of("notes", [("a", "b", 0.0), ("", "c", 1.0)])
+    (tmp_path / "bad.csv").write_text("query,document,grade\na,b,good\n")
+    with pytest.raises(pc.PromptcliError, match=r"bad.csv: line 2: the score 'good' in 'grade' is no number"):
+        pc.evaluate(encoder, f"retrieval:{tmp_path / 'bad.csv'}")
+
+
+def test_perplexity_is_a_task(encoder, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(SENTENCES))
+    [score] = pc.evaluate(encoder, f"perplexity:{path}", seed=4)
+    expected = prediction_accuracy(encoder.backbone, SENTENCES, seed=4)
+    assert (score.value, score.accuracy, score.predicted) == (
+        expected.perplexity,
+        expected.accuracy,
+        expected.predicted,
+    )
+
+
+def test_a_metric_of_ones_own_is_a_function(encoder, monkeypatch):
+    def mean_gap(parts):
+        first, second, gold = parts["all"]
+        return np.abs((first * second).sum(1) - gold).mean()
+
+    rows = [(SENTENCES[0], SENTENCES[1], 1.0), (SENTENCES[2], SENTENCES[0], 0.0)]
+    monkeypatch.setitem(TASKS, "GAP", TaskRow(mean_gap, lambda folder: {"all": rows}))
+    [score] = pc.evaluate(encoder, "GAP")
+    one, other, third = encoder.encode(SENTENCES[:3])
+    assert score.value == pytest.approx((abs(one @ other - 1) + abs(third @ one)) / 2, rel=1e-5)
+    assert (score.metric, score.task) == ("mean_gap", "GAP")
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_several_models_and_kinds_come_in_one_order(encoder, documents):
+    cls = pc.Encoder(pc.Recipe(backbone=encoder.recipe.backbone, pooling="last/cls"), encoder.backbone, {})
+    scores = pc.evaluate([encoder, cls], [f"retrieval:{documents}", "demo:dev", "demo"])
+    assert [(score.label.recipe, score.column.partition(":")[0]) for score in scores] == [
+        (recipe, task) for recipe in ("last-avg", "cls") for task in ("demo", "demo", "retrieval")
+    ]
+    assert scores[0].value == pc.evaluate(encoder, "demo")[0].value
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_global_random_numbers_stay_as_they_are(encoder):
+    torch.manual_seed(3)
+    expected = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    pc.evaluate(encoder, ["demo"])
+    assert torch.equal(expected[0], torch.get_rng_state()) and expected[2] == random.getstate()
+    assert np.array_equal(expected[1], np.random.get_state()[1])  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([5], "task 5 is int, not a name; give e.g. 'STS-B' or a file of pairs"),
+        ([None], "task None is NoneType, not a name"),
+        (["STS-X"], "unknown task 'STS-X'; valid: STS12.*; did you mean STS"),
+        (["STS-B:all"], "unknown task 'STS-B:all'"),
+        (["nowhere.csv"], "no task and no file 'nowhere.csv'"),
+        (["retrieval:nowhere.csv"], "nowhere.csv"),
+        (["retrieval:"], "retrieval"),
+        (["MR"], "task MR is not there: .*data-dir"),
+    ],
+)
+def test_wrong_tasks_are_one_line(encoder, tasks, message):
+    with pytest.raises(pc.PromptcliError, match=message) as caught:
+        pc.evaluate(encoder, tasks)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_tasks_may_be_skipped_where_another_is_there(encoder, caplog):
+    caplog.set_level("INFO")
+    [score] = pc.evaluate(encoder, ["MR", "demo"], skip_missing=True)
+    assert score.task == "demo" and "task MR is not there" in caplog.text
+    with pytest.raises(pc.PromptcliError, match="task MR is not there"):
+        pc.evaluate(encoder, ["MR", "demo"])
