@@ -31,7 +31,7 @@ def test_the_loss_and_its_gradient_are_those_of_one_chunk_at_a_time(tied, monkey
     model = tiny_model(tied)
     chunks = [np.random.default_rng(row).integers(5, 700, length) for row, length in enumerate((3, 9, 6))]
     batch = next_tokens(chunks)
-    loss, right = model.loss(*batch.tensors("cpu"), drop=Dropout())
+    loss, right, _ = model.loss(*batch.tensors("cpu"), drop=Dropout())
     loss.backward()
     got = {name: parameter.grad.clone() for name, parameter in model.parameters.items()}
     model._model.zero_grad()
@@ -101,7 +101,20 @@ def text(tmp_path_factory):
 
 def test_transformers_loads_the_folder_by_itself(run, text, tmp_path):
     folder = tmp_path / "model"
-    arguments = ["pretrain", text, "-o", folder, "--causal", "--layers", "1", "--width", "16", "--vocab-size", "600"]
+    arguments = [
+        "pretrain",
+        text,
+        "-o",
+        folder,
+        "--objective",
+        "causal",
+        "--layers",
+        "1",
+        "--width",
+        "16",
+        "--vocab-size",
+        "600",
+    ]
     arguments += ["--batch-tokens", "512", "--positions", "64", "--held-out", text, "--json"]
     ran = run(*arguments, "--tokens", "12000")
     assert ran.code == 0, ran.err
@@ -135,7 +148,7 @@ def test_transformers_loads_the_folder_by_itself(run, text, tmp_path):
 @pytest.mark.parametrize("option", [("masking", 0.3), ("mask_mix", "90/5/5"), ("at_start", 1.0)])
 def test_what_only_masked_models_have_is_refused(option):
     name, value = option
-    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} does not go with --causal"):
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} does not go with --objective causal"):
         Plan(objective="causal", tokens=10, **{name: value})
     assert Plan(tokens=10, **{name: value})
 
@@ -144,6 +157,6 @@ def test_a_run_goes_on_with_its_own_objective(run, text, tmp_path):
     folder = tmp_path / "model" / "work"
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(Plan(tokens=600).to_dict()))
-    ran = run("pretrain", text, "-o", folder.parent, "--causal", "--tokens", "600", "--resume")
+    ran = run("pretrain", text, "-o", folder.parent, "--objective", "causal", "--tokens", "600", "--resume")
     assert ran.code == 2
     assert "was started with objective 'masked', not 'causal'" in ran.err

@@ -46,7 +46,7 @@ def test_the_loss_and_its_gradient_are_those_of_whole_logits(tied, monkeypatch):
     places = torch.randperm(240, generator=generator)[:150]
     gold = torch.randint(5, 700, (150,), generator=generator)
     begins = torch.randint(0, 21, (20,), generator=generator)
-    loss, right = model.loss(ids, real, begins, places, gold, drop=Dropout())
+    loss, right, _ = model.loss(ids, real, begins, places, gold, drop=Dropout())
     (3 * loss).backward()  # a gradient that comes from behind is passed on
     got = {name: parameter.grad.clone() for name, parameter in model.parameters.items() if parameter.grad is not None}
     for parameter in model.parameters.values():
@@ -77,7 +77,7 @@ def test_untied_embeddings_start_as_equals_and_part_in_training():
     assert torch.equal(rows, decoder)
     ids = torch.randint(5, 700, (4, 8))
     real, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
-    loss, _ = model.loss(ids, real, begins, torch.arange(5), ids.flatten()[:5], drop=Dropout())
+    loss, *_ = model.loss(ids, real, begins, torch.arange(5), ids.flatten()[:5], drop=Dropout())
     loss.backward()
     assert not torch.equal(rows.grad, decoder.grad)
 
@@ -316,6 +316,7 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     assert curves[0] == curves[1]
 
 
+@pytest.mark.parametrize("bfloat16", [True, False])
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
@@ -337,7 +338,10 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
         (b"text\n", ["--tokens", "10", "--resume"], "no unfinished run"),
     ],
 )
-def test_what_cannot_be_trained_on(run, tmp_path, content, options, message):
+def test_what_cannot_be_trained_on(run, tmp_path, monkeypatch, bfloat16, content, options, message):
+    monkeypatch.setattr(
+        "promptcli.backbones.devices.computes", lambda dtype, device: bfloat16 or dtype == torch.float32
+    )
     file = tmp_path / "bad.txt"
     file.write_bytes(content)
     ran = run("pretrain", file, "-o", tmp_path / "model", *options)

@@ -30,7 +30,7 @@ class _DecoderLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, rows: Tensor, bias: Tensor, gold: Tensor, dtype: torch.dtype) -> Any:
         """Return the mean loss and the number of right first guesses; rows of ``hidden`` without gold are padding."""
-        count = len(gold)
+        count = max(1, len(gold))
         inputs, weights, shift = hidden.to(dtype), rows.to(dtype), bias.to(dtype)
         grad_inputs = torch.empty_like(inputs)
         grad_rows, grad_bias = torch.zeros_like(rows), torch.zeros_like(bias)
@@ -145,9 +145,9 @@ class LanguageModel(abc.ABC):
                 rows.copy_(vectors)
 
     def loss(
-        self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, gold: Tensor, *, drop: Dropout
-    ) -> tuple[Tensor, Tensor]:
-        """Return the mean cross-entropy at the places to predict and how many first guesses are right.
+        self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, gold: Tensor, *bags: Tensor, drop: Dropout
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the mean cross-entropy at the places to predict, how many first guesses are right, and that of bags.
 
         Args:
             ids: (n, t).
@@ -155,16 +155,27 @@ class LanguageModel(abc.ABC):
             begins: (n,) where each row begins in the position table.
             places: (k,) places to predict from, numbered in the flattened ids.
             gold: (k,) the right ids.
+            bags: Masks of templates that predict several words each: their places, (b,), and of each word the row of
+                its mask, its id and its weight, (e,) each; see ``Bags``.
             drop: Dropout of hidden states and attention.
         """
-        states = self._states(ids, real, begins, padded(places), drop)
+        masks = bags[0] if bags else places[:0]
+        states = self._states(ids, real, begins, padded(torch.cat([masks, places])), drop)
+        at_masks, states = states[: len(masks)], padded(states[len(masks) :])
         bias = self._decoder.bias
         if bias is None:
             bias = states.new_zeros(len(self._decoder.weight), dtype=torch.float32)
         loss, right = _DecoderLoss.apply(  # type: ignore[no-untyped-call]
             states, self._decoder.weight, bias, gold, self._dtype
         )
-        return loss, right
+        return loss, right, self._bag_loss(at_masks, *bags) if bags else loss.new_zeros(())
+
+    def _bag_loss(self, states: Tensor, places: Tensor, owners: Tensor, words: Tensor, weights: Tensor) -> Tensor:
+        """Return the mean over masks of the cross-entropy against their words' weights (Ma et al. 2024, eq. 3)."""
+        logits = functional.linear(states.to(self._dtype), self._decoder.weight.to(self._dtype))
+        chances = (logits.float() + self._decoder.bias).log_softmax(dim=1)
+        loss: Tensor = -(weights * chances[owners, words]).sum() / len(places)
+        return loss
 
     def save(self, folder: Path, *, dropout: float, half: bool) -> None:
         """Write ``config.json`` and ``model.safetensors``; ``half`` in float16, else float32."""

@@ -30,10 +30,15 @@ class Vocabulary:
         """Return the ids of each line."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch(list(lines), add_special_tokens=False)]
 
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Its items, in the order of the ids."""
+        ids = self._tokenizer.get_vocab()
+        return tuple(sorted(ids, key=ids.__getitem__))
+
     def save(self, path: Path) -> None:
         """Write one item a line, in the order of the ids (BERT's ``vocab.txt``)."""
-        items = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
-        path.write_text("".join(f"{text}\n" for text, _ in items), encoding="utf-8")
+        path.write_text("".join(f"{text}\n" for text in self.pieces), encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":

@@ -10,13 +10,16 @@ from torch import Tensor
 
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS
 from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.plan import MASK_MIXES, Plan
+from promptcli.pretraining.plan import BAGS, MASK_MIXES, Plan
 
 Ids = Sequence[int] | np.ndarray
 
+LONGEST_LINE = 62  # tokens of a line in a template; the rest is left out
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
 #: What a generator draws, so that no two kinds of draw share random numbers.
-_CUT, _ORDER, _MASKS, _PLACES = range(4)
+_CUT, _ORDER, _MASKS, _PLACES, _KINDS, TEMPLATES = range(6)
+#: Counts as a further phase where lines that stand in templates are drawn.
+_LINES = 1_000
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,32 @@ class Step:
     seen: int  #: tokens of the steps before it
     spans: np.ndarray  #: (n, 2) where its chunks begin and end in the corpus
     dropout: float  #: in force
+    templated: bool = False  #: its spans are lines, to stand in templates
 
     @property
     def tokens(self) -> int:
-        """Its own tokens, padding not counted."""
+        """Its own tokens; padding and the words of templates are not counted."""
         return int((self.spans[:, 1] - self.spans[:, 0] + 2).sum())
+
+
+@dataclass(frozen=True)
+class Bags:
+    """The words that the masks of templates predict: of each mask b several pieces, with weights that sum to 1."""
+
+    places: np.ndarray  #: (b,) int64, where the masks stand, numbered in the flattened ids
+    owners: np.ndarray  #: (e,) int64, whose word it is: a row of ``places``
+    words: np.ndarray  #: (e,) int64, ids
+    weights: np.ndarray  #: (e,) float32
+
+    def part(self, first: int, last: int, offset: int) -> "Bags":
+        """Return the bags of the rows ``first`` to ``last`` of ``places``, places counted from ``offset`` on."""
+        begin, end = np.searchsorted(self.owners, [first, last])
+        return Bags(
+            self.places[first:last] - offset,
+            self.owners[begin:end] - first,
+            self.words[begin:end],
+            self.weights[begin:end],
+        )
 
 
 @dataclass(frozen=True)
@@ -43,12 +67,14 @@ class Batch:
     begins: np.ndarray  #: (n,) int64, the position of each chunk's [CLS] in the position table
     places: np.ndarray  #: (k,) int64, where something is predicted, numbered in the flattened ids
     gold: np.ndarray  #: (k,) int64, the right ids
+    bags: Bags | None = None  #: of sentences in templates
 
     def split(self, count: int) -> "list[Batch]":
         """Return the batch as ``count`` batches of equally many rows, about; fewer where one would predict nothing."""
         n, t = self.ids.shape
         bounds = [n * index // count for index in range(count + 1)]
-        ends = np.searchsorted(self.places, [bound * t for bound in bounds])
+        ends = np.searchsorted(self.places, [bound * t for bound in bounds]).tolist()
+        bags = [0] * len(bounds) if self.bags is None else np.searchsorted(self.bags.places, [b * t for b in bounds])
         return [
             Batch(
                 self.ids[first:last],
@@ -56,52 +82,67 @@ class Batch:
                 self.begins[first:last],
                 self.places[begin:end] - first * t,
                 self.gold[begin:end],
+                self.bags.part(*mine, offset=first * t) if self.bags and mine[1] > mine[0] else None,
             )
-            for (first, last), (begin, end) in zip(itertools.pairwise(bounds), itertools.pairwise(ends), strict=True)
-            if end > begin
+            for (first, last), (begin, end), mine in zip(
+                itertools.pairwise(bounds), itertools.pairwise(ends), itertools.pairwise(bags), strict=True
+            )
+            if end > begin or mine[1] > mine[0]
         ]
 
     def tensors(self, device: str | torch.device) -> tuple[Tensor, ...]:
-        """Return the fields in their order, on a device."""
-        fields = (self.ids, self.real, self.begins, self.places, self.gold)
+        """Return the fields in their order, on a device; those of the bags last, where there are bags."""
+        fields = [self.ids, self.real, self.begins, self.places, self.gold]
+        if self.bags is not None:
+            fields += [self.bags.places, self.bags.owners, self.bags.words, self.bags.weights]
         return tuple(torch.from_numpy(field).to(device) for field in fields)
 
 
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
     """Yield the steps of a run, first to last."""
     number = seen = 0
+    lines = lines_for_templates(plan, corpus) if plan.objective in BAGS else None
+    kinds = np.random.default_rng([plan.seed, _KINDS])
     for index, phase in enumerate(plan.phases):
-        for spans in chunks_of_phase(plan, corpus, index):
-            if seen >= phase.until * plan.tokens:
-                break
-            step = Step(number, seen, spans, phase.dropout)
+        chunks = chunks_of_phase(plan, corpus, index)
+        while seen < phase.until * plan.tokens:
+            templated = lines is not None and kinds.random() < plan.templated
+            step = Step(number, seen, next(lines if lines and templated else chunks), phase.dropout, templated)
             yield step
             number, seen = number + 1, seen + step.tokens
 
 
 def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarray]:
     """Yield the spans of one batch of a phase after the other, (n, 2) each, without end."""
+    lengths = plan.phases[index].lengths
     for epoch in itertools.count():
-        yield from _epoch(plan, corpus, index, epoch)
+        rng = np.random.default_rng([plan.seed, _CUT, index, epoch])
+        spans = corpus.chunks(lengths, plan.positions - 2, rng)
+        yield from _epoch(plan, spans, np.random.default_rng([plan.seed, _ORDER, index, epoch]))
 
 
-def _epoch(plan: Plan, corpus: Corpus, phase: int, epoch: int) -> Iterator[np.ndarray]:
-    """Yield the batches of one pass over the corpus, each of chunks of about one length."""
-    lengths = plan.phases[phase].lengths
-    spans = corpus.chunks(lengths, plan.positions - 2, np.random.default_rng([plan.seed, _CUT, phase, epoch]))
-    rng = np.random.default_rng([plan.seed, _ORDER, phase, epoch])
+def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
+    """Yield the spans of one batch of lines after the other, (n, 2) each, without end."""
+    extra = max(len(before) + len(after) for before, after in corpus.templates)
+    spans = corpus.lines(min(LONGEST_LINE, plan.positions - 2 - extra))
+    for epoch in itertools.count():
+        yield from _epoch(plan, spans, np.random.default_rng([plan.seed, _ORDER, _LINES, epoch]), extra)
+
+
+def _epoch(plan: Plan, spans: np.ndarray, rng: np.random.Generator, extra: int = 0) -> Iterator[np.ndarray]:
+    """Yield the batches of one pass over spans, each of about one length; every span has so many tokens ``extra``."""
     spans = spans[rng.permutation(len(spans))]
     for start in range(0, len(spans), _POOL):
         pool = spans[start : start + _POOL]
         pool = pool[np.argsort(pool[:, 1] - pool[:, 0], kind="stable")]
-        batches = list(_cut(pool, plan.batch_tokens))
+        batches = list(_cut(pool, plan.batch_tokens, extra))
         for index in rng.permutation(len(batches)):
             yield batches[index]
 
 
-def _cut(pool: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
+def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray]:
     """Yield stretches of a pool sorted by length that hold at most ``batch_tokens``, padding included."""
-    longest = (pool[:, 1] - pool[:, 0] + 2).tolist()
+    longest = (pool[:, 1] - pool[:, 0] + 2 + extra).tolist()
     start = 0
     for row in range(len(pool)):
         if (row - start + 1) * longest[row] > batch_tokens and row > start:
@@ -115,12 +156,22 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
 
     Of these, shares by the plan's mix stand there as [MASK], as random tokens, and as they are (BERT).
     """
-    rng = np.random.default_rng([plan.seed, _MASKS, step.number])
     ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()])
-    flat = ids.ravel()
-    words = np.flatnonzero(flat >= len(SPECIALS))
+    words = np.flatnonzero(ids.ravel() >= len(SPECIALS))
     if not len(words):  # a line of unknown characters only
-        words = np.flatnonzero(flat != PAD)
+        words = np.flatnonzero(ids.ravel() != PAD)
+    places, gold = hide(ids, words, step, plan)
+    return Batch(ids, real, begins(step, plan, real.sum(axis=1)), places, gold)
+
+
+def hide(ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """Choose a share of the places ``words`` of the flattened ids and hide what stands there, in place.
+
+    Returns:
+        Where they are, (k,), and the right ids, (k,); at least one.
+    """
+    rng = np.random.default_rng([plan.seed, _MASKS, step.number])
+    flat = ids.ravel()
     chosen = rng.random(len(words)) < plan.masking
     if not chosen.any():
         chosen[rng.integers(len(words))] = True
@@ -131,7 +182,7 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
     random = (kind >= hidden) & (kind < hidden + other)
     flat[places[kind < hidden]] = MASK
     flat[places[random]] = rng.integers(len(SPECIALS), plan.vocab_size, int(random.sum()))
-    return Batch(ids, real, _begins(step, plan, real.sum(axis=1)), places, gold)
+    return places, gold
 
 
 def predict_next(step: Step, plan: Plan, corpus: Corpus) -> Batch:
@@ -157,7 +208,7 @@ def inputs(chunks: Sequence[Ids]) -> tuple[np.ndarray, np.ndarray]:
     return ids, np.arange(ids.shape[1]) < lengths[:, None]
 
 
-def _begins(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
+def begins(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
     """Return where each chunk begins in the position table, (n,): at 0, or anywhere it fits.
 
     So every position is trained whatever the chunks' lengths, and nothing comes to depend on its absolute place.

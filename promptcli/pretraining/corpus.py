@@ -3,6 +3,7 @@
 A chunk is a run of whole lines, [CLS] before and [SEP] after it; of unrelated lines, one line.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.backbones.vocabulary import Vocabulary, token_dtype
+from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype
 from promptcli.data.text import open_source
 from promptcli.data.vectors.npy import read_array
 from promptcli.errors import CheckFailedError, UsageError
@@ -19,6 +20,7 @@ from promptcli.storage.files import atomic_path, write_text
 
 _LINES = 20_000  # tokenised at a time
 _DTYPES = ("uint16", "uint32")
+_FUNCTION_PIECES = 150  # the pieces that most lines hold
 _SHORTEST = 4  # tokens of a chunk without [CLS] and [SEP]: shorter ones teach nothing
 
 
@@ -56,6 +58,40 @@ class Corpus:
     tokens: np.ndarray  #: (t,) ids of all lines, one after the other; on the disk
     ends: np.ndarray  #: (lines,) where each line ends
     unrelated_from: int  #: number of the first line of the files of unrelated lines, which come last
+    pieces: tuple[str, ...] = ()  #: the vocabulary's items by id
+    templates: tuple[tuple[list[int], list[int]], ...] = ()  #: ids before and after the sentence, [MASK] in one of them
+
+    @functools.cached_property
+    def information(self) -> np.ndarray:
+        """What each piece tells of a line, (v,) float32: ln(lines / (lines with it + 1)).
+
+        0 for the 150 pieces of the most lines, for pieces without a letter and for special tokens: they are no
+        content.
+        """
+        size = len(self.pieces)
+        lines_with = np.zeros(size, np.int64)
+        for first in range(0, len(self.ends), _LINES):
+            ends = self.ends[first : first + _LINES]
+            begin = int(self.ends[first - 1]) if first else 0
+            line = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=begin))
+            pairs = np.unique(line * size + self.tokens[begin : int(ends[-1])].astype(np.int64))
+            lines_with += np.bincount(pairs % size, minlength=size)
+        told = np.log(len(self.ends) / (lines_with + 1)).clip(0).astype(np.float32)
+        told[np.argsort(-lines_with, kind="stable")[:_FUNCTION_PIECES]] = 0
+        told[[not any(map(str.isalpha, piece)) for piece in self.pieces]] = 0
+        told[: len(SPECIALS)] = 0
+        return told
+
+    @property
+    def unknown(self) -> float:
+        """The share of its tokens that the vocabulary does not know."""
+        return float(np.mean(np.asarray(self.tokens) == UNK))
+
+    def lines(self, longest: int) -> np.ndarray:
+        """Return where each line of enough tokens begins and ends, at most ``longest`` tokens of it, (lines, 2)."""
+        starts = np.concatenate([[0], self.ends[:-1]])
+        spans = np.stack([starts, np.minimum(self.ends, starts + longest)], axis=1)
+        return np.asarray(spans[spans[:, 1] - spans[:, 0] >= _SHORTEST])
 
     def chunks(self, lengths: tuple[int, ...], longest: int, rng: np.random.Generator) -> np.ndarray:
         """Cut the corpus into chunks.

@@ -104,7 +104,8 @@ class Trainer:
         drops = [
             Dropout(step.dropout, torch.Generator().manual_seed(seed * STREAMS + index)) for index in range(len(parts))
         ]
-        work = functools.partial(self._gradients, predicted=len(batch.gold))
+        masks = len(batch.bags.places) if batch.bags else 0
+        work = functools.partial(self._gradients, predicted=len(batch.gold), masks=masks)
         (value, right, gradients), *others = self._pool.map(work, parts, drops)
         for loss, guessed, more in others:
             value, right = value + loss, right + guessed
@@ -120,10 +121,15 @@ class Trainer:
         self.optimizer.step()
         return value, right
 
-    def _gradients(self, part: Batch, drop: Dropout, predicted: int) -> tuple[float, int, list[Tensor]]:
-        """Return what a part adds to the mean loss over ``predicted`` tokens, its right guesses, and its gradients."""
-        loss, right = self.model.loss(*part.tensors(self.device), drop=drop)
+    def _gradients(self, part: Batch, drop: Dropout, predicted: int, masks: int) -> tuple[float, int, list[Tensor]]:
+        """Return what a part adds to the mean loss, its right guesses, and its gradients.
+
+        The mean over ``predicted`` tokens, and where templates stand the mean over their ``masks``, as much again.
+        """
+        loss, right, of_bags = self.model.loss(*part.tensors(self.device), drop=drop)
         loss = loss * (len(part.gold) / predicted)
+        if part.bags is not None:
+            loss = loss + of_bags * (len(part.bags.places) / masks)
         return float(loss.detach()), int(right), list(torch.autograd.grad(loss, list(self.model.parameters.values())))
 
 

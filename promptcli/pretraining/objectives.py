@@ -1,5 +1,6 @@
-"""What a pre-training run predicts, as a table: masked tokens (a BERT) or the next token (a Llama)."""
+"""What a pre-training run predicts, as a table: masked tokens, words at the masks of templates, or the next token."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from promptcli.backbones.causal_lm import CausalLM
 from promptcli.backbones.language_model import LanguageModel
 from promptcli.backbones.masked_lm import MaskedLM
 from promptcli.backbones.vocabulary import save_causal_tokenizer, save_tokenizer
+from promptcli.pretraining.bag_of_words import predict_words
 from promptcli.pretraining.batches import Batch, Step, mask, predict_next
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
@@ -26,15 +28,24 @@ class Objective:
     save_tokenizer: Callable[[Path, Path, int], None]  #: of a vocabulary, into a folder, with the longest input
 
 
+_MASKED = Objective(
+    kind="masked-LM",
+    architecture="BERT",
+    predicted="15% of tokens, all [MASK], seed 0",
+    places="{plan.at_start:.0%} of the chunks begin at position 0, the others anywhere",
+    model=MaskedLM,
+    batch=mask,
+    save_tokenizer=save_tokenizer,
+)
+
 OBJECTIVES: dict[str, Objective] = {
-    "masked": Objective(
-        kind="masked-LM",
-        architecture="BERT",
-        predicted="15% of tokens, all [MASK], seed 0",
-        places="{plan.at_start:.0%} of the chunks begin at position 0, the others anywhere",
-        model=MaskedLM,
-        batch=mask,
-        save_tokenizer=save_tokenizer,
+    "masked": _MASKED,
+    "bag-of-words": dataclasses.replace(
+        _MASKED,
+        places=_MASKED.places
+        + "; {plan.templated:.0%} of the steps teach templates: their masks predict the words of the"
+        " sentences in them, so figures of prompts on this model are no evidence for plain BERTs",
+        batch=predict_words,
     ),
     "causal": Objective(
         kind="causal-LM",

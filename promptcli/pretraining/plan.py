@@ -14,6 +14,9 @@ LONG = (20, 40, 62, 126, 254, 510)
 #: What stands at a token to be predicted: percent of [MASK], of a random token, of the token itself.
 MASK_MIXES = {"80/10/10": (0.8, 0.1, 0.1), "90/5/5": (0.9, 0.05, 0.05)}
 OPTIMIZERS = ("adamw", "muon")
+#: The objectives that a field belongs to, where it does not belong to all.
+BAGS = ("bag-of-words",)
+MASKED = ("masked", *BAGS)
 #: Width of a head where the number of heads is not given.
 _HEAD_WIDTH = 32
 
@@ -48,20 +51,27 @@ class Plan:
     warmup: float = setting(0.02, "Share of the budget in which the learning rate rises.")
     decay: float = setting(1.0, "Share at the end in which it falls to 0; in between it stays.")
     weight_decay: float = setting(0.01, "Weight decay of matrices.", min=0)
-    masking: float = setting(0.2, "Share of tokens to predict.", only="masked")
+    masking: float = setting(0.2, "Share of tokens to predict.", only=MASKED)
     mask_mix: str = setting(
-        "80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.", only="masked"
+        "80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.", only=MASKED
     )
     at_start: float = setting(
-        0.25, "Share of chunks at position 0; the others begin anywhere in the position table.", only="masked"
+        0.25, "Share of chunks at position 0; the others begin anywhere in the position table.", only=MASKED
+    )
+    templated: float = setting(
+        0.75, "Share of steps whose sentences stand in templates, the mask of each to predict their words.", only=BAGS
+    )
+    neighbours: float = setting(
+        0.0, "Weight of the words of the lines before and after, where the file is in order.", only=BAGS
     )
     dropout: float = setting(0.1, "Dropout, where there is any.")
     dropout_from: float = setting(0.5, "Share of the budget from which on there is dropout.")
     long_from: float = setting(0.9, "Share of the budget from which on chunks are long, up to --positions.")
-    sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only="masked")
+    sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only=MASKED)
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
     seed: int = setting(0, "Seed of everything random.", min=0)
     begun_from: str = ""  #: SHA-256 of the weights that the run goes on from
+    templates: str = ""  #: SHA-256 of the file of templates
     files: tuple[str, ...] = ()  #: SHA-256 of each corpus file, in order; those of unrelated lines marked
 
     def __post_init__(self) -> None:
@@ -72,8 +82,12 @@ class Plan:
             raise UsageError(f"--width {self.width} is no multiple of --heads {self.heads}")
         self._check_shares()
         for item in dataclasses.fields(self):
-            if item.metadata.get("only", self.objective) != self.objective and getattr(self, item.name) != item.default:
-                raise UsageError(f"--{item.name.replace('_', '-')} does not go with --{self.objective}; leave it out")
+            allowed = item.metadata.get("only", (self.objective,))
+            if self.objective not in allowed and getattr(self, item.name) != item.default:
+                raise UsageError(
+                    f"--{item.name.replace('_', '-')} does not go with --objective {self.objective}, only with"
+                    f" {' and '.join(allowed)}; leave it out"
+                )
         for name, allowed in (("optimizer", OPTIMIZERS), ("mask_mix", tuple(MASK_MIXES))):
             if getattr(self, name) not in allowed:
                 raise unknown(f"--{name.replace('_', '-')}", getattr(self, name), allowed)
@@ -85,10 +99,20 @@ class Plan:
 
     def _check_shares(self) -> None:
         """Refuse shares out of range: some may be 1, masking and decay must be above 0."""
-        for name in ("masking", "dropout", "warmup", "decay", "at_start", "dropout_from", "long_from"):
+        for name in (
+            "masking",
+            "dropout",
+            "warmup",
+            "decay",
+            "at_start",
+            "dropout_from",
+            "long_from",
+            "templated",
+            "neighbours",
+        ):
             value = getattr(self, name)
             above = name in ("masking", "decay")
-            to_one = name not in ("masking", "dropout", "warmup")
+            to_one = name not in ("masking", "dropout", "warmup", "neighbours")
             if not (0 <= value <= 1) or (above and value == 0) or (not to_one and value == 1):
                 allowed = f"{'above' if above else 'from'} 0 {'up to' if to_one else 'and below'} 1"
                 raise UsageError(f"--{name.replace('_', '-')} {value:g} is not allowed; give a share {allowed}")

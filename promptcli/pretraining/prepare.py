@@ -1,5 +1,6 @@
 """What a pre-training run makes before its first step, each thing once: vocabulary, token ids, start vectors."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import torch
 
 from promptcli.backbones.vocabulary import Vocabulary, train_vocabulary
 from promptcli.errors import UsageError
+from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, read_prepared, start_anew, tokenise
-from promptcli.pretraining.plan import Plan
+from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.pretraining.start import ppmi_svd
 from promptcli.storage.files import atomic_path
 
@@ -39,23 +41,43 @@ def make_vocabulary(
     return loaded
 
 
-def make_corpus(
-    folder: Path, files: Sequence[CorpusFile], vocabulary: Vocabulary, progress: Callable[[int], None], least: int
-) -> Corpus:
-    """Return the tokenised corpus, written where it is not there yet.
+def templates_file(objective: str, given: Path | None) -> Path | None:
+    """Return the file of an objective's templates, None for one without templates.
 
     Raises:
-        UsageError: It has fewer tokens than ``least``, one batch.
+        UsageError: A file is given for such a one.
     """
+    if objective in BAGS:
+        return given or DEFAULT_TEMPLATES
+    if given:
+        raise UsageError(f"--templates does not go with --objective {objective}; add --objective {BAGS[0]}")
+    return None
+
+
+def make_corpus(
+    folder: Path,
+    files: Sequence[CorpusFile],
+    vocabulary: Vocabulary,
+    plan: Plan,
+    templates: Path | None,
+    progress: Callable[[int], None],
+) -> Corpus:
+    """Return the tokenised corpus, written where it is not there yet, with the templates that the plan wants.
+
+    Raises:
+        UsageError: It has fewer tokens than one batch, or a line of the file of templates is none.
+    """
+    template_lines = templates_file(plan.objective, templates)
+    stood_in = read_templates(template_lines, vocabulary) if template_lines else ()
     if not (folder / "corpus.json").is_file():
         tokenise(files, vocabulary, folder, progress)
     corpus = open_corpus(folder, vocabulary.size)
-    if len(corpus.tokens) < least:
+    if len(corpus.tokens) < plan.batch_tokens:
         raise UsageError(
-            f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (--batch-tokens {least}); give more"
-            " text or a smaller batch"
+            f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (--batch-tokens {plan.batch_tokens});"
+            " give more text or a smaller batch"
         )
-    return corpus
+    return dataclasses.replace(corpus, pieces=vocabulary.pieces, templates=stood_in)
 
 
 def make_start(folder: Path, corpus: Corpus, plan: Plan) -> torch.Tensor | None:

@@ -78,3 +78,25 @@ def convolutions(states, numbers, activation, channels):
                 row.append(max(value, 0.0) if activation == "relu" else value)
         found.append(row)
     return found
+
+
+def bag_of_words(lines, line, logits, function_pieces, is_content):
+    """Return the cross-entropy of a template's mask against the words of its sentence.
+
+    ``lines`` are all lines as ids; ``logits`` are the mask's. Each distinct content piece counts by its information
+    ln(lines / (lines with it + 1)) over the sum of these; the ``function_pieces`` pieces of the most lines are none.
+    None where the line has no content.
+    """
+    held = {}
+    for ids in lines:
+        for piece in set(ids):
+            held[piece] = held.get(piece, 0) + 1
+    frequent = sorted(held, key=lambda piece: (-held[piece], piece))[:function_pieces]
+    told = {}
+    for piece in set(line):
+        if is_content(piece) and piece not in frequent:
+            told[piece] = max(0.0, math.log(len(lines) / (held[piece] + 1)))
+    if not any(told.values()):
+        return None
+    norm = math.log(sum(math.exp(value) for value in logits))
+    return -sum(weight / sum(told.values()) * (logits[piece] - norm) for piece, weight in told.items())

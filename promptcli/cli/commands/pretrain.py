@@ -12,7 +12,7 @@ import typer
 from promptcli.cli.console import note, progress, result, result_json
 from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
 from promptcli.cli.options import BackboneName, FieldOptions, Json, Runtime, option_in, options_of
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, unknown
 from promptcli.pretraining.plan import Plan
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from promptcli.storage.runs import Position, RunFolder
 
 _run_option = option_in("Run")
+_MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less
 _YEAR = 365 * 24 * 60  #: minutes
 
 
@@ -55,9 +56,19 @@ def pretrain(
             " Repeatable: from the mean of their weights.",
         ),
     ] = None,
-    causal: Annotated[
-        bool, typer.Option("--causal", help="A Llama that predicts the next token, in place of a BERT.")
-    ] = False,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="<str>",
+            help="masked: a BERT that predicts hidden tokens; bag-of-words: and the words of sentences at the masks of"
+            " templates; causal: a Llama that predicts the next token.",
+        ),
+    ] = "masked",
+    templates: Annotated[
+        Path | None,
+        typer.Option(help="For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 of our own."),
+    ] = None,
+    causal: Annotated[bool, typer.Option("--causal", hidden=True)] = False,
     half: Annotated[bool, typer.Option("--half", help="Save weights in float16.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in the folder.")] = False,
     save_minutes: Annotated[float, _run_option(min=0, max=_YEAR, help="Minutes between two saved states.")] = 5.0,
@@ -66,7 +77,7 @@ def pretrain(
     options: PlanOptions,
     runtime: Runtime,
 ) -> None:
-    """Pre-train a small language model on plain text: a BERT, or with --causal a Llama.
+    """Pre-train a small language model on plain text: a BERT, or with --objective causal a Llama.
 
     Its lower-casing WordPiece vocabulary is trained on the same text. With --from a model is adapted to the text.
 
@@ -84,18 +95,20 @@ def pretrain(
     from promptcli.pretraining.precision import choose_precision, keep_freed_memory
 
     corpus_files = [CorpusFile(path) for path in files] + [CorpusFile(path, unrelated=True) for path in unrelated or []]
-    if causal and begun_from:
-        raise UsageError("--from goes on from a BERT, so it does not go with --causal; leave one out")
+    if causal:
+        raise UsageError("--causal is now --objective causal")
+    if objective == "causal" and begun_from:
+        raise UsageError("--from goes on from a BERT, so it does not go with --objective causal; leave one out")
     begun = BegunModel.open(begun_from, offline=runtime.offline, announce=note) if begun_from else None
-    wanted = _wanted(options, "causal" if causal else "masked", minutes, corpus_files, begun)
+    wanted = _wanted(options, objective, templates, minutes, corpus_files, begun)
     device = choose_device(runtime.device)
     run_folder, plan = open_run(output, wanted, resume=resume)
     work = run_folder.folder
+    keep_freed_memory()
+    corpus, start = _prepared(work, plan, corpus_files, templates, begun)
     dtype, remark = choose_precision(device, output / "log.jsonl")
     if remark:
         note(remark)
-    keep_freed_memory()
-    corpus, start = _prepared(work, plan, corpus_files, begun)
     if not plan.tokens:
         plan = _with_budget(run_folder, plan, corpus, start, minutes or 0, dtype, device)
     trainer = Trainer(plan, device, start, dtype)
@@ -118,6 +131,7 @@ def pretrain(
 def _wanted(
     options: PlanOptions,
     objective: str,
+    templates: Path | None,
     minutes: float | None,
     files: "list[CorpusFile]",
     begun: "BegunModel | None",
@@ -128,22 +142,29 @@ def _wanted(
         UsageError: No budget or two, or a file that is no text.
         NotFoundError: A file is not there.
     """
+    from promptcli.pretraining.corpus import CorpusFile
+    from promptcli.pretraining.objectives import OBJECTIVES
+    from promptcli.pretraining.prepare import templates_file
     from promptcli.storage.files import sha256
 
+    if objective not in OBJECTIVES:
+        raise unknown("--objective", objective, OBJECTIVES)
+    stood_in = templates_file(objective, templates)
     plan = Plan(objective=objective, **options.changes())
     if (not plan.tokens) == (minutes is None):
         raise UsageError("give the budget of the run: --tokens N or --minutes M")
-    for file in files:
+    for file in [*files, *([CorpusFile(stood_in)] if stood_in else [])]:
         next(file.lines(), None)  # a wrong file is said before anything is read through
     hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in files)
-    plan = dataclasses.replace(plan, files=hashes)
+    plan = dataclasses.replace(plan, files=hashes, templates=sha256(stood_in) if stood_in else "")
     return begun.plan(plan) if begun else plan
 
 
 def _prepared(
-    work: Path, plan: Plan, files: "list[CorpusFile]", begun: "BegunModel | None"
+    work: Path, plan: Plan, files: "list[CorpusFile]", templates: Path | None, begun: "BegunModel | None"
 ) -> "tuple[Corpus, Tensor | None]":
     """Return the tokenised corpus and the start vectors, made where they are not there yet."""
+    from promptcli.pretraining.batches import LONGEST_LINE
     from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary
 
     if begun:
@@ -151,8 +172,12 @@ def _prepared(
     with progress("vocabulary", None) as advance:
         vocabulary = make_vocabulary(work, files, plan.vocab_size, advance)
     with progress("tokenise", None) as advance:
-        corpus = make_corpus(work, files, vocabulary, advance, plan.batch_tokens)
+        corpus = make_corpus(work, files, vocabulary, plan, templates, advance)
     note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
+    if corpus.unknown > _MUCH_UNKNOWN:
+        note(f"{corpus.unknown:.0%} of the tokens are [UNK]: the vocabulary is of other text or another script")
+    if short := len(corpus.ends) - len(corpus.lines(LONGEST_LINE)):
+        note(f"{short:,} lines have fewer than 4 tokens" + (" and stand in no template" if plan.templates else ""))
     with progress("start vectors", None):
         return corpus, make_start(work, corpus, plan)
 

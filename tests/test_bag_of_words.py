@@ -1,0 +1,272 @@
+"""Pre-training by bag-of-words prediction: the mask of a template predicts the words of its sentence."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from promptcli.backbones.dropout import Dropout
+from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
+from promptcli.encoder.prompts.named import named_templates
+from promptcli.errors import UsageError
+from promptcli.pretraining import corpus as corpus_file
+from promptcli.pretraining import loop
+from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, predict_words, read_templates
+from promptcli.pretraining.batches import mask, steps
+from promptcli.pretraining.corpus import Corpus
+from promptcli.pretraining.plan import Plan
+from tests.reference.losses import bag_of_words
+from tests.test_pretraining import tiny_model
+
+SIZE = 500
+SHAPE = {"positions": 64, "vocab_size": SIZE, "width": 32, "heads": 2, "layers": 2}
+TEMPLATES = (([7, 8], [9, MASK, 10]), ([MASK, 11], []), ([], [12, MASK]))
+BAGS = ["--objective", "bag-of-words"]
+
+
+@pytest.fixture(autouse=True)
+def few_function_pieces(monkeypatch):
+    monkeypatch.setattr(corpus_file, "_FUNCTION_PIECES", 20)
+
+
+def made_corpus(lines=300, unrelated=60, seed=0, letters=True):
+    rng = np.random.default_rng(seed)
+    rows = [
+        rng.zipf(1.3, size).clip(max=SIZE - len(SPECIALS)) + len(SPECIALS) - 1 for size in rng.integers(1, 20, lines)
+    ]
+    pieces = (*SPECIALS, *("word" if letters and number % 7 else "7" for number in range(SIZE - len(SPECIALS))))
+    ends = np.cumsum([len(row) for row in rows])
+    return Corpus(np.concatenate(rows).astype(np.uint16), ends, lines - unrelated, pieces, TEMPLATES)
+
+
+def plan(**changes):
+    fields = {"tokens": 6000, "batch_tokens": 512, "objective": "bag-of-words", "templated": 1.0, "at_start": 1.0}
+    return Plan(**{**SHAPE, **fields, **changes})
+
+
+def line_of(corpus, start):
+    number = int(np.searchsorted(corpus.ends, start, side="right"))
+    return number, np.split(np.asarray(corpus.tokens), corpus.ends[:-1])[number].tolist()
+
+
+def test_the_loss_is_the_plain_loops():
+    corpus, model = made_corpus(), tiny_model(vocab_size=SIZE, positions=64)
+    step = next(steps(plan(), corpus))
+    batch = predict_words(step, plan(), corpus)
+    with torch.no_grad():
+        masked, _, got = model.loss(*batch.tensors("cpu"), drop=Dropout())
+        model._model.eval()
+        ids, real = torch.from_numpy(batch.ids), torch.from_numpy(batch.real)
+        logits = model._model(input_ids=ids, attention_mask=real.long()).logits.flatten(0, 1)
+    lines = [row.tolist() for row in np.split(np.asarray(corpus.tokens), corpus.ends[:-1])]
+    losses = []
+    for start, end in step.spans.tolist():
+        place = batch.bags.places[min(len(losses), len(batch.bags.places) - 1)]
+        assert batch.ids.ravel()[place] == MASK
+        sentence = corpus.tokens[start:end].tolist()
+        loss = bag_of_words(lines, sentence, logits[place].tolist(), 20, lambda piece: (piece - len(SPECIALS)) % 7 != 0)
+        losses += [] if loss is None else [loss]
+    assert len(losses) == len(batch.bags.places) > 10
+    assert float(got) == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    gold = torch.from_numpy(batch.gold)
+    assert float(masked) == pytest.approx(
+        float(torch.nn.functional.cross_entropy(logits[torch.from_numpy(batch.places)], gold)), rel=1e-5
+    )
+
+
+def test_a_step_minimises_the_sum_of_both_losses():
+    corpus = made_corpus()
+    taken = next(steps(plan(), corpus))
+    trainer = loop.Trainer(plan(), "cpu", dtype=torch.float32)
+    batch = predict_words(taken, plan(), corpus)
+    with torch.no_grad():
+        masked, _, bags = trainer.model.loss(*batch.tensors("cpu"), drop=Dropout())
+    assert trainer.step(taken, batch)[0] == pytest.approx(float(masked + bags), rel=1e-5)
+
+
+def test_sentences_stand_in_templates_and_are_hidden_in_part():
+    corpus, wanted = made_corpus(lines=2000), plan(tokens=60_000, batch_tokens=2048, masking=0.25)
+    templates, hidden, real = set(), 0, 0
+    for step in itertools.islice(steps(wanted, corpus), 8):
+        batch, again = (predict_words(step, wanted, corpus) for _ in range(2))
+        assert np.array_equal(batch.ids, again.ids)
+        restored = batch.ids.copy()
+        restored.ravel()[batch.places] = batch.gold
+        for row, there, (start, end) in zip(restored, batch.real, step.spans.tolist(), strict=True):
+            inside = row[there][1:-1].tolist()
+            fits = [
+                number
+                for number, (before, after) in enumerate(TEMPLATES)
+                if inside == [*before, *corpus.tokens[start:end].tolist(), *after]
+            ]
+            assert fits
+            templates |= set(fits)
+        hidden, real = hidden + len(batch.gold), real + int((step.spans[:, 1] - step.spans[:, 0]).sum())
+        assert batch.ids.size <= wanted.batch_tokens
+    assert templates == {0, 1, 2}
+    assert hidden / real == pytest.approx(0.25, abs=0.02)
+
+
+def test_words_of_the_lines_beside_it_have_their_share():
+    corpus, wanted = made_corpus(lines=400, unrelated=200), plan(neighbours=0.3)
+    seen = set()
+    for step in itertools.islice(steps(wanted, corpus), 12):
+        bags = predict_words(step, wanted, corpus).bags
+        alone = predict_words(step, plan(), corpus).bags
+        assert np.array_equal(bags.places, alone.places)
+        with_content = [
+            start for start, end in step.spans.tolist() if corpus.information[corpus.tokens[start:end]].any()
+        ]
+        for owner, start in enumerate(with_content):
+            number, _ = line_of(corpus, start)
+            mine, own = bags.owners == owner, alone.owners == owner
+            total, count = bags.weights[mine].sum(), int(own.sum())
+            assert total == pytest.approx(1, abs=1e-5)
+            share = 0.3 if mine.sum() > count else 0.0
+            assert bags.weights[mine][:count] == pytest.approx(alone.weights[own] * (1 - share), abs=1e-6)
+            assert not share or number < corpus.unrelated_from
+            seen.add((share > 0, number < corpus.unrelated_from))
+    assert {(True, True), (False, False)} <= seen
+
+
+def test_a_share_of_the_steps_is_plain_masking():
+    corpus = made_corpus(lines=3000)
+    wanted = plan(tokens=60_000, templated=0.6)
+    taken = list(steps(wanted, corpus))
+    assert np.mean([step.templated for step in taken]) == pytest.approx(0.6, abs=0.12)
+    plain = next(step for step in taken if not step.templated)
+    one, other = predict_words(plain, wanted, corpus), mask(plain, wanted, corpus)
+    assert np.array_equal(one.ids, other.ids)
+    assert one.bags is None
+    assert [step.seen for step in taken] == [0, *itertools.accumulate(step.tokens for step in taken[:-1])]
+
+
+@pytest.mark.parametrize("count", [2, 3, 40])
+def test_a_batch_in_parts_is_the_whole_batch(count):
+    corpus = made_corpus(lines=600)
+    batch = predict_words(next(steps(plan(), corpus)), plan(), corpus)
+    trainer = loop.Trainer(plan(), "cpu", dtype=torch.float32)
+    masks, predicted = len(batch.bags.places), len(batch.gold)
+    whole = trainer._gradients(batch, Dropout(), predicted, masks)
+    parts = [trainer._gradients(part, Dropout(), predicted, masks) for part in batch.split(count)]
+    assert sum(loss for loss, _, _ in parts) == pytest.approx(whole[0], rel=1e-5)
+    assert sum(right for _, right, _ in parts) == whole[1]
+    largest = max(float(gradient.abs().max()) for gradient in whole[2])
+    for index, gradient in enumerate(whole[2]):
+        assert torch.allclose(sum(grads[index] for _, _, grads in parts), gradient, atol=1e-5 * largest)
+
+
+def test_lines_without_content_teach_the_plain_loss_alone():
+    corpus = made_corpus(letters=False)
+    step = next(steps(plan(), corpus))
+    batch = predict_words(step, plan(), corpus)
+    assert batch.bags is None
+    loss, _ = loop.Trainer(plan(), "cpu", dtype=torch.float32).step(step, batch)
+    assert math.isfinite(loss)
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    words = [first + second for first, second in itertools.product(("ba", "do", "ki", "lu", "me"), "abcdefghijklmnop")]
+    path = tmp_path_factory.mktemp("text") / "sentences.txt"
+    path.write_text("\n".join(" ".join(rng.choice(words, size=12)) for _ in range(400)), encoding="utf-8")
+    return path
+
+
+TINY = ["--layers", "1", "--width", "16", "--vocab-size", "120", "--batch-tokens", "512", "--positions", "64"]
+
+
+def test_from_text_to_a_card_and_a_resumed_run_ends_at_the_same_numbers(run, sentences, tmp_path, monkeypatch):
+    arguments = ["pretrain", sentences, *TINY, *BAGS, "--tokens", "12000", "--save-minutes", "0", "--dropout-from", "0"]
+    assert run(*arguments, "-o", tmp_path / "whole").code == 0
+    kept = loop.save_state
+
+    def stop(path, parameters, optimizer, position):
+        kept(path, parameters, optimizer, position)
+        if position.step == 20:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "save_state", stop)
+        assert run(*arguments, "-o", tmp_path / "stopped").code != 0
+    assert run(*arguments, "-o", tmp_path / "stopped", "--resume").code == 0
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    card = (tmp_path / "whole" / "README.md").read_text()
+    assert "no evidence for plain BERTs" in card
+    reports = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
+    assert all(math.isfinite(report["loss"]) for report in reports)
+
+
+def test_the_papers_own_templates_are_held_out(sentences, tmp_path):
+    folder = Vocabulary.load(next(iter(DEFAULT_TEMPLATES.parents[1].glob("**/shipped/mini*/vocab.txt"))))
+    taught = read_templates(DEFAULT_TEMPLATES, folder)
+    assert len(taught) > 40
+    plain = {tuple(json.dumps(part) for part in template) for template in taught}
+    for template in named_templates().values():
+        if "[MASK]" in template.text:
+            parts = folder.encode(template.text.split("[X]"))
+            assert tuple(json.dumps(part) for part in parts) not in plain
+
+
+@pytest.mark.parametrize(
+    "line", ["no slot [MASK] .", "[X] no mask .", "[X] [MASK] [MASK]", "[X] and [X] [MASK]", "a " * 40 + "[X] [MASK]"]
+)
+def test_a_line_that_is_no_template(run, sentences, tmp_path, line):
+    file = tmp_path / "templates.txt"
+    file.write_text(f"[X] is [MASK] .\n{line}\n")
+    ran = run("pretrain", sentences, *TINY, *BAGS, "--templates", file, "--tokens", "600", "-o", tmp_path / "model")
+    assert ran.code == 2
+    assert "line 2" in ran.err
+    assert "write one [X]" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--templates", "t.txt"], "--templates does not go with --objective masked"),
+        (["--neighbours", "0.5"], "--neighbours does not go with --objective masked, only with bag-of-words"),
+        ([*BAGS, "--templates", "absent.txt"], "absent.txt"),
+        ([*BAGS, "--templated", "1.5"], "give a share from 0 up to 1"),
+        (["--objective", "words"], "valid: masked, bag-of-words, causal"),
+        (["--causal"], "--causal is now --objective causal"),
+    ],
+)
+def test_what_does_not_go_together(run, sentences, tmp_path, options, message):
+    ran = run("pretrain", sentences, *TINY, "--tokens", "600", "-o", tmp_path / "model", *options)
+    assert ran.code != 0
+    assert message in ran.err
+    assert not (tmp_path / "model" / "config.json").exists()
+
+
+def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, sentences, tmp_path):
+    other = tmp_path / "other.txt"
+    script = "\n".join("привет мир как дела сегодня утром" for _ in range(100))
+    other.write_text("word\n" * 30 + script + "\n" + sentences.read_text(), encoding="utf-8")
+    assert run("pretrain", sentences, *TINY, "--tokens", "600", "-o", tmp_path / "first").code == 0
+    ran = run(
+        "pretrain",
+        other,
+        *BAGS,
+        "--from",
+        tmp_path / "first",
+        "--batch-tokens",
+        "512",
+        "--tokens",
+        "2000",
+        "-o",
+        tmp_path / "m",
+    )
+    assert ran.code == 0, ran.err
+    assert "of the tokens are [UNK]" in ran.err
+    assert "30 lines have fewer than 4 tokens and stand in no template" in ran.err
+
+
+def test_the_plan_says_what_it_does_not_take():
+    with pytest.raises(UsageError, match="--templated does not go with --objective causal"):
+        Plan(objective="causal", templated=0.5)
