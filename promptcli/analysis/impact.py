@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
 from promptcli.analysis.sentence import Tokenized, corpus_idf, plain_encoder, tokenize
@@ -58,7 +59,9 @@ def impact(backbone: Backbone, sentence: str, *, progress: Progress = silent) ->
         UsageError: No mask token, no tokens in the sentence, or more than there are positions.
     """
     check_mask(backbone)
-    return _impact(backbone, tokenize(plain_encoder(backbone), sentence), progress)
+    given = tokenize(plain_encoder(backbone), sentence)
+    matrix = _impact(backbone, torch.tensor(given.ids, device=backbone.device), progress)
+    return Impact(given.tokens[1:-1], matrix.cpu().numpy())
 
 
 def check_mask(backbone: Backbone) -> int:
@@ -72,16 +75,18 @@ def check_mask(backbone: Backbone) -> int:
     return backbone.tokenizer.mask
 
 
-def _impact(backbone: Backbone, given: Tokenized, progress: Progress) -> Impact:
-    mask, count = check_mask(backbone), len(given.ids) - 2
-    row = torch.tensor(given.ids, device=backbone.device)
+def _impact(backbone: Backbone, row: Tensor, progress: Progress) -> Tensor:
+    """Return the impact matrix (N, N) of token ids (N + 2,); nothing is read from the device meanwhile."""
+    mask, count = check_mask(backbone), len(row) - 2
     alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)
     matrix = torch.zeros(count, count, dtype=torch.float64, device=backbone.device)
-    single = torch.arange(count).expand(2, -1)
-    pairs = torch.cat([single, torch.triu_indices(count, count, 1)], 1).T  # every single mask before any pair of masks
+    single = torch.arange(count, device=row.device).expand(2, -1)
+    two = torch.triu_indices(count, count, 1, device=row.device)
+    pairs = torch.cat([single, two], 1).T  # every single mask before any pair of masks
+    done = 0
     needs = Needs(layers=frozenset({backbone.n_layers}))
     with torch.inference_mode():
-        for chunk in torch.split(pairs.to(backbone.device), max(1, TOKEN_BUDGET // len(row))):
+        for chunk in torch.split(pairs, max(1, TOKEN_BUDGET // len(row))):
             i, j = chunk.T
             lines = torch.arange(len(chunk), device=backbone.device)
             ids = row.repeat(len(chunk), 1)
@@ -89,11 +94,13 @@ def _impact(backbone: Backbone, given: Tokenized, progress: Progress) -> Impact:
             batch = Batch(ids, torch.full((len(chunk),), len(row), device=backbone.device))
             states = backbone.run(batch, needs).layers[backbone.n_layers].double()
             at_i, at_j = states[lines, 1 + i], states[lines, 1 + j]
-            alone[i[i == j]] = at_i[i == j]
+            singles = max(0, min(len(chunk), count - done))
+            alone[done : done + singles] = at_i[:singles]
             matrix[i, j] = (alone[i] - at_i).norm(dim=1)
             matrix[j, i] = (alone[j] - at_j).norm(dim=1)
+            done += len(chunk)
             progress(len(chunk))
-    return Impact(given.tokens[1:-1], matrix.cpu().numpy())
+    return matrix
 
 
 def compare_with_tfidf(
@@ -118,11 +125,14 @@ def compare_with_tfidf(
     given = [found for sentence in sentences if (found := _whole(encoder, sentence)) is not None]
     if not given:
         raise UsageError("there is no sentence to look at; give a file with one sentence a line")
-    means, weights = [], []
-    for tokenized in given:
-        means.append(_impact(backbone, tokenized, silent).means)
-        weights.append(tfidf_weights(tokenized.ids, idf)[1:-1])
+    lengths = [len(tokenized.ids) for tokenized in given]
+    ids = torch.tensor([token for tokenized in given for token in tokenized.ids], device=backbone.device)
+    columns = []
+    for row in torch.split(ids, lengths):
+        columns.append(_impact(backbone, row, silent).mean(0))
         progress(1)
+    means = np.split(torch.cat(columns).cpu().numpy(), np.cumsum([length - 2 for length in lengths])[:-1])
+    weights = [tfidf_weights(tokenized.ids, idf)[1:-1] for tokenized in given]
     inside = [_correlation(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
     together = np.concatenate(means), np.concatenate(weights)
     return ImpactStudy(_correlation(*together), _mean(inside), *together, len(given), len(sentences) - len(given))

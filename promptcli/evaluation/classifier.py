@@ -111,7 +111,7 @@ def train(
         passes += training.epoch_size
         run.look()
     back = np.argsort(order)
-    return FittedClassifiers(run.best[back], run.accuracy[back])
+    return FittedClassifiers(run.best.cpu()[back], run.accuracy.cpu()[back])
 
 
 def accuracy(features: Tensor, labels: Tensor, weights: Tensor) -> float:
@@ -142,15 +142,18 @@ class _Run:
         self.classes, width = first.shape
         self._features, self._labels, self._training = features, labels, training
         self._fits = list(fits)
-        self._places = torch.arange(count)
+        self._places = list(range(count))
+        sizes = [len(fit.held_out) for fit in fits]
+        held_out = torch.from_numpy(np.concatenate([fit.held_out for fit in fits])).to(device)
+        self._held_out = torch.split(held_out, sizes)
         self._weights = first.to(device).repeat(count, decays, 1)
         self._mean, self._square = torch.zeros_like(self._weights), torch.zeros_like(self._weights)
         self._steps = torch.zeros(count, 1, 1, device=device)
         self._decay = torch.tensor([list(fit.decay) for fit in fits], device=device)
         self._decay = self._decay.repeat_interleave(self.classes, dim=1)[:, :, None]
-        self._futile = torch.zeros(count, decays, dtype=torch.int64)
-        self.accuracy = torch.full((count, decays), -1.0, dtype=torch.float64)
-        self.best = torch.empty(count, decays, self.classes, width)
+        self._futile = torch.zeros(count, decays, dtype=torch.int64, device=device)
+        self.accuracy = torch.full((count, decays), -1.0, dtype=torch.float64, device=device)
+        self.best = torch.empty(count, decays, self.classes, width, device=device)
 
     @property
     def going(self) -> bool:
@@ -161,12 +164,12 @@ class _Run:
         """Go over every fit's training examples once, in an order drawn anew."""
         batch, device = self._training.batch, self._features.device
         steps = [-(-len(fit.train) // batch) for fit in self._fits]
-        rows = np.zeros((len(self._fits), steps[0] * batch), dtype=np.int64)
-        there = np.zeros(rows.shape, dtype=np.float32)
+        rows = np.full((len(self._fits), steps[0] * batch), -1)
         for number, fit in enumerate(self._fits):
             rows[number, : len(fit.train)] = fit.train[fit.generator.permutation(len(fit.train))]
-            there[number, : len(fit.train)] = 1
-        drawn, weight = torch.from_numpy(rows).to(device), torch.from_numpy(there).to(device)
+        drawn = torch.from_numpy(rows).to(device)  # the one copy of a pass
+        weight = (drawn >= 0).float()
+        drawn.clamp_(min=0)
         for step in range(steps[0]):
             active = sum(number > step for number in steps)
             part = slice(step * batch, (step + 1) * batch)
@@ -192,25 +195,25 @@ class _Run:
 
     def look(self) -> None:
         """Score the held-out examples, keep what is better, and let go of the fits that came to an end."""
-        kept = []
-        for number, (fit, place) in enumerate(zip(self._fits, self._places.tolist(), strict=True)):
-            rows = torch.from_numpy(fit.held_out).to(self._features.device)
+        going = []
+        for number, place in enumerate(self._places):
+            rows = self._held_out[place]
             scores = (self._features[rows] @ self._weights[number].T).view(len(rows), -1, self.classes)
-            right = (scores.argmax(-1) == self._labels[rows][:, None]).sum(0).double().cpu() / len(rows)
-            going = self._futile[place] <= self._training.tenacity
-            better = going & (right > self.accuracy[place])
-            self.accuracy[place][better] = right[better]
-            self.best[place][better] = self._weights[number].view(*self.best.shape[1:]).cpu()[better]
-            self._futile[place] += (going & ~better).long()
-            if bool((self._futile[place] <= self._training.tenacity).any()):
-                kept.append(number)
+            right = (scores.argmax(-1) == self._labels[rows][:, None]).sum(0).double() / len(rows)
+            still = self._futile[place] <= self._training.tenacity
+            better = still & (right > self.accuracy[place])
+            self.accuracy[place] = torch.where(better, right, self.accuracy[place])
+            weights = self._weights[number].view(*self.best.shape[1:])
+            self.best[place] = torch.where(better[:, None, None], weights, self.best[place])
+            self._futile[place] += (still & ~better).long()
+            going.append((self._futile[place] <= self._training.tenacity).any())
+        kept = np.flatnonzero(torch.stack(going).cpu()).tolist()  # the one wait of a look
         if len(kept) < len(self._fits):
             self._leave_out(kept)
 
     def _leave_out(self, kept: Sequence[int]) -> None:
         self._fits = [self._fits[number] for number in kept]
-        chosen = torch.tensor(kept, dtype=torch.int64)
-        self._places = self._places[chosen]
-        chosen = chosen.to(self._features.device)
+        self._places = [self._places[number] for number in kept]
+        chosen = torch.tensor(kept, dtype=torch.int64).to(self._features.device)
         self._weights, self._mean, self._square = self._weights[chosen], self._mean[chosen], self._square[chosen]
         self._steps, self._decay = self._steps[chosen], self._decay[chosen]

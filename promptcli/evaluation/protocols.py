@@ -147,10 +147,10 @@ def nested(
         dev.append(score)
         progress(1 / (len(outer) + 1))
     fits = [setting.fit(rows, None, [decay]) for (rows, _), decay in zip(outer, chosen, strict=True)]
-    weights = _train(features, labels, fits, setting).weights[:, 0].to(features.device)
+    weights = _train(features, labels, fits, setting).weights[:, 0]
     progress(1 / (len(outer) + 1))
     test = [
-        round(100 * accuracy(features[rows], labels[rows], own), 2)
+        _tested((splits["all"][0][rows], numbers[rows]), own, setting)
         for (_, rows), own in zip(outer, weights, strict=True)
     ]
     return Outcome(test=round(float(np.mean(test)), 2), dev=round(float(np.mean(dev)), 2), decays=chosen)
