@@ -86,7 +86,7 @@ def main() -> None:
         pace = len(lines) / seconds_of(lambda: encoder.encode(lines), device)
         print(f"| embed | {pace:.0f} | {pace * forward / rate:.2f} |", flush=True)
         task = development_task("demo:dev", None)
-        took = seconds_of(lambda: search_heads(whole, task, lines), device)
+        took = seconds_of(lambda: search_heads(build_encoder(Recipe(), backbone=whole), task, lines), device)
         print(f"| ditto-search on demo:dev, all heads: {took:.1f} s | | |", flush=True)
         for name in (name for name, (unsupervised, _) in METHODS.items() if unsupervised):
             backbone = load_backbone(folder, device=device)

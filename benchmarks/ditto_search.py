@@ -60,7 +60,7 @@ def contestants(backbone: str, task: STSTask, naive_heads: int | None) -> tuple[
     runs = {
         "plain": lambda: plain.encode(sentences),
         "one pass": one_pass,
-        "search": lambda: search_heads(loaded, task, corpus),
+        "search": lambda: search_heads(plain, task, corpus),
         "pass per head": per_head,
     }
     return runs, len(names) / len(tried)

@@ -12,6 +12,9 @@ from promptcli.api.exchange import export as export
 from promptcli.api.exchange import import_model as import_model
 from promptcli.api.exchange import pull as pull
 from promptcli.api.exchange import push as push
+from promptcli.api.searching import search_heads as search_heads
+from promptcli.api.searching import search_layers as search_layers
+from promptcli.api.searching import search_templates as search_templates
 from promptcli.data.vectors import read_vectors as read_vectors
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.encoder.encoder import Encoder as Encoder
@@ -21,9 +24,6 @@ from promptcli.index.sentence_index import SentenceIndex as SentenceIndex
 from promptcli.recipe import RECIPES as RECIPES
 from promptcli.recipe import Recipe as Recipe
 from promptcli.scaling.datasets import embed_dataset as embed_dataset
-from promptcli.searching.heads import search_heads as search_heads
-from promptcli.searching.layers import search_layers as search_layers
-from promptcli.searching.template_search import search_templates as search_templates
 
 __version__: str
 __all__: list[str]

@@ -256,10 +256,11 @@ def test_fitted_and_searched_parts_work(family, tiny_backbone):
         vectors = build_encoder(RECIPES[name], backbone=backbone, tensors=tensors).encode(SENTENCES)
         assert np.isfinite(vectors).all() and vectors.any(axis=1).sum() >= len(SENTENCES) - 1
     pairs = Pairs(SENTENCES[:-1], SENTENCES[1:], np.arange(len(SENTENCES) - 1) % 4 / 1.0)
-    found = search_heads(backbone, STSTask("own", "test", "own", "", {"all": pairs}), SENTENCES)
-    assert len(found.values["last"]) == backbone.n_layers and found.heads[0].head
-    best = found.heads[0]
-    encoder = build_encoder(Recipe(pooling=best.pooling), backbone=backbone)
+    encoder = build_encoder(Recipe(), backbone=backbone)
+    found = search_heads(encoder, STSTask("own", "test", "own", "", {"all": pairs}), SENTENCES)
+    assert len(found.maps["last"]) == backbone.n_layers
+    best = found.best
+    encoder = build_encoder(Recipe(pooling=best.choice), backbone=backbone)
     first, second = (unit(encoder.encode(side)) for side in (pairs.first, pairs.second))
     assert best.value == pytest.approx(100 * spearmanr((first * second).sum(1), pairs.gold).statistic, abs=1e-3)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import promptcli as pc
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.recipe import RECIPES
-from promptcli.searching.template_search import search_templates
 from promptcli.searching.template_space import demonstrations
 from tests.tiny import SENTENCES
 
@@ -47,16 +47,21 @@ def test_an_example_is_written_as_the_papers():
 
 def test_every_example_and_none_have_their_own_figures(tiny_backbone, task, file):
     backbone = tiny_backbone("llama")
-    found = search_templates(backbone, task, mode="demonstrations", pairs=file, top=4)
-    assert {row.template for row in found.listed} == {PLAIN, *demonstrations(_pairs(), RECIPES["prompteol"])}
-    for row in found.listed:
-        recipe = RECIPES["prompteol"].replace(prompt=row.template)
+    found = searched(backbone, task, pairs=file, top=4)
+    assert {row.choice for row in found.ranked} == {PLAIN, *demonstrations(_pairs(), RECIPES["prompteol"])}
+    for row in found.ranked:
+        recipe = RECIPES["prompteol"].replace(prompt=row.choice)
         score = evaluate([build_encoder(recipe, backbone=backbone)], [task])[0]
         assert row.value == pytest.approx(score.value, abs=1e-3)
     assert found.recipe.pooling == "last/last-token" and found.recipe.text_rule == "prompteol"
-    assert found.entry("mine").recipe.prompt == found.best.template
-    one = search_templates(backbone, task, mode="demonstrations", pairs=file, limit=1)
-    assert len(one.listed) == 2 and PLAIN in {row.template for row in one.listed}
+    assert found.entry("mine").recipe.prompt == found.best.choice
+    one = searched(backbone, task, pairs=file, limit=1)
+    assert len(one.ranked) == 2 and PLAIN in {row.choice for row in one.ranked}
+
+
+def searched(backbone, task, **settings):
+    encoder = pc.Encoder(pc.Recipe(backbone=backbone.name), backbone, {})
+    return pc.search_templates(encoder, task, mode="demonstrations", **settings)
 
 
 def _pairs():
@@ -68,9 +73,9 @@ def test_the_command_and_what_it_refuses(run, tiny_folder, file, tmp_path):
     rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.combinations(SENTENCES, 2)]
     graded.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
     arguments = ["search-templates", "--mode", "demonstrations", "--on", graded]
-    ran = run(*arguments, "--backbone", tiny_folder("llama"), "--pairs", file, "--json")
+    ran = run(*arguments, "--backbone", tiny_folder("llama"), "--pairs", file, "--json", "--name", "template")
     assert ran.code == 0, ran.err
-    assert len(json.loads(ran.out)["templates"]) == 4
+    assert len(json.loads(ran.out)["searches"][0]["ranked"]) == 4
     assert run("embed", graded, "--text-field", "sentence1", "--model", "template", "-o", tmp_path / "x.npy").code == 0
     masked = run(*arguments, "--backbone", tiny_folder("bert"), "--pairs", file, "--name", "other")
     assert masked.code != 0 and "last-token" in masked.err and len(masked.err.strip().splitlines()) == 1
@@ -81,9 +86,9 @@ def test_the_command_and_what_it_refuses(run, tiny_folder, file, tmp_path):
     assert "has no lines" in run(*arguments, "--pairs", empty, "--name", "other").err
 
 
-def test_the_pairs_of_ones_own_are_said(tiny_backbone, task):
-    said = []
-    search_templates(tiny_backbone("gpt2"), task, mode="demonstrations", limit=2, announce=said.append)
-    assert said == ["assumed: 60 (word, definition) pairs of our own; others: --pairs FILE"]
+def test_the_pairs_of_ones_own_are_said(tiny_backbone, task, caplog):
+    caplog.set_level("INFO")
+    searched(tiny_backbone("gpt2"), task, limit=2)
+    assert caplog.messages == ["assumed: 60 (word, definition) pairs of our own; others: --pairs FILE"]
     with pytest.raises(PromptcliError, match="no file"):
-        search_templates(tiny_backbone("gpt2"), task, mode="demonstrations", pairs=Path(__file__ + "x"))
+        searched(tiny_backbone("gpt2"), task, pairs=Path(__file__ + "x"))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
+import promptcli as pc
 from promptcli.analysis.head_tfidf import correlate, tfidf_weights
 from promptcli.cli.pictures import maps, plots
 from promptcli.data.tasks import Pairs, STSTask
@@ -17,9 +18,9 @@ from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, evaluate
 from promptcli.recipe import Recipe
 from promptcli.searching import head_pass
-from promptcli.searching.head_luck import cross_validate
 from promptcli.searching.head_pass import head_cosines
-from promptcli.searching.heads import SEARCHED, search_heads
+from promptcli.searching.heads import SEARCHED
+from promptcli.searching.search import cross_validate
 from tests.tiny import SENTENCES
 
 
@@ -31,6 +32,10 @@ def make_task(pairs, gold=None):
 
 #: Every pair of sentences, a sentence with itself, and one pair twice.
 TASK = make_task([*itertools.combinations(SENTENCES, 2), (SENTENCES[0], SENTENCES[0]), (SENTENCES[1], SENTENCES[0])])
+
+
+def search_heads(backbone, task=TASK, corpus=SENTENCES, **options):
+    return pc.search_heads(pc.Encoder(Recipe(backbone=backbone.name), backbone, {}), task, corpus, **options)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "modernbert"])
@@ -45,21 +50,21 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
     by_value = {}
     for number, states in enumerate(SEARCHED):
         plain = next(scores)
-        assert plain.value == pytest.approx(found.baseline[states][0], abs=1e-4)  # 1e-6 in Spearman
-        assert plain.ci95 == pytest.approx(found.baseline[states][1], abs=1e-4)
+        assert plain.value == pytest.approx(found.baseline[states].value, abs=1e-4)  # 1e-6 in Spearman
+        assert plain.ci95 == pytest.approx(found.baseline[states].ci95, abs=1e-4)
         assert np.abs(plain.cosines - cosines.plain[number]).max() < 1e-6
         for place, name in enumerate(names):
             score = next(scores)
             layer, head = (int(part) - 1 for part in name.split("-"))
-            assert score.value == pytest.approx(found.values[states][layer, head], abs=1e-4), (states, name)
+            assert score.value == pytest.approx(found.maps[states][layer, head], abs=1e-4), (states, name)
             assert np.abs(score.cosines - cosines.heads[number, place]).max() < 1e-6, (states, name)
             by_value[f"{states}/ditto:{name}"] = (score, plain)
-    for head in found.heads:
-        score, plain = by_value[head.pooling]
+    for head in found.ranked:
+        score, plain = by_value[head.choice]
         assert head.ci95 == pytest.approx(score.ci95, abs=1e-4)
         assert head.gain == pytest.approx(score.value - plain.value, abs=1e-3)
     ranked = sorted((score.value for score, _ in by_value.values()), reverse=True)
-    assert [head.value for head in found.heads] == pytest.approx(ranked[:3], abs=1e-4)
+    assert [head.value for head in found.ranked] == pytest.approx(ranked[:3], abs=1e-4)
 
 
 def test_products_of_tokens_equal_the_vectors_product():
@@ -110,9 +115,8 @@ def test_equal_inputs_tie_at_one(tiny_backbone):
 
 def test_search_on_some_states_and_a_bare_corpus(tiny_backbone):
     found = search_heads(tiny_backbone("bert"), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99)
-    assert list(found.values) == ["static", "first-last"] and len(found.heads) == 16
-    assert {head.states for head in found.heads} == {"static", "first-last"}
-    assert found.heads[0].pooling == f"{found.heads[0].states}/ditto:{found.heads[0].head}"
+    assert list(found.maps) == ["static", "first-last"] and len(found.ranked) == 16
+    assert {head.choice.partition("/")[0] for head in found.ranked} == {"static", "first-last"}
 
 
 @pytest.mark.parametrize(
@@ -131,9 +135,9 @@ def test_what_cannot_be_searched(task, options, message, tiny_backbone):
 
 
 def test_the_search_takes_names_and_gives_an_entry(tiny_folder):
-    found = search_heads(str(tiny_folder("bert")), TASK, states=["last"], top=1, offline=True)
+    found = pc.search_heads(str(tiny_folder("bert")), TASK, states=["last"], top=1)
     entry = found.entry("mine")
-    assert entry.name == "mine" and entry.recipe == found.recipe and found.recipe.pooling == found.heads[0].pooling
+    assert entry.name == "mine" and entry.recipe == found.recipe and found.recipe.pooling == found.best.choice
     assert entry.provenance["searched_on"]["pairs"] == len(TASK.pairs()) and json.dumps(found.to_dict())
 
 
@@ -199,8 +203,8 @@ def test_correlations_with_tfidf():
 
 def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
     backbone = tiny_backbone("bert")
-    head = search_heads(backbone, TASK, SENTENCES, states=["last"], top=1).heads[0]
-    layer, number = (int(part) - 1 for part in head.head.split("-"))
+    head = search_heads(backbone, TASK, SENTENCES, states=["last"], top=1).best
+    layer, number = (int(part) - 1 for part in head.choice.partition(":")[2].split("-"))
     encoder = build_encoder(Recipe(), backbone=backbone)
     rows = encoder.inputs(SENTENCES).rows
     documents = [set(row) for row in rows]
@@ -220,12 +224,12 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
     assert ran.code == 0, ran.err
     assert "assumed: --on demo:dev, 1,390 pairs; the papers' setting: --backbone bert-base-uncased" in ran.err
     document = json.loads(ran.out)
-    assert set(document["heads"][0]) == {"head", "states", "value", "ci95", "gain", "tfidf"}
-    assert len(document["heads"]) == 2 and document["seconds"] > 0 and document["task"] == "demo:dev"
+    assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
+    assert len(document["ranked"]) == 2 and document["seconds"] > 0 and document["task"] == "demo:dev"
     assert set(document["baseline"]) == set(document["maps"]) == set(SEARCHED)
-    best = document["heads"][0]
+    best = document["ranked"][0]
     assert best["value"] == max(value for rows in document["maps"].values() for row in rows for value in row)
-    assert document["recipe"]["pooling"] == f"{best['states']}/ditto:{best['head']}"
+    assert document["recipe"]["pooling"] == best["choice"]
     scored = json.loads(run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").out)["results"][0]
     assert scored["value"] == pytest.approx(best["value"], abs=0.01)  # one swap of a near tie in 1,390 pairs
     again = run("ditto-search", *options)
@@ -284,8 +288,8 @@ def test_the_heat_map_reads_without_colour():
 @pytest.mark.data
 def test_the_best_head_beats_the_plain_average_on_real_pairs(data_folder, run):
     folder = data_folder / "senteval"
-    ran = run("ditto-search", "--data-dir", folder, "--states", "first-last", "--json", "--offline")
+    ran = run("ditto-search", "--data-dir", folder, "--states", "first-last", "--json", "--offline", "--name", "ditto")
     document = json.loads(ran.out)
-    assert document["task"] == "STS-B:dev" and document["heads"][0]["gain"] > 0
+    assert document["task"] == "STS-B:dev" and document["ranked"][0]["gain"] > 0
     scored = run("eval", "--model", "ditto", "--task", "STS-B:dev", "--data-dir", folder, "--offline", "--json")
-    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(document["heads"][0]["value"], abs=0.01)
+    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(document["ranked"][0]["value"], abs=0.01)

@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pytest
 
+from promptcli.api.searching import search_layers
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.searching.layers import search_layers
 from tests.tiny import SENTENCES
 
 
@@ -44,16 +44,16 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weight
     kinds = weights or (recipe.pooling.partition("/")[2],)
     layers = [f"layer-{layer}" for layer in range(backbone.n_layers)]
     wanted = {f"{states}/{kind}" for kind in kinds for states in (*layers, "last", "first-last", "first-last:1")}
-    assert {row.pooling for row in found.states} == wanted | {recipe.pooling}
+    assert {row.choice for row in found.ranked} == wanted | {recipe.pooling}
     own = evaluate([build_encoder(recipe, backbone=backbone)], [TASK])[0].value
-    assert found.own.value == pytest.approx(own, abs=1e-4)
-    assert [row.value for row in found.states] == sorted((row.value for row in found.states), reverse=True)
-    for row in found.states:
-        score = evaluate([build_encoder(recipe.replace(pooling=row.pooling), backbone=backbone)], [TASK])[0]
-        assert row.value == pytest.approx(score.value, abs=1e-3), row.pooling
+    assert found.baseline["own"].value == pytest.approx(own, abs=1e-4)
+    assert [row.value for row in found.ranked] == sorted((row.value for row in found.ranked), reverse=True)
+    for row in found.ranked:
+        score = evaluate([build_encoder(recipe.replace(pooling=row.choice), backbone=backbone)], [TASK])[0]
+        assert row.value == pytest.approx(score.value, abs=1e-3), row.choice
         assert row.ci95 == pytest.approx(score.ci95, abs=1e-2)
         assert row.gain == pytest.approx(score.value - own, abs=1e-3)
-    assert found.encoder.recipe.pooling == found.states[0].pooling
+    assert found.encoder.recipe.pooling == found.best.choice
 
 
 def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
@@ -62,12 +62,13 @@ def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
     rows = zip(pairs.first, pairs.second, pairs.gold, strict=True)
     file.write_text("sentence1\tsentence2\tscore\n" + "".join(f"{a}\t{b}\t{gold}\n" for a, b, gold in rows))
     arguments = ["search-layers", "--on", file, "--backbone", tiny_folder("llama"), "--recipe", "prompteol"]
+    arguments += ["--name", "layers"]
     ran = run(*arguments, "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
-    assert found["recipe"]["pooling"] == found["states"][0]["pooling"]
+    assert found["recipe"]["pooling"] == found["ranked"][0]["choice"]
     scored = run("eval", "--model", "layers", "--task", file, "--json")
-    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(found["states"][0]["value"], abs=1e-3)
+    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(found["ranked"][0]["value"], abs=1e-3)
     assert run(*arguments).code == 2  # the name is taken
     table = run(*arguments, "--force")
     assert table.code == 0

@@ -10,16 +10,19 @@ import tomllib
 import numpy as np
 import pytest
 
+import promptcli as pc
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.named import NamedTemplate
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import evaluate
+from promptcli.notes import showing
 from promptcli.recipe import Recipe
 from promptcli.searching import racing, template_scorer, template_space
-from promptcli.searching.template_scorer import PROTOCOL, ScoredTemplate, TemplateScorer
-from promptcli.searching.template_search import STRATEGIES, SearchOutcome, Strategy, search_greedily, search_templates
+from promptcli.searching.search import Ranked
+from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
+from promptcli.searching.template_search import STRATEGIES, SearchOutcome, Strategy, search_greedily
 from promptcli.storage.cache import Cache
 from tests import processes
 from tests.tiny import SENTENCES
@@ -56,7 +59,7 @@ def test_a_template_has_the_figure_that_eval_prints(family, tiny_backbone, task)
         encoder = build_encoder(Recipe(prompt=text, pooling="last/mask"), backbone=backbone)
         assert scorer.encoder(text).inputs(SENTENCES) == encoder.inputs(SENTENCES)
         (expected,) = evaluate([encoder], [task])
-        assert (item.template, item.value, item.ci95) == (text, expected.value, expected.ci95)
+        assert (item.choice, item.value, item.ci95) == (text, expected.value, expected.ci95)
         full = scorer.full_score(item, expected.label.model)
         assert full.to_dict() == {**expected.to_dict(), "recipe": full.label.recipe}
 
@@ -210,7 +213,7 @@ class Table:
         scored = []
         for template in templates:
             value = 100 * statistics.spearman(self.cosines(template), self.gold)
-            scored.append(ScoredTemplate(template, value, (value - 1, value + 1), stage))
+            scored.append(Ranked(template, value, (value - 1, value + 1), stage))
             progress(self.size)
         return scored
 
@@ -231,13 +234,13 @@ def test_a_race_finds_the_winner_in_every_order_at_a_bounded_cost(seed):
         assert best - result.finalists[0].value <= 0.2
         assert table.pairs <= 0.15 * 500 * 1500
         assert result == table.run(table.templates, seed=order)
-    assert all(item.stage == racing.FINAL and item.value == table.value(item.template) for item in found)
+    assert all(item.stage == racing.FINAL and item.value == table.value(item.choice) for item in found)
 
 
 def test_a_race_accounts_for_every_candidate_and_pair():
     table, done = Table(60, 300), []
     result = table.run([*table.templates, table.templates[3]], progress=done.append)
-    names = [item.template for item in (*result.finalists, *result.dropped)]
+    names = [*(item.choice for item in result.finalists), *(item.template for item in result.dropped)]
     assert sorted(names) == sorted(table.templates)
     assert sum(done) == table.pairs == racing.planned_pairs(result.rungs, 60, 300, 10)
     sizes = [rung.pairs for rung in result.rungs]
@@ -280,7 +283,7 @@ def test_greedy_builds_on_the_relation_that_won():
 
     def score(templates, stage):
         asked.append(list(templates))
-        return [ScoredTemplate(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
+        return [Ranked(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
 
     space = template_space.greedy_space().extended(["implies"], ["The text [X]"])
     found = search_greedily(score, space)
@@ -298,7 +301,7 @@ def test_greedy_builds_on_the_relation_that_won():
         'This sentence : "[X]" is [MASK] .',
         "The text [X] is [MASK] .",
     ]
-    assert [item.template for item in found.ranked[:3]] == [
+    assert [item.choice for item in found.ranked[:3]] == [
         "The text [X] is [MASK] .", "This [X] is [MASK] .", "[X] is [MASK] .",
     ]  # fmt: skip
     relations, prefixes = found.stages.values()
@@ -398,25 +401,30 @@ def search_command(monkeypatch, tiny_folder, run):
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, tiny_folder):
-    ran = search("--json")
+    ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
     assert "assumed: --on demo:dev, 144 pairs; the papers' setting" in ran.err
     document = json.loads(ran.out)
-    rows = document["templates"]
+    (found,) = document["searches"]
+    rows = found["ranked"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
     best = rows[0]
     assert best["value"] == max(row["value"] for row in rows) and best["ci95"][0] <= best["value"] <= best["ci95"][1]
-    assert document["seconds"] > 0 and (document["task"], document["period"]) == ("demo:dev", True)
+    assert document["seconds"] > 0 and (found["task"], found["period"], found["model"]) == (
+        "demo:dev",
+        True,
+        "template",
+    )
     (scored,) = json.loads(run("eval", "--model", "template", "--task", "demo:dev", "--json").out)["results"]
     assert (scored["value"], scored["ci95"]) == (best["value"], best["ci95"])
     card = json.loads(run("models", "show", "template", "--json").out)
-    assert card["recipe"]["prompt"] == best["template"] and card["scores"][0]["value"] == best["value"]
+    assert card["recipe"]["prompt"] == best["choice"] and card["scores"][0]["value"] == best["value"]
     saved = tomllib.loads((home / "templates" / "template.toml").read_text())
-    assert saved["template"]["text"] == best["template"] and len(saved) == 8
-    ran = search()
+    assert saved["template"]["text"] == best["choice"] and len(saved) == 8
+    ran = search("--name", "template")
     assert ran.code == 2 and "'template' is there already" in ran.err and ran.err.count("\n") == 1
     before = sorted((home / "cache" / "search").iterdir())
-    ran = search("--force", "-q")
+    ran = search("--force", "-q", "--name", "template")
     assert ran.code == 0 and ran.err == "" and sorted((home / "cache" / "search").iterdir()) == before
     lines = ran.out.splitlines()
     assert (
@@ -425,6 +433,14 @@ def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, 
     assert "period rule on" in lines[1] and "Searching for relationship tokens" in lines
     assert any(re.search(rf" \* +{best['value']:.2f} +±", line) for line in lines)
     assert "published" not in ran.out
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_a_bare_search_stores_nothing_and_works_twice(search, home):
+    for _ in range(2):
+        ran = search()
+        assert ran.code == 0 and "is not saved; to keep it: --name NAME" in ran.err
+    assert not (home / "templates").exists() and not (home / "models").exists()
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -444,20 +460,20 @@ def test_free_command_with_several_backbones(search, home, tmp_path):
     assert len([path for path in (home / "models").iterdir() if path.name.startswith("free-")]) == 2
 
 
-def test_published_figures_stand_beside_where_they_belong(capsys):
+def test_published_figures_stand_beside_where_they_belong(capsys, task):
     from types import SimpleNamespace
 
     from promptcli.cli.commands.search_templates import print_search
 
-    rows = [ScoredTemplate("[X] [MASK] .", 39.0, (36.0, 42.0)), ScoredTemplate("[X] says [MASK] .", 40.0, (36.0, 42.0))]
-    scorer = SimpleNamespace(
-        backbone=SimpleNamespace(name="google-bert/bert-base-uncased"),
-        task=SimpleNamespace(label="STS-B:dev", text="raw"),
-        recipe=PROTOCOL,
-        size=1500,
+    rows = [Ranked("[X] [MASK] .", 39.0, (36.0, 42.0)), Ranked("[X] says [MASK] .", 40.0, (36.0, 42.0))]
+    search = SimpleNamespace(
+        recipe=PROTOCOL.replace(backbone="google-bert/bert-base-uncased"),
+        task=STSTask("STS-B", "dev", "senteval", "raw", task.subsets),
+        stages={"Relations": rows},
+        about={"compared": "two"},
+        ranked=rows,
+        best=rows[1],
     )
-    outcome = SimpleNamespace(stages={"Relations": rows}, compared="two")
-    search = SimpleNamespace(scorer=scorer, outcome=outcome, listed=rows, best=rows[1])
     print_search(search)
     assert capsys.readouterr().out.splitlines()[-4:] == [
         "template              STS-B:dev         published",
@@ -465,7 +481,7 @@ def test_published_figures_stand_beside_where_they_belong(capsys):
         "[X] [MASK] .              39.00  ±3.00      39.34",
         "[X] says [MASK] .  *      40.00  ±3.00          -",
     ]
-    scorer.recipe = PROTOCOL.replace(denoise="hidden")
+    search.recipe = PROTOCOL.replace(denoise="hidden")
     print_search(search)
     assert "39.34" not in capsys.readouterr().out
 
@@ -491,9 +507,11 @@ def test_what_the_command_refuses(arguments, code, message, search):
     assert (ran.code, ran.out) == (code, "") and message in ran.err and ran.err.count("\n") == 1
 
 
-def test_the_search_is_a_function(tiny_folder, tiny_backbone, task):
+def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, home, caplog):
     """The command calls it, and so may anybody."""
-    backbone, said, steps = tiny_backbone("bert"), [], []
+    backbone, steps = tiny_backbone("bert"), []
+    encoder = pc.Encoder(Recipe(backbone=backbone.name), backbone, {})
+    caplog.set_level("INFO")
 
     @contextlib.contextmanager
     def stage(name, total):
@@ -501,18 +519,25 @@ def test_the_search_is_a_function(tiny_folder, tiny_backbone, task):
         yield done.append
         steps.append((name, total, sum(done)))
 
-    found = search_templates(backbone, task, mode="free", limit=20, top=4, stage=stage, announce=said.append)
-    assert found.strategy == "free" and len(found.listed) == 4 and found.best == found.listed[0]
-    assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.template
+    with showing(stage):
+        found = pc.search_templates(encoder, task, mode="free", limit=20, top=4)
+    assert found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
+    assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.choice
     assert list(found.named_templates("mine")) == ["mine", "mine-2", "mine-3", "mine-4"]
-    assert said == [f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar; more: --limit"]
+    said = f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar; more: --limit"
+    assert said in caplog.messages
     assert [(name, total) for name, total, done in steps if total == done] == [(f"search {backbone.name}", steps[0][1])]
-    by_name = search_templates(str(tiny_folder("bert")), task, offline=True)
-    assert by_name.strategy == "greedy" and len(by_name.listed) == 8
+    by_name = pc.search_templates(str(tiny_folder("bert")), task, name="kept")
+    assert by_name.about["mode"] == "greedy" and len(by_name.ranked) == 8
+    assert pc.load("kept").recipe == by_name.recipe
+    with pytest.raises(UsageError, match="'kept' is there already"):
+        pc.search_templates(encoder, task, name="kept")
     with pytest.raises(
         UsageError, match="unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy"
     ):
-        search_templates(backbone, task, mode="gredy")
+        pc.search_templates(encoder, task, mode="gredy")
+    with pytest.raises(UsageError, match=r"unknown setting of a template search 'modes'; .*; did you mean mode"):
+        pc.search_templates(encoder, task, modes="free")
 
 
 def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
@@ -523,13 +548,14 @@ def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
         return SearchOutcome({"Only": found}, found, "1 template")
 
     monkeypatch.setitem(STRATEGIES, "first", Strategy(first_only))
-    found = search_templates(tiny_backbone("bert"), task, mode="first")
-    assert found.best.template == "[X] [MASK] ." and found.entry("x").provenance["searched"]["mode"] == "first"
+    backbone = tiny_backbone("bert")
+    found = pc.search_templates(pc.Encoder(Recipe(backbone=backbone.name), backbone, {}), task, mode="first")
+    assert found.best.choice == "[X] [MASK] ." and found.entry("x").provenance["searched_on"]["mode"] == "first"
 
 
 @pytest.mark.data
 def test_the_command_on_real_pairs(data_folder, search, tmp_path):
     (tmp_path / "few.txt").write_text("[X] means [MASK] .\n[X] [MASK] .\n")
     ran = search("--candidates", tmp_path / "few.txt", "--data-dir", data_folder / "senteval", "--json")
-    document = json.loads(ran.out)
+    (document,) = json.loads(ran.out)["searches"]
     assert (document["task"], document["pairs"]) == ("STS-B:dev", 1500)

@@ -6,8 +6,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from promptcli.cli.console import quieted
+from promptcli.cli.console import progress, quieted
 from promptcli.errors import UsageError, did_you_mean, unknown
+from promptcli.notes import offline, showing
 
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
 
@@ -33,8 +34,9 @@ class PanelHelpCommand(TyperCommand):
         return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, without notes where ``--quiet`` is given."""
-        with quieted(ctx.params.get("quiet", False)):
+        """Run the command: its progress is shown, without notes where ``--quiet`` is given."""
+        given = ctx.params.get
+        with quieted(given("quiet", False)), offline(given("offline", False)), showing(progress):
             return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

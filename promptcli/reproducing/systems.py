@@ -9,14 +9,13 @@ import torch
 
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.fitting.fits import fit
 from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of, weights_of
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.published import PublishedRow, same_backbone
 from promptcli.reproducing.trained import lacks_training, trained_system
-from promptcli.searching.heads import RankedHead, search_heads
+from promptcli.searching.heads import search_heads
 from promptcli.storage.files import sha256
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
@@ -112,12 +111,19 @@ def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
 
 
+class RankedHead(TypedDict):
+    """A head and how alike its diagonal and TF-IDF are."""
+
+    head: str
+    tfidf: dict[str, float]
+
+
 class _Heads(TypedDict):
     heads: list[RankedHead]
 
 
-def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
-    """Return all heads on first-last states, the best on the development pairs first: ``RankedHead.to_dict``.
+def ranked_heads(context: MeasurementContext) -> list[RankedHead]:
+    """Return all heads on first-last states, the best on the development pairs first.
 
     Raises:
         NotFoundError: The development pairs are not there.
@@ -125,17 +131,16 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     task, backbone = context.development(), context.backbone
     facts = context.tasks([task.label]).facts
     key = {"search": "heads", **weights_of(context), "data": facts, "corpus": context.corpus_facts["sha256"]}
-    kept = context.cache.get(key, _Heads)
+    kept: Any = context.cache.get(key, _Heads)
     every = {f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in range(1, backbone.n_heads + 1)}
     if kept is None or {head["head"] for head in kept["heads"]} != every:
-        with context.working("heads", len(distinct_sentences([task]))) as advance:
-            search = search_heads(
-                backbone, task, context.sentences, states=["first-last"], top=len(every), progress=advance
-            )
-        kept = {"heads": [head.to_dict() for head in search.heads]}
+        encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
+        ranked = search_heads(encoder, task, context.sentences, states=["first-last"], top=len(every)).ranked
+        heads = [{"head": row.choice.partition(":")[2], "tfidf": row.tfidf and row.tfidf.to_dict()} for row in ranked]
+        kept = {"heads": heads}
         context.cache.put(key, kept)
-    heads: list[dict[str, Any]] = kept["heads"]
-    return heads
+    found_heads: list[RankedHead] = kept["heads"]
+    return found_heads
 
 
 def _lacks_tie(tied: bool) -> Lacks:

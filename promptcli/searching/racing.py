@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from promptcli.encoder.encoder import Progress, silent
 from promptcli.evaluation import statistics
-from promptcli.searching.template_scorer import ScoredTemplate, TemplateScorer
+from promptcli.searching.search import Ranked
+from promptcli.searching.template_scorer import TemplateScorer
 
 FINAL = "final"
 
@@ -52,7 +53,7 @@ class Dropped:
 class RaceResult:
     """What a race found."""
 
-    finalists: list[ScoredTemplate]  #: scored on all pairs, the best first
+    finalists: list[Ranked]  #: scored on all pairs, the best first
     dropped: list[Dropped]  #: the rest, the last to leave first
     rungs: list[Rung]  #: what was compared
     twins: int  #: candidates left out because another has the same model input
@@ -135,5 +136,5 @@ def race(
         dropped = [Dropped(template, values[template], rung.pairs) for template in ranked[keep:]] + dropped
         done = rung.pairs
     final = scorer.score(alive, stage=FINAL, progress=progress)
-    best = sorted(final, key=lambda item: (-item.value, item.template))
+    best = sorted(final, key=lambda item: (-item.value, item.choice))
     return RaceResult(best, dropped, rungs, len(set(templates)) - len(distinct))

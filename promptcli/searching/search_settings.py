@@ -1,8 +1,11 @@
 """What a template search tries, as plain data. Loads nothing heavy: the command line makes its options from it."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from promptcli.errors import unknown
 from promptcli.settings import check_bounds, setting
 
 #: Templates drawn from the packaged grammar where no number is given.
@@ -56,3 +59,15 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+
+    def replace(self, **changes: Any) -> "SearchSettings":
+        """Return the settings with some of them changed.
+
+        Raises:
+            UsageError: There is no such setting.
+        """
+        names = [item.name for item in dataclasses.fields(self)]
+        for name in changes:
+            if name not in names:
+                raise unknown("setting of a template search", name, names)
+        return dataclasses.replace(self, **changes)

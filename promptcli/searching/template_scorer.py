@@ -4,7 +4,6 @@ The encoder is the one that ``eval`` uses, so a template has the same figure her
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import distinct_sentences, spearman_score
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe
+from promptcli.searching.search import Ranked
 from promptcli.storage.cache import Cache
 
 #: Sentences of a subset in one pass. Sorted by length and so few at a time they are hardly padded; a rung's 150 or so
@@ -30,16 +30,6 @@ _TOGETHER = 32
 PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", period=True, pooling="last/mask")
 #: Examples in front of PromptEOL's template, read at the last token.
 DEMONSTRATIONS = RECIPES["prompteol"].replace(period=True)
-
-
-@dataclass(frozen=True)
-class ScoredTemplate:
-    """A template's figure on the whole development set."""
-
-    template: str
-    value: float  #: Spearman x 100 over all pairs
-    ci95: tuple[float, float]  #: 95% bootstrap interval over the pairs
-    stage: str = "all"  #: the part of the search that scored it
 
 
 class TemplateScorer:
@@ -126,9 +116,7 @@ class TemplateScorer:
         vectors: NDArray[np.float32] = np.concatenate(parts)[np.argsort(by_length)]
         return vectors
 
-    def score(
-        self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent
-    ) -> list[ScoredTemplate]:
+    def score(self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent) -> list[Ranked]:
         """Score templates on all pairs, in their order.
 
         Args:
@@ -144,13 +132,13 @@ class TemplateScorer:
             return []
         intervals = statistics.bootstrap_intervals(np.stack(cosines), self.gold)
         return [
-            ScoredTemplate(template, 100 * statistics.spearman(row, self.gold), (100 * low, 100 * high), stage)
+            Ranked(template, 100 * statistics.spearman(row, self.gold), (100 * low, 100 * high), stage)
             for template, row, (low, high) in zip(templates, cosines, intervals, strict=True)
         ]
 
-    def full_score(self, scored: ScoredTemplate, model: str) -> SpearmanScore:
+    def full_score(self, scored: Ranked, model: str = "") -> SpearmanScore:
         """Return a template's figure with all that belongs to it, as the registry keeps it and ``eval`` makes it."""
-        encoder, cosines = self.encoder(scored.template), self.cosines(scored.template)
+        encoder, cosines = self.encoder(scored.choice), self.cosines(scored.choice)
         low, high = scored.ci95
         return spearman_score(
             self.task,

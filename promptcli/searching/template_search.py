@@ -2,23 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.data.sources import development_task
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
-from promptcli.encoder.prompts.named import NamedTemplate
+from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError, unknown
+from promptcli.notes import is_offline, note, note_network, working
 from promptcli.recipe import Recipe
-from promptcli.registry.entries import Entry
 from promptcli.searching import generate_mlm, generate_t5
 from promptcli.searching.racing import plan_rungs, planned_pairs, race
+from promptcli.searching.search import Ranked, Search
 from promptcli.searching.search_settings import DRAWN, FINALISTS, SearchSettings
-from promptcli.searching.template_scorer import DEMONSTRATIONS, PROTOCOL, ScoredTemplate, TemplateScorer
+from promptcli.searching.template_scorer import DEMONSTRATIONS, PROTOCOL, TemplateScorer
 from promptcli.searching.template_space import (
     GreedySpace,
     demonstrations,
@@ -28,16 +23,7 @@ from promptcli.searching.template_space import (
     published_templates,
     read_candidates,
 )
-from promptcli.settings import BARE
 from promptcli.storage.cache import Cache
-
-#: Begins a part of the work, by its name and its number of steps; what it yields takes the steps newly done.
-Stage = Callable[[str, int], AbstractContextManager[Progress]]
-Announce = Callable[[str], None]
-
-
-def _silent_stage(name: str, steps: int) -> AbstractContextManager[Progress]:
-    return nullcontext(silent)
 
 
 @dataclass(frozen=True)
@@ -46,17 +32,14 @@ class SearchContext:
 
     scorer: TemplateScorer
     settings: SearchSettings
-    stage: Stage = _silent_stage
-    announce: Announce = lambda message: None
-    offline: bool = False
 
 
 @dataclass(frozen=True)
 class SearchOutcome:
     """What a strategy found: templates under the headings of their stages, all of them ranked, what was compared."""
 
-    stages: dict[str, list[ScoredTemplate]]
-    ranked: list[ScoredTemplate]
+    stages: dict[str, list[Ranked]]
+    ranked: list[Ranked]
     compared: str
 
 
@@ -64,11 +47,11 @@ def _search_greedily(context: SearchContext) -> SearchOutcome:
     scorer = context.scorer
     space = greedy_space().extended(context.settings.relation, context.settings.prefix)
     number = len(space.relations) + len(space.prefixes)
-    with context.stage(f"search {scorer.backbone.name}", number * scorer.size) as advance:
+    with working(f"search {scorer.backbone.name}", number * scorer.size) as advance:
         return search_greedily(lambda texts, stage: scorer.score(texts, stage=stage, progress=advance), space)
 
 
-def search_greedily(score: Callable[[Sequence[str], str], list[ScoredTemplate]], space: GreedySpace) -> SearchOutcome:
+def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace) -> SearchOutcome:
     """Find a relation, then a prefix around the relation that really won (PromptBERT, section 4.2).
 
     Args:
@@ -104,7 +87,7 @@ def _race(context: SearchContext, templates: Sequence[str], heading: str) -> Sea
     finalists = max(FINALISTS, settings.top)
     rungs = plan_rungs(len(templates), scorer.size, finalists)
     total = planned_pairs(rungs, len(templates), scorer.size, finalists)
-    with context.stage(f"search {scorer.backbone.name}", total) as advance:
+    with working(f"search {scorer.backbone.name}", total) as advance:
         found = race(templates, scorer, seed=settings.seed, finalists=finalists, progress=advance)
     steps = [f"{rung.candidates} templates on {rung.pairs} pairs" for rung in found.rungs]
     compared = ", ".join([*steps, f"{len(found.finalists)} on all"])
@@ -155,25 +138,25 @@ def _candidates(context: SearchContext) -> list[str]:
     if settings.generate is not None:
         everything, source = GENERATORS[settings.generate](context), f"that {settings.generate} wrote"
     elif settings.candidates is not None:
-        everything = read_candidates(settings.candidates, announce=context.announce)
+        everything = read_candidates(settings.candidates)
         source = f"of {settings.candidates}"
     else:
         everything, source, always = grammar_templates(), "of the grammar", published_templates()
     drawn = draw(everything, settings.limit or (DRAWN if always else len(everything)), settings.seed, always)
     if len(drawn) < len(everything):
-        context.announce(f"{len(drawn):,} of the {len(everything):,} templates {source}; more: --limit")
+        note(f"{len(drawn):,} of the {len(everything):,} templates {source}; more: --limit")
     return drawn
 
 
 def _definitions(context: SearchContext) -> list[generate_t5.Definition]:
     if context.settings.pairs is None:
-        context.announce("assumed: 60 (word, definition) pairs of our own; others: --pairs FILE")
+        note("assumed: 60 (word, definition) pairs of our own; others: --pairs FILE")
     return generate_t5.read_definitions(context.settings.pairs or generate_t5.DEMO)
 
 
 def _generate_mlm(context: SearchContext) -> list[str]:
     pairs = context.scorer.task.pairs()
-    with context.stage("generate", generate_mlm.steps()) as advance:
+    with working("generate", generate_mlm.steps()) as advance:
         return generate_mlm.generate_templates(
             context.scorer.backbone, [*pairs.first, *pairs.second], count=context.settings.beam, progress=advance
         )
@@ -188,8 +171,8 @@ def _generate_t5(context: SearchContext) -> list[str]:
             "--generate t5 needs --t5 NAME, e.g. google/t5-v1_1-base, or a folder; --generate mlm needs none"
         )
     definitions = generate_t5.choose_definitions(_definitions(context), backbone.tokenizer)
-    t5 = load_t5(settings.t5, device=str(backbone.device), offline=context.offline, announce=context.announce)
-    with context.stage("generate", generate_t5.steps()) as advance:
+    t5 = load_t5(settings.t5, device=str(backbone.device), offline=is_offline(), announce=note_network)
+    with working("generate", generate_t5.steps()) as advance:
         return generate_t5.generate_templates(t5, definitions, beam=settings.beam, progress=advance)
 
 
@@ -197,113 +180,45 @@ def _generate_t5(context: SearchContext) -> list[str]:
 GENERATORS: dict[str, Callable[[SearchContext], list[str]]] = {"mlm": _generate_mlm, "t5": _generate_t5}
 
 
-@dataclass(frozen=True)
-class TemplateSearch:
-    """One backbone's search."""
-
-    scorer: TemplateScorer
-    settings: SearchSettings
-    strategy: str
-    outcome: SearchOutcome
-
-    @property
-    def best(self) -> ScoredTemplate:
-        """The template with the highest figure on all pairs."""
-        return self.outcome.ranked[0]
-
-    @property
-    def encoder(self) -> Encoder:
-        """The encoder of the best template."""
-        return self.scorer.encoder(self.best.template)
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the best template."""
-        return self.encoder.recipe
-
-    @property
-    def listed(self) -> list[ScoredTemplate]:
-        """What is reported: all templates of a search in stages, else the first ``settings.top``."""
-        ranked = self.outcome.ranked
-        return ranked if len(self.outcome.stages) > 1 else ranked[: self.settings.top]
-
-    def entry(self, name: str) -> Entry:
-        """Return the best template's encoder as a registry entry, with its figure and how it was found."""
-        scorer, encoder = self.scorer, self.encoder
-        searched = {
-            "mode": self.strategy,
-            "task": scorer.task.label,
-            "compared": self.outcome.compared,
-            "seed": self.settings.seed,
-        }
-        provenance = {**encoder.provenance, "width": scorer.backbone.width, "searched": searched}
-        return Entry(name, encoder.recipe, {}, provenance, [scorer.full_score(self.best, name).to_dict()])
-
-    def named_templates(self, name: str) -> dict[str, NamedTemplate]:
-        """Return the first ``settings.top`` templates as ``name``, ``name-2`` and so on, for a template file."""
-        found = {}
-        for number, item in enumerate(self.outcome.ranked[: self.settings.top], 1):
-            low, high = item.ci95
-            searched = f"{self.strategy} search, {self.scorer.backbone.name}, {self.scorer.task.label}"
-            source = f"{searched}, 95% {low:.2f} to {high:.2f}"
-            found[name if number == 1 else f"{name}-{number}"] = NamedTemplate(item.template, source, item.value)
-        return found
-
-
 def search_templates(
-    backbone: Backbone | str,
-    on: STSTask | str | Path = BARE.development,
-    *,
+    encoder: Encoder,
+    task: STSTask,
     settings: SearchSettings | None = None,
+    *,
     period: bool = True,
     denoise: str = "none",
     cache: Cache | None = None,
-    stage: Stage = _silent_stage,
-    announce: Announce = lambda message: None,
-    data_dir: Path | None = None,
-    device: str = "auto",
-    dtype: str = "stored",
-    offline: bool = False,
-    **changes: Any,
-) -> TemplateSearch:
+) -> Search:
     """Find the template that suits a backbone best.
 
     Args:
-        backbone: What reads the templates: loaded, or its name.
-        on: Development pairs to rank by: a task's name, a file of graded pairs, or loaded.
+        encoder: Its backbone reads the templates.
+        task: Development pairs to rank by.
         settings: What is tried.
         period: A sentence without an end mark gets a "." (PromptBERT's evaluation).
         denoise: ``none``, or ``hidden``: minus the template's own bias.
         cache: Where cosines are kept, so that a search that was killed goes on.
-        stage: Shows progress.
-        announce: Called with one line on what is assumed or left out.
-        data_dir: SentEval folder of a task that is named.
-        device: Of a backbone that is named.
-        dtype: Of a backbone that is named.
-        offline: Never use the network.
-        changes: Of single settings, e.g. ``mode="free"``.
 
     Raises:
         UsageError: Settings that do not go together, or a backbone, templates or pairs that cannot be searched.
-        NotFoundError: A backbone, a file or a task that is not there.
-
-    Example:
-        >>> found = search_templates("mini", mode="free", limit=12)  # doctest: +SKIP
-        >>> found.best.template, found.recipe.prompt  # doctest: +SKIP
+        NotFoundError: A file that is not there.
     """
-    settings = dataclasses.replace(settings or SearchSettings(), **changes)
-    strategy = choose_strategy(settings)
-    task = development_task(on, data_dir, offline=offline)
-    if isinstance(backbone, str):
-        recipe = Recipe(backbone=backbone)
-        opened = build_encoder(recipe, device=device, dtype=dtype, offline=offline, announce=announce)
-        backbone = opened.backbone
-    recipe = STRATEGIES[strategy].protocol.replace(backbone=backbone.name, denoise=denoise, period=period)
+    backbone, settings = encoder.backbone, settings or SearchSettings()
+    mode = choose_strategy(settings)
+    recipe = STRATEGIES[mode].protocol.replace(backbone=backbone.name, denoise=denoise, period=period)
     scorer = TemplateScorer(backbone, task, recipe=recipe, cache=cache)
     if backbone.provenance.family == "electra":
-        announce(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
-    context = SearchContext(scorer, settings, stage, announce, offline)
-    return TemplateSearch(scorer, settings, strategy, STRATEGIES[strategy].search(context))
+        note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
+    found = STRATEGIES[mode].search(SearchContext(scorer, settings))
+    best = found.ranked[0]
+    return Search(
+        encoder=scorer.encoder(best.choice),
+        task=task,
+        ranked=found.ranked if len(found.stages) > 1 else found.ranked[: settings.top],
+        about={"mode": mode, "compared": found.compared, "seed": settings.seed, "period": period, "denoise": denoise},
+        stages=found.stages,
+        score=scorer.full_score(best),
+    )
 
 
 def entry_names(name: str, backbones: Sequence[str]) -> list[str]:

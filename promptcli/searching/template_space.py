@@ -9,7 +9,7 @@ import math
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from promptcli.encoder.prompts.periods import with_period
 from promptcli.encoder.prompts.template import check_template
 from promptcli.encoder.prompts.text_rules import text_rule
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Recipe
 from promptcli.storage.documents import convert, read_document
 
@@ -119,13 +120,12 @@ def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] 
     return [*always, *(rest if len(rest) <= room else random.Random(seed).sample(rest, room))]
 
 
-def read_candidates(path: Path, *, announce: Callable[[str], None] = lambda message: None) -> list[str]:
+def read_candidates(path: Path) -> list[str]:
     """Read the templates of a file, each text once, in its order.
 
     Args:
         path: ``.toml``: tables with ``text`` as in ``templates/named.toml``, or a ``[grammar]`` as in
             ``templates/search.toml``; any other file: one template a line, blank lines skipped.
-        announce: Called with one line about templates that stand there more than once.
 
     Raises:
         NotFoundError: No such file.
@@ -144,7 +144,7 @@ def read_candidates(path: Path, *, announce: Callable[[str], None] = lambda mess
             raise UsageError(f"candidate file {str(path)!r} cannot be read: {error}") from None
     kept = check_candidates(templates, str(path))
     if len(kept) < len(templates):
-        announce(f"{path}: {len(templates) - len(kept)} templates stand there more than once; each is tried once")
+        note(f"{path}: {len(templates) - len(kept)} templates stand there more than once; each is tried once")
     return kept
 
 

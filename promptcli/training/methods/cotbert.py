@@ -4,15 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import (
-    ContrastiveSettings,
-    DenoisingSettings,
-    QuoteSettings,
-    SelectionSettings,
-    TemplateSettings,
-    Views,
-    setting,
-)
+from promptcli.training.methods.training_settings import ContrastiveSettings, DenoisingSettings, TemplateSettings, Views
 
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
@@ -29,14 +21,10 @@ def _views(sentence: str) -> Views:
 
 
 @dataclass(frozen=True)
-class CoTBERTSettings(QuoteSettings, SelectionSettings, DenoisingSettings, TemplateSettings, ContrastiveSettings):
+class CoTBERTSettings(DenoisingSettings, TemplateSettings, ContrastiveSettings):
     """Settings of CoT-BERT."""
 
     most_templates: ClassVar[int] = 3
-
-    negatives_within: int = setting(
-        0, "negatives come from groups of so many examples; 0: from the whole batch.", min=0, published=128
-    )
 
 
 _PAPER = CoTBERTSettings(batch_size=256, learning_rate=1e-5)
@@ -48,7 +36,6 @@ COTBERT = Method(
     learns=("backbone",),
     variants={"*": Variant(_views('"[X]"')), **dict.fromkeys(_ROBERTA, Variant(_views("' [X] '")))},
     objective="negative-view",
-    program={"drop_last": True},
     counts_specials=False,
     small=_PAPER.replace(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper=dict.fromkeys(("bert-base-uncased", "roberta-base"), _PAPER),

@@ -6,7 +6,6 @@ from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
     MovedBiasSettings,
-    QuoteSettings,
     SelectionSettings,
     TemplateSettings,
     Views,
@@ -20,9 +19,7 @@ _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
 @dataclass(frozen=True)
-class SupervisedPromptBERTSettings(
-    QuoteSettings, SelectionSettings, MovedBiasSettings, TemplateSettings, ContrastiveSettings
-):
+class SupervisedPromptBERTSettings(SelectionSettings, MovedBiasSettings, TemplateSettings, ContrastiveSettings):
     """Settings of supervised PromptBERT."""
 
 

@@ -1,0 +1,187 @@
+"""What a search found, whatever it searched for, and how much of its figure is luck (cross-validation over pairs)."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.analysis.head_tfidf import Correlation
+from promptcli.data.tasks import STSTask
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.prompts.named import NamedTemplate
+from promptcli.evaluation import statistics
+from promptcli.evaluation.scores import Label, SpearmanScore
+from promptcli.recipe import Recipe
+from promptcli.registry.entries import Entry
+
+#: Random halvings of the pairs, each used both ways, and their seed.
+HALVINGS, SEED = 20, 42
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One choice and its figure."""
+
+    choice: str  #: as a recipe writes it: a pooling, a template
+    value: float  #: Spearman x 100 over all development pairs
+    ci95: tuple[float, float]  #: 95% bootstrap interval over the pairs
+    stage: str = ""  #: the part of the search that scored it, where it has parts
+    gain: float | None = None  #: points above what it is compared with
+    tfidf: Correlation | None = None  #: of a head: how alike its diagonal and TF-IDF are
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON-ready values."""
+        row: dict[str, Any] = {"choice": self.choice, "value": round(self.value, 4), "ci95": rounded(self.ci95)}
+        row |= {"stage": self.stage} if self.stage else {}
+        row |= {} if self.gain is None else {"gain": round(self.gain, 4)}
+        return row | ({} if self.tfidf is None else {"tfidf": self.tfidf.to_dict()})
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """How much of the best choice's figure is luck: chosen on one half of the pairs, scored on the other, repeated.
+
+    Figures are means of Spearman x 100.
+    """
+
+    choices: int  #: how many times was chosen: both ways of every halving
+    chosen: float  #: of what was chosen on the half that chose it
+    held_out: float  #: on the other half
+    gain: float  #: ``held_out`` minus what it is compared with there
+    agreement: float  #: share of the choices that took what is best on all pairs
+
+    @property
+    def gap(self) -> float:
+        """Points that the choice promises too much."""
+        return self.chosen - self.held_out
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the figures as JSON-ready values."""
+        figures = {"choices": self.choices, "chosen": self.chosen, "held_out": self.held_out, "gap": self.gap}
+        figures |= {"gain": self.gain, "agreement": self.agreement}
+        return {name: round(value, 4) for name, value in figures.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What a search of heads, layers or templates found."""
+
+    encoder: Encoder  #: of the best
+    task: STSTask  #: the development set
+    ranked: list[Ranked]  #: what is reported, best first
+    about: dict[str, Any]  #: how was searched, JSON-ready; ``compared`` says what was compared
+    baseline: dict[str, Ranked] = field(default_factory=dict)  #: what the gains are over: per states, or ``own``
+    stages: dict[str, list[Ranked]] = field(default_factory=dict)  #: all choices, part by part, where there are parts
+    maps: dict[str, NDArray[np.float64]] = field(default_factory=dict)  #: states -> (L, h) Spearman x 100 of each head
+    cross_validation: CrossValidation | None = None  #: what the choice is worth on pairs that did not choose
+    score: SpearmanScore | None = None  #: the best's whole figure
+
+    @property
+    def best(self) -> Ranked:
+        """The choice with the highest figure on all pairs."""
+        return self.ranked[0]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the best."""
+        return self.encoder.recipe
+
+    def entry(self, name: str) -> Entry:
+        """Return the best as a registry entry, with its figure and how it was found."""
+        task, luck = self.task, self.cross_validation
+        on = {"task": task.label, "data_sha256": task.sha256(), "pairs": len(task.pairs()), **self.about}
+        on["value"] = round(self.best.value, 4)
+        on |= {} if luck is None else {"held_out": round(luck.held_out, 4)}
+        provenance = {**self.encoder.provenance, "width": self.encoder.width, "searched_on": on}
+        scores = []
+        if self.score is not None:
+            label = Label(name, self.score.label.recipe)
+            scores = [dataclasses.replace(self.score, label=label).to_dict()]
+        return Entry(name, self.recipe, self.encoder.tensors(), provenance, scores)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON-ready values."""
+        task = self.task
+        document: dict[str, Any] = {
+            "ranked": [row.to_dict() for row in self.ranked],
+            "backbone": self.recipe.backbone,
+            "recipe": self.recipe.to_dict(),
+            **{"task": task.label, "text": task.text, "protocol": task.protocol, "pairs": len(task.pairs())},
+            "data_sha256": task.sha256(),
+            **self.about,
+        }
+        if self.baseline:
+            document["baseline"] = {name: row.to_dict() for name, row in self.baseline.items()}
+        if self.maps:
+            document["maps"] = {name: [rounded(row) for row in rows.tolist()] for name, rows in self.maps.items()}
+        if self.cross_validation is not None:
+            document["cross_validation"] = self.cross_validation.to_dict()
+        return document
+
+    def named_templates(self, name: str) -> dict[str, NamedTemplate]:
+        """Return what is reported as ``name``, ``name-2`` and so on, for a template file."""
+        found = {}
+        for number, item in enumerate(self.ranked, 1):
+            low, high = item.ci95
+            searched = f"{self.about['mode']} search, {self.recipe.backbone}, {self.task.label}"
+            source = f"{searched}, 95% {low:.2f} to {high:.2f}"
+            found[name if number == 1 else f"{name}-{number}"] = NamedTemplate(item.choice, source, item.value)
+        return found
+
+
+def rounded(figures: Any) -> list[float]:
+    """Return figures as results print them."""
+    return [round(figure, 4) for figure in figures]
+
+
+def cross_validate(
+    heads: NDArray[np.float64],
+    plain: NDArray[np.float64],
+    gold: NDArray[np.float64],
+    *,
+    halvings: int = HALVINGS,
+    seed: int = SEED,
+) -> CrossValidation:
+    """Choose the best head on a random half of the pairs and score it on the other half, both ways, repeatedly.
+
+    Args:
+        heads: (s, H, n) cosines of H heads on s kinds of states.
+        plain: (s, n) cosines of the states' plain averages.
+        gold: (n,) gold scores.
+        halvings: How many random halvings.
+        seed: Seed of the halvings.
+    """
+    flat = heads.reshape(-1, len(gold))
+    generator = np.random.default_rng(seed)
+    half = np.zeros((len(gold), halvings))
+    for column in half.T:
+        column[generator.permutation(len(gold))[: len(gold) // 2]] = 1
+    values = correlations(flat, gold, np.hstack([half, 1 - half]))
+    average = correlations(plain, gold, np.hstack([1 - half, half]))
+    chosen = values.argmax(axis=0)
+    choice = np.arange(2 * halvings)
+    held_out = values[chosen, (choice + halvings) % (2 * halvings)]
+    overall = correlations(flat, gold, np.ones((len(gold), 1)))[:, 0].argmax()
+    return CrossValidation(
+        choices=2 * halvings,
+        chosen=100 * float(values[chosen, choice].mean()),
+        held_out=100 * float(held_out.mean()),
+        gain=100 * float((held_out - average[chosen // heads.shape[1], choice]).mean()),
+        agreement=float((chosen == overall).mean()),
+    )
+
+
+def correlations(
+    cosines: NDArray[np.float64], gold: NDArray[np.float64], counts: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return Spearman's correlation of k rows of cosines with gold inside each of r selections of the pairs, (k, r).
+
+    Args:
+        cosines: (k, n).
+        gold: (n,).
+        counts: (n, r), how often each pair stands in each selection.
+    """
+    ranks = [statistics.ResampledRanks(row) for row in cosines]
+    return statistics.resampled_spearman(ranks, statistics.ResampledRanks(gold), counts)
