@@ -49,8 +49,8 @@ def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
     method = find_method("promptbert", supervised=False)
     recipe = method.recipe("x", "bert", method.small)
     assert (recipe.denoise, recipe.period) == ("none", True)
-    assert method.selecting(recipe, method.small) == recipe
-    code = method.selecting(recipe, method.small.replace(selection="code"))
+    assert method.selecting(recipe, method.small, "bert") == recipe
+    code = method.selecting(recipe, method.small.replace(selection="code"), "bert")
     assert (code.denoise, code.period) == ("hidden", False)
     other = find_method("promptbert", supervised=True)
     assert other.recipe("x", "roberta", other.small.replace(bias_positions="code")).denoise == "hidden:code"

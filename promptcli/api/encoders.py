@@ -174,12 +174,15 @@ def train(
         changes=settings,
     )
     run = dataclasses.replace(read_run(plan, offline=offline), start=read_start(plan, registry))
+    import torch
+
     where = choose_device(device)
     halves = "bfloat16" in str(choose_dtype(dtype, where))
-    model = load_backbone(plan.backbone, device=where, offline=offline)
-    run = run.on(model, plan.settings(run.method, model.width))
     with tempfile.TemporaryDirectory() as work:
+        # first, since among several processes each has a device of its own
         processes = start_processes(where, halves=halves, trackers=[], folder=Path(work))
+        model = load_backbone(plan.backbone, device=processes.device, dtype=torch.float32, offline=offline)
+        run = run.on(model, plan.settings(run.method, model.width))
         made = execute(run, model, name=name or method, folder=Path(work), processes=processes)
     if name is not None:
         open_registry().save(made.entry, force=force)

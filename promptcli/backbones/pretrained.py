@@ -104,6 +104,26 @@ def load_pretrained(
     return backbone
 
 
+def family_and_width(name: str) -> tuple[str, int]:
+    """Return a backbone's family and the width of its hidden states, by its config.json alone, without network.
+
+    Raises:
+        NotFoundError: It is not on this machine.
+        UsageError: Its configuration does not say.
+    """
+    what = f"backbone {name!r}"
+    folder, _ = locate(name, True, lambda message: None)
+    if (base := base_of(what, folder)) is not None:
+        return family_and_width(base)
+    config = read_config(what, folder)
+    widths = [config.get(field) for field in ("hidden_size", "d_model", "n_embd", "dim")]
+    width = next((width for width in widths if isinstance(width, int)), None)
+    family = config.get("model_type")
+    if family not in FAMILIES or width is None:
+        raise unknown(f"family of {what}", str(family), FAMILIES)
+    return str(family), width
+
+
 def locate(
     name: str,
     offline: bool,

@@ -129,7 +129,9 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
                 with torch.no_grad():
                     parameter.copy_(stored["weight"])
                 moments: dict[str, Any] = {moment: stored[moment].to(parameter.device) for moment in kinds}
-                optimizer.state[parameter] = {"step": torch.tensor(float(about["step"])), **moments}
+                # a fused optimiser counts its steps on the parameter's own device
+                steps = torch.tensor(float(about["step"]), device=parameter.device)
+                optimizer.state[parameter] = {"step": steps, **moments}
             return Position(int(about["step"]), int(about["seen"]), float(about["seconds"]))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0][:200]

@@ -60,7 +60,8 @@ class Checkpointer:
         if not begun:
             if self._processes.is_main:
                 self._log.unlink(missing_ok=True)
-            self.evaluate(Position())
+            if self._learner.settings.scored == "also-ends":
+                self.evaluate(Position())
             return Position()
         position = load_state(self._state, trainable, optimizer)
         kept = log_until(self._log, position.step, DevScore)
@@ -72,6 +73,10 @@ class Checkpointer:
             truncate_log(self._log, kept)
         self._clear(position.seconds)
         return position
+
+    def stalled(self, patience: int) -> bool:
+        """Return whether the last ``patience`` scores are none the best so far; never where it is 0."""
+        return 0 < patience < len(self.dev_scores) and not any(score.best for score in self.dev_scores[-patience:])
 
     def add(self, loss: float, samples: int) -> None:
         """Count a step."""

@@ -88,5 +88,5 @@ class Learner(nn.Module):
         """Return the encoder that the learner is now, on the same backbone, as at test or as selection wants it."""
         recipe = self.method.recipe(self.backbone.name, self.backbone.provenance.family, self.settings)
         if selecting:
-            recipe = self.method.selecting(recipe, self.settings)
+            recipe = self.method.selecting(recipe, self.settings, self.backbone.provenance.family)
         return Encoder(recipe, self.backbone, self._outside())

@@ -47,9 +47,10 @@ class MLMTerm(nn.Module):
 def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:
     """Return ids (n, t) with 15% of the tokens that are no specials chosen, and the choice (n, t) bool.
 
+    As in transformers [UNK] is a special and never chosen.
     Of the chosen 80% become the mask, 10% a random token of the whole vocabulary, 10% stay.
     """
-    specials = torch.tensor([*tokens.start, *tokens.end], device=batch.ids.device)
+    specials = torch.tensor(sorted(tokens.specials), device=batch.ids.device)
     words = batch.real() & ~torch.isin(batch.ids, specials)
     draw = torch.rand(batch.ids.shape, device=batch.ids.device)
     chosen = words & (draw < _CHOSEN)

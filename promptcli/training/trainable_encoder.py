@@ -70,7 +70,7 @@ class TrainableEncoder(nn.Module):
         tokens = settings.chunk_tokens or _TOKENS.get(backbone.device.type, _TOKENS_ELSEWHERE)
         self.chunking = Chunking(tokens, settings.gradient_caching)
         self._prompt_dropout = settings.dropout
-        prompts = self.variant.prompts(settings)
+        prompts = self.variant.training_prompts(settings)
         self._learned = nn.ParameterDict()  # which takes no dots in its names
         self._pooling = method.training_pooling or method.pooling_of(backbone.provenance.family, settings)
         starts = start_numbers(prompts[0], backbone, generator) | start_weights(self._pooling, backbone, generator)
@@ -162,7 +162,8 @@ class TrainableEncoder(nn.Module):
             return hidden, self.mlm.sums(attached) if self.mlm is not None else hidden.new_zeros(2)
 
         cached = self.chunking.cached and torch.is_grad_enabled()
-        hidden, sums = checkpoint(run, use_reentrant=False) if cached else run()
+        # the random state of a device is kept for the second time only where an argument lies on that device
+        hidden, sums = checkpoint(lambda _: run(), batch.ids, use_reentrant=False) if cached else run()
         self.mlm_sums = self.mlm_sums + sums
         return hidden
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingExamples
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.runs import Position
+from promptcli.training.adamw import OPTIMIZERS
 from promptcli.training.checkpoint import Checkpointer, DevScore
 from promptcli.training.learner import Learner
 from promptcli.training.methods.training_settings import TrainingSettings
@@ -60,27 +60,34 @@ def steps_of(settings: TrainingSettings, examples: int) -> int:
         raise UsageError(
             f"{examples} examples are less than one batch of {settings.batch_size}; give more, or --batch-size"
         )
-    return max(1, round(settings.epochs * math.ceil(examples / settings.batch_size)))
+    whole = examples // settings.batch_size if settings.drop_last else math.ceil(examples / settings.batch_size)
+    return max(1, round(settings.epochs * whole))
 
 
-def batches(examples: TrainingExamples, batch_size: int, seed: int) -> Iterator[list[list[str]]]:
-    """Yield batches without end, epoch after epoch in a new order; an epoch's last one may be smaller.
+def batches(
+    examples: TrainingExamples, batch_size: int, seed: int, *, drop_last: bool = False
+) -> Iterator[list[list[str]]]:
+    """Yield batches without end, epoch after epoch in a new order; an epoch's last one is smaller, or left out.
 
     They follow from the seed alone, so that any step can be found again.
     """
     epoch = 0
     while True:
         order = np.random.default_rng([seed, _ORDER, epoch]).permutation(len(examples))
-        for start in range(0, len(order), batch_size):
+        for start in range(0, len(order) - (batch_size - 1 if drop_last else 0), batch_size):
             chosen = order[start : start + batch_size]
             yield [[column[row] for row in chosen] for column in examples.columns]
         epoch += 1
 
 
+def _batches(examples: TrainingExamples, settings: TrainingSettings) -> Iterator[list[list[str]]]:
+    return batches(examples, settings.batch_size, settings.seed, drop_last=settings.drop_last)
+
+
 def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
     """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0, then linear decay to 0."""
-    warm = math.ceil(settings.warmup * steps)
-    return settings.learning_rate * (step / warm if step < warm else 1 - (step - warm) / (steps - warm))
+    warm = min(settings.warmup_steps or math.ceil(settings.warmup * steps), steps)
+    return settings.learning_rate * (step / warm if step < warm else 1 - (step - warm) / max(1, steps - warm))
 
 
 def train(
@@ -110,15 +117,13 @@ def train(
     processes.check(len(examples), settings.batch_size)
     accelerator = processes.accelerator
     trainable = learner.trainable()
-    optimizer = torch.optim.AdamW(
-        trainable.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay, eps=1e-8, fused=True
-    )
+    optimizer = OPTIMIZERS[settings.optimizer](trainable, settings.learning_rate, settings.weight_decay)
     checkpointer = Checkpointer(folder, learner, development, processes, callbacks.dev_score)
     position = checkpointer.resume(trainable, optimizer)
     step = TrainingStep(learner, processes, callbacks.note)
     began = time.perf_counter()
-    for number, columns in enumerate(batches(examples, settings.batch_size, settings.seed)):
-        if number >= steps:
+    for number, columns in enumerate(_batches(examples, settings)):
+        if number >= steps or checkpointer.stalled(settings.patience):
             break
         if number < position.step:
             continue
@@ -139,7 +144,8 @@ def train(
         callbacks.step(number + 1, loss)
         accelerator.log({"loss": loss, "learning_rate": rate}, step=number + 1)
         checkpointer.add(loss, len(columns[0]))
-        if position.step % settings.eval_steps == 0 or position.step == steps:
+        last = position.step == steps and (settings.scored == "also-ends" or not checkpointer.dev_scores)
+        if position.step % settings.eval_steps == 0 or last:
             checkpointer.evaluate(position)
             checkpointer.save(trainable, optimizer, position)
             accelerator.log({f"spearman/{development.label}": checkpointer.dev_scores[-1].value}, step=position.step)

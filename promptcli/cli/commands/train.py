@@ -15,7 +15,6 @@ from promptcli.cli.opening import (
     data_folder,
     default_backbone,
     default_development,
-    open_backbone,
     open_registry,
 )
 from promptcli.cli.options import DataDir, FieldOptions, Force, Json, Runtime, option_in, options_of
@@ -148,7 +147,7 @@ def _train(
     method = find_method(name, supervised=training.supervised)
     plan = _plan(name, training, settings, _swept(training.sweep, words))
     if training.dry_run:
-        _dry_run(plan, runtime, as_json=training.json_output)
+        _dry_run(plan, as_json=training.json_output)
         return
     if training.plot is not None:
         check_picture(training.plot, force=training.force)
@@ -194,7 +193,7 @@ def _plan(
         on=training.on or default_development(data_dir, paper=training.paper),
         data_dir=data_dir,
         tests=training.test or (),
-        backbone=training.backbone or started or default_backbone(paper=training.paper),
+        backbone=training.backbone or started or _backbone_of(name, paper=training.paper),
         start=training.start,
         supervised=training.supervised,
         paper=training.paper,
@@ -204,14 +203,23 @@ def _plan(
     )
 
 
-def _dry_run(plan: "TrainingPlan", runtime: Runtime, *, as_json: bool) -> None:
-    """Print what would be done; a backbone is loaded only where its width is not known by its name."""
+def _backbone_of(method: str, *, paper: bool) -> str:
+    """Return the backbone where none is named; the paper's is BERT-base where its settings are published for that."""
+    if not paper:
+        return default_backbone(paper=False)
+    known = find_method(method, supervised=False).paper
+    return PAPER.backbone if PAPER.backbone in known or not known else next(iter(known))
+
+
+def _dry_run(plan: "TrainingPlan", *, as_json: bool) -> None:
+    """Print what would be done; no weights are read, and the network is not used."""
+    from promptcli.backbones.pretrained import family_and_width
+
     method = find_method(plan.method, supervised=plan.supervised)
     if plan.backbone in method.paper:
-        width, family = 0, "roberta" if "roberta" in plan.backbone else "bert"
+        width, family = 0, next(name for name in ("roberta", "bert", "opt", "llama") if name in plan.backbone)
     else:
-        backbone = open_backbone(plan.backbone, runtime, dtype="float32")
-        width, family = backbone.width, backbone.provenance.family
+        family, width = family_and_width(plan.backbone)
     print_settings(plan.describe(method, plan.settings(method, width), family), as_json=as_json)
 
 

@@ -50,14 +50,14 @@ _WORDPIECE = _Convention(
     lambda token: "##" in token,
     lambda token: token in _PUNCTUATION,
     # The published code averages the literal [PAD] for a sentence of which nothing is left.
-    lambda words: " ".join(words) or "[PAD]",
+    lambda words: " ".join(words).lower() or "[PAD]",
 )
 _BYTE_LEVEL = _Convention(
     _FREQUENT_BYTE_PIECES,
     lambda token: "Ġ" not in token,
     lambda token: re.search("[a-zA-Z0-9]", token) is None,
     # A blank after every word: the stray last "Ġ" is averaged in, as in the published code.
-    lambda words: " " + "".join(word.replace("Ġ", "") + " " for word in words),
+    lambda words: " " + "".join(word.replace("Ġ", "") + " " for word in words).lower(),
     lead=" ",
 )
 
@@ -97,7 +97,7 @@ class Unbiased(Weights):
         kept = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
         if "case" not in self._on:
             return [ids or [tokens.pad] for ids in kept]
-        texts = [self._convention.join([tokens.text(token).lower() for token in ids]) for ids in kept]
+        texts = [self._convention.join([tokens.text(token) for token in ids]) for ids in kept]
         return [ids or [tokens.pad] for ids in tokens.encode(texts)]
 
     def _left_of_each(self, tokens: PieceTokenizer) -> list[list[int]]:

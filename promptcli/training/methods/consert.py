@@ -3,10 +3,14 @@
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import AugmentationSettings, JointSettings
 
+#: sentence-transformers' optimiser of that time, and its early end.
+_PROGRAM = {"optimizer": "adamw-uncorrected", "patience": 10, "weight_decay": 0.01}
 #: The best of the paper's pairs; its own dropout would be a third augmentation.
 _UNSUPERVISED = AugmentationSettings(
     batch_size=96, learning_rate=5e-7, epochs=10, eval_steps=200, max_length=64, dropout=0.0, warmup=0.1
 )
+#: The large models' runs shuffle one view, the other stands as it is.
+_LARGE = _UNSUPERVISED.replace(epochs=25, augment_first="none", augment_second="shuffle")
 _JOINT = JointSettings(
     batch_size=96, learning_rate=2e-5, eval_steps=200, max_length=64, warmup=0.1, weight_decay=0.01, cutoff_rate=0.1
 )
@@ -19,8 +23,12 @@ UNSUPERVISED = Method(
     learns=("backbone",),
     variants={"*": Variant(head=None)},
     objective="nt-xent",
+    program=_PROGRAM,
     small=_UNSUPERVISED.replace(learning_rate=1e-4, epochs=1, eval_steps=50),
-    paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _UNSUPERVISED),
+    paper={
+        **dict.fromkeys(("bert-base-uncased", "roberta-base"), _UNSUPERVISED),
+        **dict.fromkeys(("bert-large-uncased", "roberta-large"), _LARGE),
+    },
 )
 
 JOINT = Method(
@@ -31,6 +39,7 @@ JOINT = Method(
     learns=("backbone", "classifier"),
     variants={"*": Variant(head=None)},
     objective="nt-xent-joint",
+    program=_PROGRAM,
     small=_JOINT.replace(learning_rate=1e-4, eval_steps=50),
     paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _JOINT),
 )

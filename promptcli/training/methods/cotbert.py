@@ -4,7 +4,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings, DenoisingSettings, TemplateSettings, Views
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    DenoisingSettings,
+    QuoteSettings,
+    SelectionSettings,
+    TemplateSettings,
+    Views,
+    setting,
+)
 
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
@@ -21,10 +29,14 @@ def _views(sentence: str) -> Views:
 
 
 @dataclass(frozen=True)
-class CoTBERTSettings(DenoisingSettings, TemplateSettings, ContrastiveSettings):
+class CoTBERTSettings(QuoteSettings, SelectionSettings, DenoisingSettings, TemplateSettings, ContrastiveSettings):
     """Settings of CoT-BERT."""
 
     most_templates: ClassVar[int] = 3
+
+    negatives_within: int = setting(
+        0, "negatives come from groups of so many examples; 0: from the whole batch.", min=0, published=128
+    )
 
 
 _PAPER = CoTBERTSettings(batch_size=256, learning_rate=1e-5)
@@ -36,6 +48,7 @@ COTBERT = Method(
     learns=("backbone",),
     variants={"*": Variant(_views('"[X]"')), **dict.fromkeys(_ROBERTA, Variant(_views("' [X] '")))},
     objective="negative-view",
+    program={"drop_last": True},
     counts_specials=False,
     small=_PAPER.replace(batch_size=128, learning_rate=1e-4, eval_steps=25),
     paper=dict.fromkeys(("bert-base-uncased", "roberta-base"), _PAPER),

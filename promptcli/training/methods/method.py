@@ -1,7 +1,7 @@
 """What a training method is, as plain data: settings, prompts of the views, what learns, head, objective."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.backbones.families import FAMILIES
@@ -37,6 +37,10 @@ class Variant:
         """Return the views' prompts as a recipe writes them."""
         return tuple(settings.prompt(template) for template in settings.templates(self.views))
 
+    def training_prompts(self, settings: TrainingSettings) -> Views:
+        """Return the views' prompts while training, which the published code may write in another way."""
+        return tuple(settings.prompt(settings.in_training(one)) for one in settings.templates(self.views))
+
 
 @dataclass(frozen=True)
 class Method:
@@ -51,6 +55,8 @@ class Method:
     small: TrainingSettings  #: settings for narrow backbones such as ``mini``, found on development pairs
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     variants: Mapping[str, Variant]  #: by family of backbones; ``*`` for those not named
+    #: What the published program does where our own presets do otherwise, next to what is so for every method.
+    program: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     keeps_head: bool = False  #: the head stays at test time (supervised runs)
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
@@ -74,7 +80,7 @@ class Method:
 
     def published(self, backbone: str) -> TrainingSettings:
         """Return the published settings of a backbone, with the choices that made the printed figures."""
-        return self.paper[backbone].as_published()
+        return self.paper[backbone].as_published().replace(**self.program)
 
     def changed(self, settings: TrainingSettings, changes: Mapping[str, Any]) -> TrainingSettings:
         """Return the settings with changes.
@@ -102,8 +108,8 @@ class Method:
         variant, denoise = self.variant(family), "none"
         if self.keeps_head and isinstance(settings, DenoisingSettings) and settings.denoising:
             denoise = variant.denoise_at_test
-            if denoise != "none" and isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code":
-                denoise += ":code"
+            if denoise != "none" and isinstance(settings, MovedBiasSettings):
+                denoise = settings.denoise(denoise)
         return Recipe(
             backbone=backbone,
             prompt=variant.prompts(settings)[0],
@@ -118,12 +124,14 @@ class Method:
         plain = recipe.replace(transforms=(), denoise="none")
         return plain if self.plain_transfer and plain != recipe else None
 
-    def selecting(self, recipe: Recipe, settings: TrainingSettings) -> Recipe:
+    def selecting(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:
         """Return the recipe of the development score: the test's, or the code's, denoised and without period rule."""
         if not isinstance(settings, SelectionSettings) or settings.selection == "test":
             return recipe
-        denoised = isinstance(settings, DenoisingSettings) and recipe.denoise == "none"
-        return recipe.replace(denoise="hidden" if denoised else recipe.denoise, period=False)
+        denoise = recipe.denoise
+        if isinstance(settings, MovedBiasSettings) and settings.denoising and denoise == "none":
+            denoise = settings.denoise("hidden")
+        return recipe.replace(prompt=self.variant(family).training_prompts(settings)[0], denoise=denoise, period=False)
 
     def baseline(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the untrained encoder that a run is measured against: the same without anything learned."""

@@ -6,6 +6,7 @@ from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
     MovedBiasSettings,
+    QuoteSettings,
     SelectionSettings,
     TemplateSettings,
     Views,
@@ -19,7 +20,9 @@ _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
 @dataclass(frozen=True)
-class SupervisedPromptBERTSettings(SelectionSettings, MovedBiasSettings, TemplateSettings, ContrastiveSettings):
+class SupervisedPromptBERTSettings(
+    QuoteSettings, SelectionSettings, MovedBiasSettings, TemplateSettings, ContrastiveSettings
+):
     """Settings of supervised PromptBERT."""
 
 

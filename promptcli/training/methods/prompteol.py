@@ -16,19 +16,18 @@ class PromptEOLSettings(LoRASettings, TemplateSettings, ContrastiveSettings):
     """Settings of PromptEOL."""
 
 
-#: The released runs' settings, one for all sizes; their base weights are in 4 bits, here they are float32.
-_PAPER = dict.fromkeys(
-    (
-        "facebook/opt-1.3b",
-        "facebook/opt-2.7b",
-        "facebook/opt-6.7b",
-        "facebook/opt-13b",
-        "huggyllama/llama-7b",
-        "huggyllama/llama-13b",
-        "huggyllama/llama-30b",
-    ),
-    PromptEOLSettings(batch_size=256, learning_rate=5e-4, epochs=1, eval_steps=50),
-)
+_RELEASED = PromptEOLSettings(batch_size=256, learning_rate=5e-4, epochs=1, eval_steps=50, warmup_steps=100)
+#: The released runs' settings; their base weights are in 4 bits, here they are float32. Llama's attention has no
+#: dropout there.
+_PAPER = {
+    "facebook/opt-1.3b": _RELEASED,
+    "facebook/opt-2.7b": _RELEASED,
+    "facebook/opt-6.7b": _RELEASED,
+    "facebook/opt-13b": _RELEASED.replace(batch_size=200),
+    "huggyllama/llama-7b": _RELEASED.replace(dropout=0.0),
+    "huggyllama/llama-13b": _RELEASED.replace(dropout=0.0, batch_size=200),
+    "huggyllama/llama-30b": _RELEASED.replace(dropout=0.0),
+}
 
 UNSUPERVISED = Method(
     name="prompteol",
@@ -38,6 +37,7 @@ UNSUPERVISED = Method(
     learns=("adapter",),
     variants=_VARIANTS,
     counts_specials=False,
+    program={"optimizer": "adamw"},
     small=PromptEOLSettings(batch_size=128, learning_rate=5e-4, eval_steps=25),
     paper=_PAPER,
 )

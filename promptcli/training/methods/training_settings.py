@@ -33,7 +33,24 @@ class TrainingSettings:
     dropout: float = setting(0.1, "Of the backbone: it makes the second view.", min=0, max=0.9)
     weight_decay: float = setting(0.0, "AdamW's.", min=0)
     warmup: float = setting(0.0, "Share of the steps in which the learning rate rises from 0.", min=0, max=1)
-    seed: int = setting(42, "Of everything random.", min=0)
+    warmup_steps: int = setting(0, "The same in steps; 0: by --warmup.", min=0)
+    optimizer: str = setting(
+        "adamw",
+        "adamw (torch), adamw-4.2.1 (transformers 4.2.1: epsilon before the bias correction), or adamw-uncorrected"
+        " (epsilon 1e-6, no bias correction, no decay of biases and norms).",
+        choices=("adamw", "adamw-4.2.1", "adamw-uncorrected"),
+        published="adamw-4.2.1",
+    )
+    scored: str = setting(
+        "also-ends",
+        "Steps with a development score: multiples of --eval-steps, also the first and the last, or those alone, as in"
+        " the published programs.",
+        choices=("also-ends", "multiples"),
+        published="multiples",
+    )
+    patience: int = setting(0, "Stop after so many development scores in a row that are no better; 0: never.", min=0)
+    drop_last: bool = setting(False, "Leave out an epoch's last batch where it is short.")
+    seed: int = setting(42, "Random seed.", min=0)
     chunk_tokens: int = setting(0, "Padded tokens of one forward pass; 0: by device.", min=0)
     gradient_caching: bool = setting(False, "Hold one pass's activations at a time: batches beyond memory.")
 
@@ -68,6 +85,10 @@ class TrainingSettings:
 
     def prompt(self, template: str) -> str:
         """Return the prompt of a template, as a recipe writes it."""
+        return template
+
+    def in_training(self, template: str) -> str:
+        """Return a template as it stands while training and for the development score of the published code."""
         return template
 
     def pooling(self, own: str) -> str:
@@ -109,6 +130,22 @@ class TemplateSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
+class QuoteSettings(TrainingSettings):
+    """Of methods whose published code writes RoBERTa's template in training without the blank before the sentence."""
+
+    sentence_blank: str = setting(
+        "kept",
+        "RoBERTa's blank between quote and sentence in training: kept, or left out as in the code.",
+        choices=("kept", "code"),
+        published="code",
+    )
+
+    def in_training(self, template: str) -> str:
+        """Return a template without the blank where the code leaves it out."""
+        return template.replace("' [X]", "'[X]") if self.sentence_blank == "code" else template
+
+
+@dataclass(frozen=True)
 class SelectionSettings(TrainingSettings):
     """Of methods whose published code selects by another score than the test's."""
 
@@ -131,6 +168,10 @@ class MovedBiasSettings(DenoisingSettings):
     bias_positions: str = setting(
         "paper", "paper, or code (off by 2 for RoBERTa).", choices=("paper", "code"), published="code"
     )
+
+    def denoise(self, place: str) -> str:
+        """Return how a recipe says that h - h_hat is taken there, positions counted as these settings have it."""
+        return f"{place}:code" if self.bias_positions == "code" else place
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,19 @@ class NegativeView(Contrastive):
         return [(view, columns[0]) for view in range(3)]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the extended InfoNCE of the whole batch."""
+        """Return the extended InfoNCE of the batch, or the mean over groups of it that know no others' negatives."""
         same = equal_sentences(columns).to(views[0].device) if self.settings.mask_duplicates else None
-        return negative_view_loss(*views, temperature=self.settings.temperature, same=same)
+        n = len(columns[0])
+        group = getattr(self.settings, "negatives_within", 0) or n
+        losses = [
+            negative_view_loss(
+                *(view[first : first + group] for view in views),
+                temperature=self.settings.temperature,
+                same=None if same is None else same[first : first + group, first : first + group],
+            )
+            for first in range(0, n, group)
+        ]
+        return torch.stack(losses).mean()
 
 
 def negative_view_loss(

@@ -1,0 +1,231 @@
+"""What ``--paper`` does as the published programs do, where our own presets do otherwise; what a device needs."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.states import Batch
+from promptcli.storage.runs import Position, load_state, save_state
+from promptcli.training import trainable_encoder
+from promptcli.training.adamw import OPTIMIZERS
+from promptcli.training.checkpoint import Checkpointer, DevScore
+from promptcli.training.methods import METHODS, find_method
+from promptcli.training.mlm_term import mask_tokens
+from promptcli.training.objectives.negative_view import negative_view_loss
+from promptcli.training.training_loop import batches, learning_rate, steps_of
+from tests.test_training_step import gradients, learner_of
+from tests.tiny import SENTENCES
+
+TINY = ["--batch-size", "4", "--epochs", "2", "--eval-steps", "3", "--offline"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("supervised", [[], ["--supervised"]])
+@pytest.mark.parametrize("options", [["--paper"], []])
+def test_a_dry_run_reads_no_weights_and_no_network(run, monkeypatch, name, supervised, options):
+    def loaded(*arguments, **options):
+        raise AssertionError("a dry run loads nothing")
+
+    monkeypatch.setattr("promptcli.backbones.pretrained.load_pretrained", loaded)
+    if METHODS[name][bool(supervised)] is None and supervised:
+        pytest.skip("has no supervised form")
+    ran = run("train", name, *supervised, *options, "--dry-run", "--json")
+    assert ran.code == 0, ran.err
+    printed = json.loads(ran.out)
+    published = find_method(name, supervised=bool(supervised)).paper
+    assert (printed["backbone"] in published) is bool(options)
+
+
+def test_prompteol_starts_from_its_papers_models(run):
+    printed = json.loads(run("train", "prompteol", "--paper", "--dry-run", "--json").out)
+    assert (printed["backbone"], printed["warmup_steps"], printed["batch_size"]) == ("facebook/opt-1.3b", 100, 256)
+    for backbone, batch, dropout in (("huggyllama/llama-13b", 200, 0.0), ("facebook/opt-13b", 200, 0.1)):
+        settings = find_method("prompteol", supervised=True).published(backbone)
+        assert (settings.batch_size, settings.dropout, settings.optimizer) == (batch, dropout, "adamw")
+
+
+def test_warm_up_in_steps():
+    settings = find_method("prompteol", supervised=True).small.replace(learning_rate=1.0, warmup_steps=4)
+    assert [learning_rate(settings, step, 12) for step in (0, 2, 4, 8)] == [0, 0.5, 1, 0.5]
+    assert learning_rate(settings.replace(warmup_steps=50), 3, 12) < 1  # a run that ends while it rises
+
+
+@pytest.mark.parametrize("count", [8, 10, 3])
+def test_an_epochs_short_batch_may_be_left_out(count):
+    examples = _Examples(count)
+    settings = find_method("cotbert", supervised=False).published("bert-base-uncased").replace(batch_size=4)
+    assert settings.drop_last
+    if count >= 4:
+        assert steps_of(settings, count) == count // 4
+        made = batches(examples, 4, 0, drop_last=True)
+        assert [len(next(made)[0]) for _ in range(5)] == [4] * 5
+
+
+class _Examples:
+    def __init__(self, count):
+        self.columns = [[str(number) for number in range(count)]]
+
+    def __len__(self):
+        return len(self.columns[0])
+
+
+def test_negatives_within_groups_are_those_of_each_replica(tiny_folder):
+    learner = learner_of("cotbert", tiny_folder("bert"), negatives_within=3, mask_duplicates=False)
+    generator = torch.Generator().manual_seed(0)
+    views = [torch.randn(7, 8, generator=generator) for _ in range(3)]
+    columns = [[str(number) for number in range(7)]]
+    groups = [negative_view_loss(*(view[first : first + 3] for view in views)) for first in (0, 3, 6)]
+    assert float(learner.objective.loss(views, columns)) == pytest.approx(float(torch.stack(groups).mean()), rel=1e-6)
+    assert find_method("cotbert", supervised=False).published("bert-base-uncased").negatives_within == 128
+
+
+def test_roberta_has_no_blank_before_the_sentence_in_training_alone():
+    for name in ("promptbert", "cotbert"):
+        method = find_method(name, supervised=False)
+        published = method.published("roberta-base")
+        recipe = method.recipe("x", "roberta", published)
+        assert "' [X] '" in recipe.prompt
+        selecting = method.selecting(recipe, published, "roberta")
+        assert "'[X] '" in selecting.prompt
+        assert selecting.period is False
+        assert all("'[X] '" in prompt for prompt in method.variant("roberta").training_prompts(published))
+        assert method.variant("roberta").training_prompts(method.small) == method.variant("roberta").prompts(
+            method.small
+        )
+    promptbert = find_method("promptbert", supervised=False)
+    published = promptbert.published("roberta-base")
+    recipe = promptbert.recipe("x", "roberta", published)
+    assert promptbert.selecting(recipe, published, "roberta").denoise == "hidden:code"
+    assert promptbert.selecting(recipe, published.replace(denoising=False), "roberta").denoise == "none"
+
+
+def test_unknown_tokens_are_never_masked(tiny_folder):
+    backbone = load_backbone(str(tiny_folder("bert")), offline=True)
+    tokens = backbone.tokenizer
+    ids = torch.full((4, 400), tokens.unk)
+    ids[:, ::2] = max(tokens.specials) + 1
+    torch.manual_seed(0)
+    changed, chosen = mask_tokens(Batch(ids, torch.full((4,), 400)), tokens, 60)
+    assert chosen.any()
+    assert not chosen[ids == tokens.unk].any()
+    assert (changed[ids == tokens.unk] == tokens.unk).all()
+
+
+@pytest.mark.parametrize(("scored", "steps"), [("also-ends", [0, 3, 5]), ("multiples", [3])])
+def test_steps_with_a_score(run, tiny_folder, tmp_path, scored, steps):
+    data = tmp_path / "sentences.txt"
+    data.write_text("\n".join(SENTENCES[:10]), encoding="utf-8")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(
+        "sentence1\tsentence2\tscore\n"
+        + "".join(f"{a}\t{b}\t{n}\n" for n, (a, b) in enumerate(zip(SENTENCES[:6], SENTENCES[4:10], strict=True))),
+        encoding="utf-8",
+    )
+    ran = run(
+        "train",
+        "simcse",
+        "--backbone",
+        tiny_folder("bert"),
+        "--data",
+        data,
+        "--on",
+        pairs,
+        *TINY,
+        "--batch-size",
+        "4",
+        "--epochs",
+        "1.67",
+        "--name",
+        scored,
+        "--json",
+        "--scored",
+        scored,
+        "--test",
+        pairs,
+    )
+    assert ran.code == 0, ran.err
+    kept = json.loads(run("models", "show", scored, "--json").out)
+    assert [score["step"] for score in kept["provenance"]["trained"]["curve"]] == steps
+
+
+def test_a_run_may_end_early():
+    checkpointer = object.__new__(Checkpointer)
+    made = [DevScore(step, None, 1.0, best, 0.0, None, False) for step, best in enumerate([True, True, False, False])]
+    checkpointer.dev_scores = made
+    assert checkpointer.stalled(2)
+    assert not checkpointer.stalled(3)
+    assert not checkpointer.stalled(0)
+    checkpointer.dev_scores = made[:2]
+    assert not checkpointer.stalled(2)
+    assert find_method("consert", supervised=False).published("bert-base-uncased").patience == 10
+
+
+def test_biases_and_norms_do_not_decay_in_the_older_optimiser():
+    named = {name: nn.Parameter(torch.ones(3)) for name in ("a.weight", "a.bias", "b.LayerNorm.weight")}
+    optimizer = OPTIMIZERS["adamw-uncorrected"](named, 0.1, 0.5)
+    for parameter in named.values():
+        parameter.grad = torch.full((3,), 2.0)
+    optimizer.step()
+    moved = 0.1 * (0.1 * 2) / ((0.001 * 4) ** 0.5 + 1e-6)  # no bias correction
+    assert named["a.bias"].detach().tolist() == pytest.approx([1 - moved] * 3)
+    assert named["b.LayerNorm.weight"].detach().tolist() == pytest.approx([1 - moved] * 3)
+    assert named["a.weight"].detach().tolist() == pytest.approx([(1 - moved) * (1 - 0.1 * 0.5)] * 3)
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_a_resumed_optimiser_counts_its_steps_where_the_parameter_is(tmp_path, name):
+    named = {"w": nn.Parameter(torch.ones(3))}
+    optimizer = OPTIMIZERS[name](named, 0.1, 0.0)
+    named["w"].grad = torch.ones(3)
+    optimizer.step()
+    save_state(tmp_path / "state", named, optimizer, Position(1, 4, 0.5))
+    elsewhere = {"w": nn.Parameter(torch.ones(3, device="meta"))}
+    other = OPTIMIZERS["adamw-4.2.1"](elsewhere, 0.1, 0.0)
+    assert load_state(tmp_path / "state", elsewhere, other) == Position(1, 4, 0.5)
+    state = other.state[elsewhere["w"]]
+    assert {tensor.device.type for tensor in state.values()} == {"meta"}
+
+
+def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_folder, monkeypatch):
+    taken = []
+    plain = trainable_encoder.checkpoint
+
+    def spy(function, *arguments, **options):
+        taken.append([argument.device for argument in arguments if isinstance(argument, torch.Tensor)])
+        return plain(function, *arguments, **options)
+
+    monkeypatch.setattr(trainable_encoder, "checkpoint", spy)
+    learner = learner_of("simcse", tiny_folder("bert"), gradient_caching=True)
+    gradients(learner)
+    assert taken
+    assert all(devices == [learner.backbone.device] for devices in taken)
+
+
+def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder):
+    import promptcli as pc
+    from promptcli.api import encoders
+
+    asked = []
+
+    class Elsewhere(Exception):
+        pass
+
+    def loaded(name, *, device, **options):
+        asked.append((device, options["dtype"]))
+        raise Elsewhere
+
+    start = encoders.start_processes
+
+    def started(where, **options):
+        made = start(where, **options)
+        made.device = "cuda:3"
+        return made
+
+    monkeypatch.setattr(encoders, "start_processes", started)
+    monkeypatch.setattr(encoders, "load_backbone", loaded)
+    with pytest.raises(Elsewhere):
+        pc.train("simcse", SENTENCES, backbone=str(tiny_folder("bert")), device="cpu")
+    assert asked == [("cuda:3", torch.float32)]
