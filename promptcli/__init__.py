@@ -21,6 +21,7 @@ _MODULES = {
     "Recipe": "recipe",
     "SentenceIndex": "index.sentence_index",
     "Trained": "api.encoders",
+    "analyze": "api.analyzing",
     "compare": "evaluation.evaluator",
     "embed_dataset": "scaling.datasets",
     "evaluate": "api.evaluating",

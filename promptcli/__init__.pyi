@@ -1,5 +1,6 @@
 """The names of the package for type checkers; they are loaded on first use (PEP 562)."""
 
+from promptcli.api.analyzing import analyze as analyze
 from promptcli.api.encoders import Trained as Trained
 from promptcli.api.encoders import fit as fit
 from promptcli.api.encoders import load as load

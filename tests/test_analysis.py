@@ -10,7 +10,8 @@ import torch
 from scipy import stats
 from transformers import AutoModel
 
-from promptcli.analysis import anisotropy, impact, token_bias, uniformity
+import promptcli as pc
+from promptcli.analysis import ANALYSES, anisotropy, impact, token_bias, uniformity
 from promptcli.analysis.anisotropy import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
 from promptcli.analysis.attention import attention
 from promptcli.analysis.sentence import plain_encoder, tokenize
@@ -347,3 +348,30 @@ def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
 def test_what_attention_refuses(family, sentence, head, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
         attention(tiny_backbone(family), sentence, head)
+
+
+# --- the table
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_every_analysis_of_the_table_runs_by_its_name(name, tiny_backbone, tmp_path):
+    backbone = tiny_backbone("bert")
+    recipe = pc.RECIPES["prompt-denoised"].replace(backbone=backbone.name) if name == "mask-tokens" else pc.Recipe()
+    encoder = pc.Encoder(recipe.replace(backbone=backbone.name), backbone, {})
+    pairs = tmp_path / "pairs.tsv"
+    rows = [
+        f"{one}\t{other}\t{5 - 2 * (number % 2)}" for number, (one, other) in enumerate(itertools.pairwise(SENTENCES))
+    ]
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    looked_at = {"sentence": SENTENCES[0], "sentences": SENTENCES[:4], "pairs": pairs, "nothing": "demo"}
+    options = {"attention": {"head": "1-2"}, "token-bias": {"states": "mlm-head"}}.get(name, {})
+    assert pc.analyze(name, encoder, looked_at[ANALYSES[name].takes], **options) is not None
+    with pytest.raises(pc.PromptcliError, match=f"analysis {name}: got an unexpected keyword argument 'wrong'"):
+        pc.analyze(name, encoder, looked_at[ANALYSES[name].takes], wrong=1)
+
+
+def test_wrong_analyses_are_one_line(tiny_backbone):
+    with pytest.raises(pc.PromptcliError, match=r"unknown analysis 'atention'; .*; did you mean attention"):
+        pc.analyze("atention", "mini")
+    with pytest.raises(pc.PromptcliError, match="one sentence is looked at, and list is given"):
+        pc.analyze("attention", "mini", ["a"])

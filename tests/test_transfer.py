@@ -312,7 +312,7 @@ _WAYS = {"nested-folds": nested, "folds-and-test": cross_validated, "pairs": cro
         *(f"nested-folds/fast/seed-{n}" for n in (1, 2)),
     ],
 )
-def test_accuracies_are_those_of_senteval(case):
+def test_accuracies_are_the_official_ones(case):
     """What SentEval's own classifiers reached on given features, at 1111 and at other seeds."""
     expected, values = json.loads(OFFICIAL.read_text())["cases"][case], np.load(OFFICIAL.with_suffix(".npz"))
     way, size, *_ = case.split("/")
@@ -332,7 +332,7 @@ def test_accuracies_are_those_of_senteval(case):
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_correlations_are_those_of_senteval(precision):
+def test_correlations_are_the_official_ones(precision):
     """Spearman of each set and of all pairs; pairs without a gold score are left out."""
     expected = json.loads(OFFICIAL.read_text())["cases"][f"sts/{precision}"]
     values, parts = np.load(OFFICIAL.with_suffix(".npz")), []
