@@ -25,7 +25,7 @@ from promptcli.evaluation.evaluator import average, distinct_sentences, embed_ta
 from promptcli.evaluation.scores import Label
 from promptcli.fitting.fits import fit
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.reproducing import task_columns, trained
+from promptcli.reproducing import measures, trained
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.measuring import measure_table
@@ -111,7 +111,6 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
             else (lambda: tiny_backbone("bert")),
             data_dir=data_dir,
             texts=Texts(str(corpus), triplets and str(triplets), labelled, definitions),
-            offline=True,
             cache=Cache(tmp_path / "figures", fresh=fresh),
             seeds=seeds,
             **other,
@@ -273,7 +272,7 @@ def test_what_is_cached_is_not_measured_again(context, monkeypatch):
     first = measure_table(table("promptbert/9"), context())
     calls = []
     monkeypatch.setattr(
-        task_columns,
+        measures,
         "evaluate",
         lambda encoders, *rest, **named: calls.append(encoders) or evaluate(encoders, *rest, **named),
     )
@@ -290,7 +289,7 @@ def test_a_stopped_run_goes_on_where_it_stood(context, monkeypatch):
             raise KeyboardInterrupt
         return evaluate(encoders, *rest, **named)
 
-    monkeypatch.setattr(task_columns, "evaluate", dying)
+    monkeypatch.setattr(measures, "evaluate", dying)
     with pytest.raises(KeyboardInterrupt):
         measure_table(table("promptbert/3"), context())
     measure_table(table("promptbert/3"), context())

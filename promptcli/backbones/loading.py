@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.errors import UsageError
+from promptcli.notes import is_offline
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +73,7 @@ def load_backbone(
             f"backbone {name!r} holds word vectors and no language model; they serve eval, embed, similarity and index"
             " with --recipe static-avg"
         )
-    return _split(name)[1].load(name, device=device, dtype=dtype, offline=offline, announce=announce)
+    return _split(name)[1].load(name, device=device, dtype=dtype, offline=offline or is_offline(), announce=announce)
 
 
 def words_only(name: str) -> bool:

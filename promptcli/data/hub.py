@@ -12,6 +12,7 @@ from typing import Any
 
 from promptcli.data.senteval import GoldRow
 from promptcli.errors import NotFoundError, one_line
+from promptcli.notes import is_offline
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _table(source: HubSet, offline: bool, announce: Announce) -> Any:
     hint = "give the tasks' own files: --data-dir FOLDER with STS/ and SICK/"
     for from_cache in (True, False):
         if not from_cache:
-            if offline or datasets.config.HF_HUB_OFFLINE:
+            if offline or is_offline() or datasets.config.HF_HUB_OFFLINE:
                 raise UnreachableError(f"data set {source.path} is not in the cache (offline); {hint}")
             announce(f"fetching data set {source.path} from the Hugging Face hub")
         with _quiet_and(offline=from_cache), contextlib.suppress(ConnectionError):
@@ -129,7 +130,7 @@ def hub_file(name: str, *, offline: bool = False, announce: Announce = silent) -
     try:
         return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset", local_files_only=True))
     except LocalEntryNotFoundError:
-        if offline:
+        if offline or is_offline():
             raise NotFoundError(
                 f"{wanted} of {TRAINING_FILES} is not in the cache (offline); give the file itself: --data {wanted}"
             ) from None

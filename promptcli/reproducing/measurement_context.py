@@ -4,7 +4,6 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from promptcli.data.sources import fitting_sentences, training_examples
 from promptcli.data.tables import SENTENCES
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.data.training_examples import DEFINITIONS, LABELLED_PAIRS, PAIRS, TRIPLETS, TrainingExamples
-from promptcli.encoder.encoder import Progress, silent
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import note_network
 from promptcli.reproducing.published import short_name
 from promptcli.reproducing.texts import Texts
 from promptcli.storage.cache import Cache
@@ -30,8 +29,6 @@ EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str, str]] = {
     "labelled": ((LABELLED_PAIRS,), "labelled pairs", "premise, hypothesis, label"),
     "definitions": ((DEFINITIONS,), "definitions", "word, definition"),
 }
-
-Working = Callable[[str, int], AbstractContextManager[Progress]]
 
 
 @dataclass(frozen=True)
@@ -52,13 +49,10 @@ class MeasurementContext:
     cache: Cache  #: figures and trained weights that are known already
     data_dir: Path | None = None  #: SentEval folder, or None for the hub
     texts: Texts = field(default_factory=Texts)  #: what rows are fitted, counted and trained on
-    offline: bool = False
-    working: Working = lambda label, total: nullcontext(silent)  #: makes a progress bar: label, number of steps
     seeds: Sequence[int] = ()  #: a run of every trained row for each; none: such rows are not asked for
     vectors: Path | None = None  #: folder of other programs' vectors
     #: Draws a figure of the papers into a file and returns the file's name; None where nothing can.
     draw: "Callable[[str, MeasurementContext], str] | None" = None
-    announce: Callable[[str], None] = lambda message: None
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
     _examples: dict[tuple[str, str], TrainingExamples] = field(default_factory=dict, init=False)
 
@@ -87,7 +81,7 @@ class MeasurementContext:
     @functools.cached_property
     def sentences(self) -> list[str]:
         """The sentences to fit on."""
-        return fitting_sentences(self.texts.corpus, self.data_dir, offline=self.offline, announce=self.announce)
+        return fitting_sentences(self.texts.corpus, self.data_dir, announce=note_network)
 
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:
@@ -106,9 +100,7 @@ class MeasurementContext:
             raise UsageError(f"supervised rows need --{kind} FILE: columns {columns}")
         if (kind, source) not in self._examples:
             every = dict.fromkeys([*layouts, *(layout for known, *_ in EXAMPLES.values() for layout in known)])
-            self._examples[kind, source] = training_examples(
-                source, layouts=tuple(every), offline=self.offline, announce=self.announce
-            )
+            self._examples[kind, source] = training_examples(source, layouts=tuple(every), announce=note_network)
         found = self._examples[kind, source]
         if (found.layout or SENTENCES) not in layouts:
             raise UsageError(f"needs --{kind} of {what}; {Path(source).name} is not")
@@ -128,9 +120,7 @@ class MeasurementContext:
         """Return STS tasks; ``content`` is the list of those that are there."""
 
         def load() -> MeasureData:
-            loaded = load_tasks(
-                self.data_dir, task_names(names), PROTOCOL, offline=self.offline, announce=self.announce
-            )
+            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL, announce=note_network)
             return MeasureData({task.label: _task_facts(task) for task in loaded.tasks}, loaded.missing, loaded.tasks)
 
         return self.once(" ".join(names), load)

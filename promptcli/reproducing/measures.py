@@ -1,16 +1,283 @@
-"""How columns are measured. A new kind of column is one entry of ``MEASURES`` and the function that it names."""
+"""How columns are measured: task scores, what the analyses find, what promptcli's tables hold.
 
+A new kind of column is one entry of ``MEASURES`` and the function that it names.
+"""
+
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
-from promptcli.analysis.anisotropy import Preparation
+import numpy as np
+
+from promptcli.analysis.anisotropy import Preparation, check_enough, sentence_anisotropy, token_anisotropy
+from promptcli.analysis.impact import check_mask, compare_with_tfidf
+from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
-from promptcli.reproducing import analysis_columns as analyses
-from promptcli.reproducing import task_columns as tasks
-from promptcli.reproducing.figures import EXTREMES, Figures
+from promptcli.data.tasks import STSTask, TransferTask, load_transfer
+from promptcli.encoder.pooling.ditto import KNOWN_HEADS
+from promptcli.errors import UsageError
+from promptcli.evaluation import evaluator, statistics
+from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.evaluator import evaluate, read_embedded
+from promptcli.evaluation.protocols import DECAYS, HELD_OUT, SEED
+from promptcli.evaluation.scores import Label, SpearmanScore
+from promptcli.notes import working
+from promptcli.recipe import split_spec
 from promptcli.reproducing.measured_system import Systems
-from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext
+from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
+from promptcli.reproducing.published import PublishedRow, Value, published_tables, short_name
+from promptcli.reproducing.systems import ranked_heads
+from promptcli.training.methods import find_method
+
+#: Column -> its figure.
+Figures = dict[str, dict[str, Any]]
+
+#: Columns that show another column's extreme, not its mean.
+EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
+
+
+def figure(value: Value, ci95: tuple[float, float] | None = None, on: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a figure as it is kept.
+
+    Args:
+        value: In the unit of its column.
+        ci95: 95% interval, where there is one.
+        on: Names of the data it was measured on.
+    """
+    return {"value": value, "ci95": None if ci95 is None else list(ci95), "on": list(on)}
+
+
+def rounded(value: float, ci95: tuple[float, float] | None = None, on: Sequence[str] = ()) -> dict[str, Any]:
+    """Return ``figure`` with the four decimals that results keep."""
+    return figure(round(value, 4), None if ci95 is None else (round(ci95[0], 4), round(ci95[1], 4)), on)
+
+
+def over_runs(runs: Sequence[Figures]) -> Figures:
+    """Return the figures of one row from those of its runs; a single run's are its own.
+
+    Of several a figure is the mean, ``std`` the standard deviation (n - 1), and there is no interval over pairs.
+    """
+    if len(runs) == 1:
+        return runs[0]
+    found: Figures = {}
+    for column in runs[0]:
+        values = [run[column]["value"] for run in runs]
+        common = {"ci95": None, "on": runs[0][column]["on"], "runs": len(runs)}
+        mean, std = round(fmean(values), 4), round(stdev(values), 4)
+        found[column] = {"value": mean, "std": std, **common}
+        if column == "Avg":
+            found |= {name: {"value": round(of(values), 4), **common} for name, of in EXTREMES.items()}
+    return found
+
+
+_SETTING = f"SentEval's linear classifier, {FULL.folds} folds, {FULL.optimizer}, seed {SEED}; accuracy x 100"
+
+
+def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield each system's figure on every task that is there."""
+    for scores in _score(systems, data, context):
+        yield _figures(scores)
+
+
+def measure_sts_average(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield each system's figure on every task that is there, and their average."""
+    rows = _score(systems, data, context)
+    by_task = list(zip(*rows, strict=True))
+    intervals = statistics.average_intervals(
+        [np.stack([score.cosines for score in scores]) for scores in by_task], [scores[0].gold for scores in by_task]
+    )
+    for scores, (low, high) in zip(rows, intervals, strict=True):
+        found = _figures(scores)
+        yield {**found, "Avg": rounded(evaluator.average(scores), (100 * low, 100 * high), list(found))}
+
+
+def _score(systems: Systems, data: MeasureData, context: MeasurementContext) -> list[list[SpearmanScore]]:
+    """Return each system's scores, tasks in the same order in all."""
+    tasks: list[STSTask] = data.content
+    if systems[0].vectors is not None:  # alone, being slow
+        return [evaluator.score_vectors([_read(systems[0].vectors, tasks, systems[0].row)], tasks)]
+    with working("eval", len(evaluator.distinct_sentences(tasks))) as advance:
+        scores = evaluate([system.encoder for system in systems], tasks, progress=advance)
+    return [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
+
+
+def _read(path: Path, tasks: Sequence[STSTask] | Sequence[TransferTask], row: PublishedRow) -> evaluator.Embedded:
+    table = next(table.name for table in published_tables().values() if row in table.rows)
+    return read_embedded(path, tasks, f"promptcli reproduce {table} --list-sentences")
+
+
+def _figures(scores: Sequence[SpearmanScore]) -> Figures:
+    return {score.column: rounded(score.value, score.ci95, [score.column]) for score in scores}
+
+
+def transfer_data(context: MeasurementContext) -> MeasureData:
+    """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
+    if context.data_dir is None:
+        why = "it is read from a folder; give --data-dir FOLDER, SentEval's `downstream`"
+        return MeasureData(missing=dict.fromkeys(TRANSFER_TASKS, why))
+    loaded = load_transfer(context.data_dir, TRANSFER_TASKS)
+    missing, tasks = dict(loaded.missing), []
+    for task in loaded.tasks:
+        try:
+            evaluator.check_tasks([task], FULL)
+            tasks.append(task)
+        except UsageError as error:
+            missing[task.name] = str(error)
+    return MeasureData({task.name: _transfer_facts(task) for task in tasks}, missing, tasks)
+
+
+def _transfer_facts(task: TransferTask) -> dict[str, Any]:
+    text = {split: [part.first, part.second or [], part.labels.tolist()] for split, part in sorted(task.splits.items())}
+    return {
+        "examples": {split: len(part) for split, part in task.splits.items()},
+        "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
+        "sha256": hash_of(text),
+        "setting": _SETTING,
+        "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": SEED},
+    }
+
+
+def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield each system's accuracy on every task that is there, and the average; they have no interval.
+
+    One system after the other: their classifiers take longer than their vectors.
+    """
+    tasks: list[TransferTask] = data.content
+    for system in systems:
+        with working("transfer", len(evaluator.distinct_sentences(tasks))) as advance:
+            if system.vectors is not None:
+                embedded = [_read(system.vectors, tasks, system.row)]
+            else:
+                labels = [Label(context.backbone_name, system.row.label)]
+                embedded = evaluator.embed_tasks([system.transfer_encoder], tasks, labels=labels, progress=advance)
+            scores = evaluator.score_vectors(embedded, tasks)
+        found = {score.task: rounded(score.value, None, [score.task]) for score in scores}
+        yield {**found, "transfer": rounded(evaluator.average(scores), None, list(found))}
+
+
+_CORPUS = ["corpus"]
+#: How many sentences of the corpus impact matrices are made of.
+_FIRST = 1000
+
+
+def corpus_sentences(preparation: Preparation, described: str) -> Callable[[MeasurementContext], MeasureData]:
+    """Return what gets the corpus's sentences as a column of mean cosines takes them; ``content`` is their list."""
+
+    def load(context: MeasurementContext) -> MeasureData:
+        sentences = preparation.apply(context.sentences)
+        check_enough(len(sentences))
+        setting = f"mean cosine over all pairs of {len(sentences):,} sentences {described} of Wikipedia"
+        facts = {"sentences": len(sentences), "sha256": hash_of(sentences), "setting": setting}
+        return MeasureData({"corpus": facts}, {}, sentences)
+
+    return load
+
+
+def measure_cosines(
+    systems: Systems, data: MeasureData, context: MeasurementContext, *, column: str
+) -> Iterator[Figures]:
+    """Yield the mean cosine of each system's sentence vectors (PromptBERT, table 1; Ditto, table 5)."""
+    with working(column, len(data.content)) as advance:
+        found = sentence_anisotropy([system.encoder for system in systems], data.content, progress=advance)
+    for one in found:
+        yield {column: rounded(one.value, None, _CORPUS)}
+
+
+def measure_vocabulary(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield the mean cosine of all rows of the backbone's word-embedding matrix (PromptBERT, table 2)."""
+    value = token_anisotropy(context.backbone).value
+    for _ in systems:
+        yield {"vocabulary": rounded(value)}
+
+
+def diagonal_data(context: MeasurementContext) -> MeasureData:
+    """Return the development pairs, and which sentences idf is counted on."""
+    found = context.tasks(["STS-B:dev"])
+    return MeasureData({**found.facts, "idf": context.corpus_facts} if found.facts else {}, found.missing)
+
+
+def measure_diagonals(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield how alike each head's diagonal and TF-IDF are, x 100 over the development sentences (Ditto, table 4).
+
+    The correlations have no interval: the tokens of a sentence are no independent draws.
+    """
+    alike = {head["head"]: head["tfidf"] for head in ranked_heads(context)}
+    for system in systems:
+        assert system.recipe is not None
+        found = alike[split_spec(system.recipe.pooling)[1] or ""]
+        yield _correlations("diagonal", found["pearson"], found["spearman"], ["STS-B:dev", "corpus"])
+
+
+def impact_data(context: MeasurementContext) -> MeasureData:
+    """Return the corpus: its first sentences are looked at, idf is counted on all.
+
+    Raises:
+        UsageError: The backbone has no mask token.
+    """
+    check_mask(context.backbone)
+    sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
+    setting = f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's: 1,000 of PUD"
+    facts = {"sentences": len(sentences), "sha256": context.corpus_facts["sha256"], "setting": setting}
+    return MeasureData({"corpus": facts}, {}, sentences)
+
+
+def measure_impact(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield how alike the impacts of tokens and their TF-IDF are, x 100 over all sentences' tokens (Ditto, table 3).
+
+    The backbone alone decides the correlations. They have no interval: a sentence's tokens are no independent draws.
+    """
+    with working("impact", len(data.content)) as advance:
+        found = compare_with_tfidf(context.backbone, data.content, context.sentences, progress=advance).correlation
+    for _ in systems:
+        yield _correlations("impact", found.pearson, found.spearman, _CORPUS)
+
+
+def measure_tokens(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield the five most probable tokens at each sentence's mask, plain and denoised (PromptBERT, table 7)."""
+    recipe = systems[0].recipe
+    assert recipe is not None
+    for guesses in predict_mask_tokens(context.backbone, recipe, [system.row.argument for system in systems]):
+        lists = {"tokens": guesses.plain, "tokens-denoised": guesses.denoised}
+        yield {name: figure([guess.token for guess in best]) for name, best in lists.items()}
+
+
+def measure_settings(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Yield what promptcli's own tables say for each row's columns; a column that they do not hold is left out."""
+    for system in systems:
+        held = _HELD.get(system.row.argument, _method_settings)(system.row)
+        yield {name: figure(value) for name, value in held.items() if name in system.row.published}
+
+
+def _method_settings(row: PublishedRow) -> dict[str, Any]:
+    method = find_method(row.argument, supervised=row.setting == "sup")
+    views = method.variant("roberta" if row.backbone.startswith("roberta") else "bert").views
+    return {**vars(method.paper[row.backbone]), "view-1": views[0], "view-2": views[1]}
+
+
+def _chosen_head(row: PublishedRow) -> dict[str, Any]:
+    return {"head": {short_name(name): head for name, head in KNOWN_HEADS.items()}[short_name(row.backbone)]}
+
+
+_HELD: dict[str, Callable[[PublishedRow], dict[str, Any]]] = {"ditto": _chosen_head}
+
+#: What a picture is counted on.
+_DRAWN_ON = {"token-bias": _CORPUS, "token-bias-output": _CORPUS, "uniformity": ["STS-B"]}
+
+
+def measure_pictures(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+    """Draw each system's picture and yield the name of its file."""
+    assert context.draw is not None
+    for system in systems:
+        name = system.row.argument
+        yield {"picture": figure(context.draw(name, context), on=_DRAWN_ON.get(name, []))}
+
+
+def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str]) -> Figures:
+    return {f"{what}-pearson": rounded(100 * pearson, None, on), f"{what}-spearman": rounded(100 * spearman, None, on)}
 
 
 @dataclass(frozen=True)
@@ -60,50 +327,50 @@ MEASURES: dict[str, Measure] = {
             **{name: Column(name, mean_of=_TESTS) for name in ("Avg", *EXTREMES)},
         },
         "STS12-16, STS-B, SICK-R",
-        tasks.measure_sts_average,
+        measure_sts_average,
         lambda context: context.tasks(_TESTS),
     ),
     "development": Measure(
-        {"STS-B:dev": Column("STS-B dev")}, "STS-B", tasks.measure_sts, lambda context: context.tasks(["STS-B:dev"])
+        {"STS-B:dev": Column("STS-B dev")}, "STS-B", measure_sts, lambda context: context.tasks(["STS-B:dev"])
     ),
     "transfer": Measure(
         {**{name: Column(name) for name in TRANSFER_TASKS}, "transfer": Column("Avg", mean_of=TRANSFER_TASKS)},
         "transfer tasks",
-        tasks.measure_transfer,
-        tasks.transfer_data,
+        measure_transfer,
+        transfer_data,
     ),
     "anisotropy": Measure(
         {"anisotropy": Column("anisotropy", 4)},
         "corpus",
-        functools.partial(analyses.measure_cosines, column="anisotropy"),
-        analyses.corpus_sentences(Preparation(), _FROM_THE_START),
+        functools.partial(measure_cosines, column="anisotropy"),
+        corpus_sentences(Preparation(), _FROM_THE_START),
     ),
     "mean-cosine": Measure(
         {"mean-cosine": Column("cosine", 3)},
         "corpus",
-        functools.partial(analyses.measure_cosines, column="mean-cosine"),
-        analyses.corpus_sentences(Preparation(sample=1000, lower=False, words=None), _AT_RANDOM),
+        functools.partial(measure_cosines, column="mean-cosine"),
+        corpus_sentences(Preparation(sample=1000, lower=False, words=None), _AT_RANDOM),
     ),
-    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", analyses.measure_vocabulary),
+    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", measure_vocabulary),
     "diagonals": Measure(
         {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
         "STS-B",
-        analyses.measure_diagonals,
-        analyses.diagonal_data,
+        measure_diagonals,
+        diagonal_data,
     ),
     "impact": Measure(
         {"impact-pearson": Column("Pearson"), "impact-spearman": Column("Spearman")},
         "corpus",
-        analyses.measure_impact,
-        analyses.impact_data,
+        measure_impact,
+        impact_data,
     ),
     "tokens": Measure(
-        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", analyses.measure_tokens
+        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", measure_tokens
     ),
     "settings": Measure(
-        {name: Column(head, None) for name, head in _SETTINGS.items()}, "", analyses.measure_settings, cached=False
+        {name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings, cached=False
     ),
-    "picture": Measure({"picture": Column("picture", None)}, "", analyses.measure_pictures, cached=False),
+    "picture": Measure({"picture": Column("picture", None)}, "", measure_pictures, cached=False),
     "list": Measure({"list": Column("list", None)}),
 }
 

@@ -11,10 +11,9 @@ import numpy as np
 import promptcli
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import statistics
-from promptcli.reproducing.figures import Figures, over_runs
 from promptcli.reproducing.measured_system import MeasuredSystem, grouped_by_input, recipe_id
 from promptcli.reproducing.measurement_context import PROTOCOL, MeasurementContext, hash_of
-from promptcli.reproducing.measures import MEASURE_OF, MEASURES, column_named, data_of
+from promptcli.reproducing.measures import MEASURE_OF, MEASURES, Figures, column_named, data_of, over_runs
 from promptcli.reproducing.planning import PlannedRow, needs_backbone, plan_table
 from promptcli.reproducing.published import PublishedRow, PublishedTable, find_tables, same_backbone
 from promptcli.reproducing.results import SCHEMA, Repetition, ResultFigure, are_figures, compare_results, write_result

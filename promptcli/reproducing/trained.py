@@ -12,6 +12,7 @@ from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import PromptcliError
 from promptcli.fitting.fits import fit
+from promptcli.notes import working
 from promptcli.recipe import RECIPES
 from promptcli.reproducing.measured_system import MeasuredSystem, identity_of
 from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext
@@ -163,7 +164,7 @@ def _train(
     run = TrainingRun(method, settings, examples, "corpus", development, ()).on(backbone, settings)
     with (
         tempfile.TemporaryDirectory() as folder,
-        context.working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,
+        working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,
     ):
         return train_encoder(
             run,

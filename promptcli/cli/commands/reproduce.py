@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.console import note, progress, result, result_json
+from promptcli.cli.console import note, result, result_json
 from promptcli.cli.opening import configure_libraries, data_folder, default_backbone, open_backbone
 from promptcli.cli.options import FieldOptions, Json, Runtime, options_of
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
@@ -59,11 +59,8 @@ def open_context(
         Cache(home(os.environ) / "cache" / "figures", fresh=fresh),
         data_dir=data_dir,
         texts=texts,
-        offline=options.offline,
-        working=progress,
         seeds=tuple(seeds),
         vectors=vectors,
-        announce=note,
         draw=painter(output),
     )
 
