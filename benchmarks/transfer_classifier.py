@@ -25,9 +25,8 @@ from scipy.optimize import minimize
 
 from promptcli.data.tasks import load_transfer
 from promptcli.encoder.encoder import build_encoder
-from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.classifier import DECAYS, FULL, ClassifierSetting, cross_validated, stratified_folds
 from promptcli.evaluation.evaluator import embed_tasks, features, rows_of
-from promptcli.evaluation.protocols import DECAYS, ClassifierSetting, cross_validated, stratified_folds
 from promptcli.recipe import RECIPES
 from tests.reference.senteval_classifier import plain_cross_validated
 

@@ -83,12 +83,12 @@ def test_the_command_and_what_it_refuses(run, tiny_folder, file, tmp_path):
     assert other.code == 2 and "--candidates belongs to --mode free" in other.err
     empty = tmp_path / "empty.tsv"
     empty.write_text("")
-    assert "has no lines" in run(*arguments, "--pairs", empty, "--name", "other").err
+    assert "empty.tsv" in run(*arguments, "--pairs", empty, "--name", "other").err
 
 
 def test_the_pairs_of_ones_own_are_said(tiny_backbone, task, caplog):
     caplog.set_level("INFO")
     searched(tiny_backbone("gpt2"), task, limit=2)
-    assert caplog.messages == ["assumed: 60 (word, definition) pairs of our own; others: --pairs FILE"]
-    with pytest.raises(PromptcliError, match="no file"):
+    assert caplog.messages == ["assumed: 235 words and definitions of our own; others: --pairs FILE"]
+    with pytest.raises(PromptcliError, match="No such file"):
         searched(tiny_backbone("gpt2"), task, pairs=Path(__file__ + "x"))

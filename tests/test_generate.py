@@ -16,12 +16,13 @@ from transformers import (
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.t5 import load_t5
+from promptcli.data.demo import DEFINITIONS
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.recipe import MASK, SLOT, Recipe
 from promptcli.searching import generate_mlm, generate_t5
-from promptcli.searching.generate_t5 import DEMO, FORMS, Definition, choose_definitions, read_definitions
+from promptcli.searching.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
 from tests.tiny import SENTENCES, save_tiny
 
 PAIRS = [
@@ -210,12 +211,13 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
 
 
 def test_definitions(tmp_path, tiny_backbone):
-    shipped = read_definitions(DEMO)
-    assert len(shipped) >= 50 and len({pair.word for pair in shipped}) == len(shipped)
+    shipped = read_definitions(DEFINITIONS)
+    assert shipped[0].word == "river" and len(shipped) == 235  # the header is no pair
+    assert len({pair.word for pair in shipped}) == len(shipped)
     path = tmp_path / "pairs.tsv"
     path.write_text("dog\tan animal\n\ncat\t an animal too \n", encoding="utf-8")
     assert read_definitions(path) == [("dog", "an animal"), ("cat", "an animal too")]
-    for text, message in [("dog an animal\n", "line 1"), ("dog\ta\tb\n", "line 1"), ("\n", "has no lines")]:
+    for text, message in [("dog an animal\n", "pairs.tsv"), ("\n", "pairs.tsv")]:
         path.write_text(text, encoding="utf-8")
         with pytest.raises(UsageError, match=message):
             read_definitions(path)
@@ -231,7 +233,7 @@ def test_definitions(tmp_path, tiny_backbone):
 
 def test_shipped_words_are_tokens_of_mini():
     tokens = load_backbone("mini").tokenizer
-    pairs = read_definitions(DEMO)
+    pairs = read_definitions(DEFINITIONS)
     assert len(choose_definitions(pairs, tokens)) > len(pairs) * 0.8
 
 

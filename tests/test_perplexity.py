@@ -11,14 +11,14 @@ from transformers import AutoModelForCausalLM, BertModel
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.errors import UsageError
-from promptcli.evaluation.perplexity import masked_accuracy, prediction_accuracy
+from promptcli.evaluation.perplexity import prediction_accuracy
 from tests.reference.plain import Plain
 from tests.tiny import SENTENCES, save_tiny
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_equals_one_sentence_at_a_time(family, tiny_folder, tiny_backbone):
-    found = masked_accuracy(tiny_backbone(family), SENTENCES, share=0.3, seed=4)
+    found = prediction_accuracy(tiny_backbone(family), SENTENCES, share=0.3, seed=4)
     plain = Plain(tiny_folder(family))
     rng = np.random.default_rng(4)
     loss = right = masked = 0
@@ -67,15 +67,15 @@ def test_wikitext_marks_are_undone(tiny_backbone):
     backbone = tiny_backbone("bert")
     written = ["the dog @-@ house is <unk> and red , the dog @-@ house is blue"] * 3
     plain = ["the dog-house is [UNK] and red , the dog-house is blue"] * 3
-    assert masked_accuracy(backbone, written) == masked_accuracy(backbone, plain)
+    assert prediction_accuracy(backbone, written) == prediction_accuracy(backbone, plain)
 
 
 def test_what_cannot_be_measured(tiny_backbone, run, tmp_path):
     with pytest.raises(UsageError, match="no token to predict"):
-        masked_accuracy(tiny_backbone("bert"), ["", " "])
+        prediction_accuracy(tiny_backbone("bert"), ["", " "])
     headless = save_tiny("bert", tmp_path / "headless", model_class=BertModel)
     with pytest.raises(UsageError, match="no masked-LM head"):
-        masked_accuracy(load_backbone(str(headless)), SENTENCES)
+        prediction_accuracy(load_backbone(str(headless)), SENTENCES)
     file = tmp_path / "text.txt"
     file.write_text("\n".join(SENTENCES))
     ran = run("perplexity", file, "--json")

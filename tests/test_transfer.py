@@ -15,16 +15,21 @@ from promptcli.data.task_table import TRANSFER_TASKS
 from promptcli.data.tasks import load_transfer
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.classifier import FAST, FULL, ClassifierFit, ClassifierTraining, train, with_bias
-from promptcli.evaluation.protocols import (
+from promptcli.evaluation.classifier import (
     DECAYS,
+    FAST,
+    FULL,
+    ClassifierFit,
     ClassifierSetting,
+    ClassifierTraining,
     check_labels,
     cross_validated,
     nested,
     official,
     pair_features,
     stratified_folds,
+    train,
+    with_bias,
 )
 from tests.reference import senteval_classifier as plain
 

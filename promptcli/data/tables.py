@@ -237,7 +237,8 @@ def read_headless(lines: Lines, fields: Chooser, name: str, columns: tuple[str, 
     def rows() -> Iterator[tuple[int, list[str]]]:
         yield 0, list(columns)
         for number, line in lines:
-            values = strip_ending(line).split("\t")
+            text = strip_ending(line)
+            values = text.split("\t") if text.strip() else [""] * len(columns)  # a blank line keeps its row
             if len(values) < len(columns):
                 raise UsageError(
                     f"{name}: line {number}: {len(values)} columns; each line is {', '.join(columns[:-1])} and"

@@ -28,11 +28,10 @@ from promptcli.data.tasks import (
 from promptcli.data.vectors import read_vectors
 from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.evaluation import protocols, retrieval, statistics
-from promptcli.evaluation.classifier import FULL, ClassifierTraining
+from promptcli.evaluation import classifier, retrieval, statistics
+from promptcli.evaluation.classifier import FULL, SEED, ClassifierTraining
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.perplexity import prediction_accuracy
-from promptcli.evaluation.protocols import SEED
 from promptcli.evaluation.scores import (
     AccuracyScore,
     Comparison,
@@ -49,10 +48,10 @@ from promptcli.notes import Advance
 from promptcli.storage import files
 
 #: The splits of a transfer task -> how it is scored.
-_PROTOCOLS: dict[frozenset[str], Callable[..., protocols.Outcome]] = {
-    frozenset({"all"}): protocols.nested,
-    frozenset({"train", "test"}): protocols.cross_validated,
-    frozenset({"train", "dev", "test"}): protocols.official,
+_PROTOCOLS: dict[frozenset[str], Callable[..., classifier.Outcome]] = {
+    frozenset({"all"}): classifier.nested,
+    frozenset({"train", "test"}): classifier.cross_validated,
+    frozenset({"train", "dev", "test"}): classifier.official,
 }
 #: Sentence -> row of an array of vectors.
 Rows = Mapping[str, int]
@@ -316,14 +315,14 @@ def check_tasks(tasks: Sequence[TransferTask], training: ClassifierTraining) -> 
         UsageError: See ``check_labels``.
     """
     for task in tasks:
-        protocols.check_labels(task.name, {split: part.labels for split, part in task.splits.items()}, training)
+        classifier.check_labels(task.name, {split: part.labels for split, part in task.splits.items()}, training)
 
 
 def features(vectors: NDArray[Any], part: LabelledExamples, rows: Rows) -> NDArray[Any]:
     """Return what a classifier sees: the vectors of sentences (n, d), the features of pairs (n, 2d)."""
     sides = [part.first] if part.second is None else [part.first, part.second]
     found = [vectors[np.fromiter((rows[sentence] for sentence in side), np.int64, len(side))] for side in sides]
-    return found[0] if len(found) == 1 else protocols.pair_features(*found)
+    return found[0] if len(found) == 1 else classifier.pair_features(*found)
 
 
 def _classify(
@@ -336,7 +335,7 @@ def _classify(
         classes = 1 + max(int(labels.max()) for _, labels in splits.values())
         seed = SEED if settings.seed is None else settings.seed
         device = "cpu" if each.encoder is None else str(each.encoder.device)
-        setting = protocols.ClassifierSetting(settings.training, classes, seed, device)
+        setting = classifier.ClassifierSetting(settings.training, classes, seed, device)
         outcome = _PROTOCOLS[frozenset(splits)](splits, setting, settings.progress)
         score = AccuracyScore(
             **each.names,

@@ -4,7 +4,7 @@ A masked model predicts masked tokens, a causal one each token from those before
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,68 +52,32 @@ def prediction_accuracy(
     seed: int = 0,
     progress: Callable[[int], None] = lambda done: None,
 ) -> PredictionAccuracy:
-    """Measure what the backbone was trained to predict: see ``masked_accuracy`` and ``next_token_accuracy``."""
-    if backbone.causal:
-        return next_token_accuracy(backbone, sentences, progress=progress)
-    return masked_accuracy(backbone, sentences, share=share, seed=seed, progress=progress)
+    """Measure how well a backbone predicts tokens of held-out lines, each line by itself.
 
-
-def next_token_accuracy(
-    backbone: "Backbone", sentences: Sequence[str], *, progress: Callable[[int], None] = lambda done: None
-) -> PredictionAccuracy:
-    """Measure next-token prediction over whole lines, each by itself; a first token without BOS is not predicted.
-
+    A masked model: every chosen token becomes [MASK], all of a line's at once; which, depends on the seed and on the
+    tokenizer only. A causal one: every token from those before it; a first token without BOS is not predicted.
     Perplexities of backbones with other vocabularies are not comparable.
 
     Args:
-        backbone: Causal, with its head.
-        sentences: Held-out lines, read as ``masked_accuracy`` does.
-        progress: Called with the number of lines newly done.
-
-    Raises:
-        UsageError: No head, or nothing to predict.
-    """
-    tokens, lines = backbone.tokenizer, []
-    unknown = "" if tokens.unk is None else tokens.text(tokens.unk)
-    for ids in tokens.encode([_plain(sentence, unknown) for sentence in sentences]):
-        row = [*tokens.start, *ids][: backbone.max_tokens]
-        first = max(1, len(tokens.start))
-        if len(row) > first:
-            lines.append(_Line(row, np.arange(first - 1, len(row) - 1), np.array(row[first:])))
-    return PredictionAccuracy(*_predict(backbone, lines, progress), len(lines))
-
-
-def masked_accuracy(
-    backbone: "Backbone",
-    sentences: Sequence[str],
-    *,
-    share: float = 0.15,
-    seed: int = 0,
-    progress: Callable[[int], None] = lambda done: None,
-) -> PredictionAccuracy:
-    """Measure masked-token prediction: every chosen token becomes [MASK], all of a sentence's at once.
-
-    The chosen places depend on the seed and on the tokenizer only, so perplexities of backbones with other vocabularies
-    are not comparable.
-
-    Args:
-        backbone: With a masked-LM head and a mask token.
+        backbone: With its head.
         sentences: Held-out lines; ``<unk>`` and `` @-@ `` as WikiText writes them are undone. Cut at the longest input.
         share: Of the tokens (specials and unknown ones aside) that are masked.
         seed: Of the choice.
         progress: Called with the number of lines newly done.
 
     Raises:
-        UsageError: No head, no mask token, or nothing to predict.
+        UsageError: No head, neither causal nor with a mask token, or nothing to predict.
     """
-    lines = _masked_lines(backbone, sentences, share, np.random.default_rng(seed))
-    return PredictionAccuracy(*_predict(backbone, lines, progress), len(lines))
-
-
-def _predict(backbone: "Backbone", lines: Sequence[_Line], progress: Callable[[int], None]) -> tuple[float, float, int]:
-    """Return accuracy (percent), perplexity and the number of predictions."""
+    if backbone.causal:
+        lines = list(_causal_lines(backbone, sentences))
+    else:
+        lines = list(_masked_lines(backbone, sentences, share, np.random.default_rng(seed)))
     if not lines:
         raise UsageError("there is no token to predict: the text is empty, or all its words are unknown")
+    return _predict(backbone, lines, progress)
+
+
+def _predict(backbone: "Backbone", lines: Sequence[_Line], progress: Callable[[int], None]) -> PredictionAccuracy:
     losses: list[Tensor] = []
     right: list[Tensor] = []
     predicted = 0
@@ -135,18 +99,28 @@ def _predict(backbone: "Backbone", lines: Sequence[_Line], progress: Callable[[i
             predicted += len(lines_of)
             progress(len(chosen))
     loss = float(torch.stack(losses).double().sum())
-    return 100 * int(torch.stack(right).sum()) / predicted, math.exp(loss / predicted), predicted
+    accuracy = 100 * int(torch.stack(right).sum()) / predicted
+    return PredictionAccuracy(accuracy, math.exp(loss / predicted), predicted, len(lines))
+
+
+def _causal_lines(backbone: "Backbone", sentences: Sequence[str]) -> Iterator[_Line]:
+    tokens = backbone.tokenizer
+    unknown = "" if tokens.unk is None else tokens.text(tokens.unk)
+    first = max(1, len(tokens.start))
+    for ids in tokens.encode([_plain(sentence, unknown) for sentence in sentences]):
+        row = [*tokens.start, *ids][: backbone.max_tokens]
+        if len(row) > first:
+            yield _Line(row, np.arange(first - 1, len(row) - 1), np.array(row[first:]))
 
 
 def _masked_lines(
     backbone: "Backbone", sentences: Sequence[str], share: float, rng: np.random.Generator
-) -> list[_Line]:
-    """Return the sentences with tokens masked at random; those where none was chosen are left out."""
+) -> Iterator[_Line]:
+    """Yield the lines with tokens masked at random; those where none was chosen are left out."""
     tokens = backbone.tokenizer
     if tokens.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so nothing can be masked")
     unknown = tokens.pad if tokens.unk is None else tokens.unk
-    lines = []
     for ids in tokens.encode([_plain(sentence, tokens.text(unknown)) for sentence in sentences]):
         row = np.array([*tokens.start, *ids[: backbone.max_tokens - 2], *tokens.end])
         words = 1 + np.flatnonzero(row[1:-1] != unknown)
@@ -154,8 +128,7 @@ def _masked_lines(
         if len(chosen):
             gold = row[chosen]
             row[chosen] = tokens.mask
-            lines.append(_Line(row.tolist(), chosen, gold))
-    return lines
+            yield _Line(row.tolist(), chosen, gold)
 
 
 def _plain(sentence: str, unknown: str) -> str:

@@ -21,9 +21,8 @@ from promptcli.data.tasks import STSTask, TransferTask, load_transfer
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.classifier import FULL
+from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
 from promptcli.evaluation.evaluator import evaluate, read_embedded
-from promptcli.evaluation.protocols import DECAYS, HELD_OUT, SEED
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.notes import working
 from promptcli.recipe import split_spec

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from promptcli.backbones.t5 import T5
 from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.data.training_examples import DEFINITIONS, read_examples
 from promptcli.encoder.encoder import Progress, silent
-from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.errors import UsageError, unknown
 from promptcli.recipe import MASK, SLOT
-
-#: (word, definition) pairs of our own inside the package.
-DEMO = Path(__file__).parents[1] / "shipped" / "demo" / "definitions.tsv"
 
 #: The beams of LM-BFF: half of them are kept of each form.
 BEAM = 100
@@ -77,29 +75,14 @@ class _Beam:
 
 
 def read_definitions(path: Path) -> list[Definition]:
-    """Read lines of ``word<TAB>definition``; blank lines are skipped.
+    """Read a table of words and definitions, or lines of ``word<TAB>definition``.
 
     Raises:
         NotFoundError: No such file.
-        UsageError: A line that is none, or no line at all.
+        UsageError: It is none.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (FileNotFoundError, IsADirectoryError):
-        raise NotFoundError(f"no file {str(path)!r} of word<TAB>definition lines; `demo` has some of our own") from None
-    except (UnicodeDecodeError, PermissionError) as error:
-        raise UsageError(f"{path} cannot be read as UTF-8 text: {error}") from None
-    found = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        fields = [field.strip() for field in line.split("\t")]
-        if len(fields) != len(Definition._fields) or not all(fields):
-            raise UsageError(f"{path}, line {number}: not word<TAB>definition")
-        found.append(Definition(*fields))
-    if not found:
-        raise UsageError(f"{path} has no lines; give word<TAB>definition")
-    return found
+    meanings, words = read_examples(path, (DEFINITIONS,)).columns
+    return [Definition(word.strip(), meaning.strip()) for word, meaning in zip(words, meanings, strict=True)]
 
 
 def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer, limit: int = 200) -> list[Definition]:

@@ -45,7 +45,7 @@ class SearchSettings:
     pairs: Path | None = setting(
         None,
         "Demonstrations, --generate t5: word<TAB>definition lines, or word<TAB>sentence that it sums up."
-        " Default: 60 of our own.",
+        " Default: 235 of our own.",
     )
     beam: int = setting(100, "--generate: templates to keep (the paper: 500). Default: 100.", min=2)
     limit: int | None = setting(

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from promptcli.data import demo
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError, unknown
@@ -149,9 +150,10 @@ def _candidates(context: SearchContext) -> list[str]:
 
 
 def _definitions(context: SearchContext) -> list[generate_t5.Definition]:
+    found = generate_t5.read_definitions(context.settings.pairs or demo.DEFINITIONS)
     if context.settings.pairs is None:
-        note("assumed: 60 (word, definition) pairs of our own; others: --pairs FILE")
-    return generate_t5.read_definitions(context.settings.pairs or generate_t5.DEMO)
+        note(f"assumed: {len(found)} words and definitions of our own; others: --pairs FILE")
+    return found
 
 
 def _generate_mlm(context: SearchContext) -> list[str]:
