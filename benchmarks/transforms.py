@@ -25,8 +25,7 @@ from promptcli.encoder.transforms.spectral import fit_spectral
 from promptcli.encoder.transforms.whitening import fit_whitening
 from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
-from promptcli.fitting.fits import fit
-from promptcli.fitting.selection import CANDIDATES
+from promptcli.fitting.fits import CANDIDATES, fit
 from promptcli.recipe import RECIPES
 
 DEVELOPMENT = ("STS-B:dev", "demo:dev")

@@ -13,8 +13,7 @@ from transformers import AutoModel
 import promptcli as pc
 from promptcli.analysis import ANALYSES, anisotropy, impact, token_bias, uniformity
 from promptcli.analysis.anisotropy import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
-from promptcli.analysis.attention import attention
-from promptcli.analysis.sentence import plain_encoder, tokenize
+from promptcli.analysis.sentence import attention, plain_encoder, tokenize
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Needs
 from promptcli.data.tasks import Pairs, STSTask

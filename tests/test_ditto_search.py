@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 import promptcli as pc
-from promptcli.analysis.head_tfidf import correlate, tfidf_weights
+from promptcli.analysis.sentence import correlate, tfidf_weights
 from promptcli.cli.pictures import maps, plots
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import plan_batches

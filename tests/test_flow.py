@@ -10,8 +10,7 @@ from promptcli.data import demo
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
 from promptcli.errors import UsageError
-from promptcli.fitting.fits import fit
-from promptcli.fitting.flow_training import PUBLISHED, FlowSettings, fit_flow
+from promptcli.fitting.fits import PUBLISHED, FlowSettings, fit, fit_flow
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import Entry, Registry, load_encoder
 from tests.reference import flow as plain

@@ -72,7 +72,7 @@ FUNCTIONS = {
     "analyze uniformity": "analysis.uniformity:measure",
     "analyze token-bias": "analysis.token_bias:token_bias",
     "analyze impact": "analysis.impact:impact",
-    "analyze attention": "analysis.attention:attention",
+    "analyze attention": "analysis.sentence:attention",
 }
 
 

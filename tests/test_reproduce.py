@@ -25,7 +25,7 @@ from promptcli.evaluation.evaluator import average, distinct_sentences, embed_ta
 from promptcli.evaluation.scores import Label
 from promptcli.fitting.fits import fit
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.reproducing import measures, trained
+from promptcli.reproducing import measures, systems
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.measuring import measure_table
@@ -33,9 +33,8 @@ from promptcli.reproducing.planning import grouped, overview, plan_table
 from promptcli.reproducing.published import find_tables, published_tables
 from promptcli.reproducing.report import caption, heads, results_page, row_lines, table_lines, table_page
 from promptcli.reproducing.results import compare_results, read_results, write_result
-from promptcli.reproducing.systems import SYSTEMS
+from promptcli.reproducing.systems import FORMS, SYSTEMS
 from promptcli.reproducing.texts import Texts
-from promptcli.reproducing.trained import FORMS
 from promptcli.storage.cache import Cache
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
@@ -414,13 +413,13 @@ def test_trained_rows_are_those_of_training(
 
 
 def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, monkeypatch):
-    told, train_one = [], trained._train
+    told, train_one = [], systems._train
 
     def telling(method, settings, *rest, **named):
         told.append((method.name, settings.seed))
         return train_one(method, settings.replace(learning_rate=1e-2, eval_steps=1), *rest, **named)
 
-    monkeypatch.setattr(trained, "_train", telling)
+    monkeypatch.setattr(systems, "_train", telling)
     document = measure_table(table("promptbert/10"), context(corpus=examples, seeds=(0, 1)))
     assert told == [("simcse", 0), ("simcse", 1), ("promptbert", 0), ("promptbert", 1)]
     singles = [measure_table(table("promptbert/10"), context(corpus=examples, seeds=(seed,))) for seed in (0, 1)]
@@ -562,18 +561,18 @@ def test_rows_that_one_measurement_stands_for_are_put_together(context):
 def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, tmp_path, monkeypatch):
     here = context(corpus=examples, seeds=(42,))
     plain = measure_table(table("promptbert/9"), here)
-    told, train_one = [], trained._train
+    told, train_one = [], systems._train
 
     def telling(method, settings, *rest, **named):
         told.append((settings.two_templates, settings.denoising))
         return train_one(method, settings, *rest, **named)
 
-    monkeypatch.setattr(trained, "_train", telling)
+    monkeypatch.setattr(systems, "_train", telling)
     found = measure_table(table("promptbert/8"), here)
     # dropout only, two templates, two templates with denoising; whatever backbone they were published for
     assert told == [(False, False), (True, False), (True, True)]
     assert all(row["figures"]["Avg"]["value"] for row in found["rows"])
-    monkeypatch.setattr(trained, "_train", lambda *args, **named: pytest.fail("trained again"))
+    monkeypatch.setattr(systems, "_train", lambda *args, **named: pytest.fail("trained again"))
     assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
     for figures in (tmp_path / "figures").glob("*.json"):
         figures.unlink()  # the learned numbers are kept next to them

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
 from starlette.testclient import TestClient
 
-from promptcli.analysis.attention import attention
 from promptcli.analysis.impact import impact
+from promptcli.analysis.sentence import attention
 from promptcli.analysis.token_bias import project
 from promptcli.encoder.encoder import Encoder
 from promptcli.fitting.fits import fit

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from promptcli.analysis import anisotropy, attention, impact, mask_tokens, token_bias, uniformity
+from promptcli.analysis import anisotropy, impact, mask_tokens, sentence, token_bias, uniformity
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,6 @@ ANALYSES: dict[str, Analysis] = {
     "attention": Analysis(
         "one head's attention on a sentence, and its diagonal (Ditto, figure 2)",
         "sentence",
-        lambda encoder, text, **options: attention.attention(encoder.backbone, text, **options),
+        lambda encoder, text, **options: sentence.attention(encoder.backbone, text, **options),
     ),
 }

@@ -12,8 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
-from promptcli.analysis.sentence import Tokenized, corpus_idf, plain_encoder, tokenize
+from promptcli.analysis.sentence import (
+    Correlation,
+    Tokenized,
+    corpus_idf,
+    correlate,
+    plain_encoder,
+    tfidf_weights,
+    tokenize,
+)
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.batching import TOKEN_BUDGET

@@ -1,16 +1,70 @@
-"""One sentence as the whole model input that an analysis looks at token by token: never cut, never empty; idf."""
+"""One sentence token by token: its whole input, idf and TF-IDF weights, and one attention head on it.
+
+Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights) and table 4 (diagonals and TF-IDF).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import Needs
+from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
+from promptcli.evaluation import statistics
 from promptcli.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson's and Spearman's correlation of a head's diagonal with TF-IDF over tokens; 0 where not defined."""
+
+    pearson: float
+    spearman: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the correlations as JSON-ready values."""
+        return {"pearson": round(self.pearson, 4), "spearman": round(self.spearman, 4)}
+
+
+def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the TF-IDF weight of each token of one sentence, (t,).
+
+    The raw count times idf, the sentence's vector over its distinct terms scaled to length 1: gensim's defaults, from
+    which the published weights were made.
+
+    Args:
+        row: t token ids.
+        idf: (v,) of ``fit_idf``; the specials, in every sentence, weigh 0.
+    """
+    _, place, counts = np.unique(np.asarray(row), return_inverse=True, return_counts=True)
+    terms = counts * np.asarray(idf, dtype=np.float64)[np.unique(np.asarray(row))]
+    length = float(np.sqrt((terms**2).sum()))
+    weights: NDArray[np.float64] = (terms / length if length > 0 else terms)[place]
+    return weights
+
+
+def correlate(diagonals: NDArray[np.floating], weights: NDArray[np.float64]) -> list[Correlation]:
+    """Correlate k diagonals with the weights of the same tokens, the tokens of all sentences put together.
+
+    Args:
+        diagonals: (tokens, k).
+        weights: (tokens,) TF-IDF.
+    """
+    return [Correlation(_pearson(column, weights), statistics.spearman(column, weights)) for column in diagonals.T]
+
+
+def _pearson(first: NDArray[np.floating], second: NDArray[np.float64]) -> float:
+    if len(second) < 2:
+        return 0.0
+    a, b = first.astype(np.float64) - first.mean(dtype=np.float64), second - second.mean()
+    norms = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum() / norms) if norms > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -57,3 +111,40 @@ def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
     if len(ids) == encoder.template.length:
         raise UsageError(f"the sentence {sentence[:40]!r} has no tokens to look at; give one with words")
     return Tokenized(ids, [backbone.tokenizer.text(token) for token in ids])
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One head on one sentence."""
+
+    head: str  #: layer-head, 1-based
+    tokens: list[str]  #: t vocabulary items, the special ones included
+    matrix: NDArray[np.float64]  #: (t, t), a_ij: how much token i attends to token j; rows add up to 1
+
+    @property
+    def diagonal(self) -> NDArray[np.float64]:
+        """a_ii, (t,): the weights of Ditto pooling."""
+        return np.diagonal(self.matrix)
+
+
+def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
+    """Return what one head does on one sentence.
+
+    Args:
+        backbone: Of a family that opens its attention.
+        sentence: A text.
+        head: Layer-head, 1-based; None for the backbone's best known one.
+
+    Raises:
+        UsageError: No such head or none known, a family that does not open its attention, no tokens in the sentence, or
+            more than there are positions.
+    """
+    pooling = "last/ditto" if head is None else f"last/ditto:{head}"
+    encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
+    name = encoder.pooling.weights.spec.removeprefix("ditto:")
+    layer, number = (int(part) - 1 for part in name.split("-"))
+    given = tokenize(encoder, sentence)
+    batch = make_batch([given.ids], None, backbone.tokenizer.pad, backbone.device, len(given.ids))
+    with torch.inference_mode():
+        found = backbone.run(batch, Needs(matrices=frozenset({layer}))).matrices[layer]
+    return Attention(name, given.tokens, found[0, number].double().cpu().numpy())

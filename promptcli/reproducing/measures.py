@@ -26,10 +26,9 @@ from promptcli.evaluation.evaluator import evaluate, read_embedded
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.notes import working
 from promptcli.recipe import split_spec
-from promptcli.reproducing.measured_system import Systems
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, Value, published_tables, short_name
-from promptcli.reproducing.systems import ranked_heads
+from promptcli.reproducing.systems import Systems, ranked_heads
 from promptcli.training.methods import find_method
 
 #: Column -> its figure.

@@ -11,14 +11,13 @@ import numpy as np
 import promptcli
 from promptcli.errors import PromptcliError
 from promptcli.evaluation import statistics
-from promptcli.reproducing.measured_system import MeasuredSystem, grouped_by_input, recipe_id
 from promptcli.reproducing.measurement_context import PROTOCOL, MeasurementContext, hash_of
 from promptcli.reproducing.measures import MEASURE_OF, MEASURES, Figures, column_named, data_of, over_runs
 from promptcli.reproducing.planning import PlannedRow, needs_backbone, plan_table
 from promptcli.reproducing.published import PublishedRow, PublishedTable, find_tables, same_backbone
 from promptcli.reproducing.results import SCHEMA, Repetition, ResultFigure, are_figures, compare_results, write_result
+from promptcli.reproducing.systems import MeasuredSystem, examples_kind, grouped_by_input, recipe_id
 from promptcli.reproducing.texts import Texts
-from promptcli.reproducing.trained import examples_kind
 
 #: Parts of a system's identity that say what text its numbers come from.
 _TEXTS = {"corpus", "triplets", "examples"}

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation.evaluator import distinct_sentences
-from promptcli.reproducing.measured_system import MeasuredSystem
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import EXTREMES, MEASURE_OF, MEASURES, Figures, data_of
 from promptcli.reproducing.published import GIVEN_AS, NO_MODEL, PublishedRow, PublishedTable, find_tables, same_backbone
-from promptcli.reproducing.systems import SYSTEMS, RowKind
+from promptcli.reproducing.systems import SYSTEMS, MeasuredSystem, RowKind
 
 #: Measures whose data are tasks.
 _OF_TASKS = ("sts", "development", "transfer")

@@ -1,22 +1,249 @@
-"""How a published row becomes an encoder here. A new kind of row is one entry of ``SYSTEMS``."""
+"""What a row's columns are measured on: the kinds of rows, and how each one's encoder is made, fitted or trained.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+The numbers of trained rows, a run for each seed, are kept in the cache.
+"""
+
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
-from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.backbones.devices import choose_dtype
+from promptcli.data.tasks import STSTask
+from promptcli.data.training_examples import TrainingExamples
+from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.fitting.fits import fit
+from promptcli.notes import working
 from promptcli.recipe import RECIPES, Recipe, split_spec
-from promptcli.reproducing.measured_system import MeasuredSystem, identity_of, weights_of
-from promptcli.reproducing.measurement_context import MeasurementContext
-from promptcli.reproducing.published import PublishedRow, same_backbone
-from promptcli.reproducing.trained import lacks_training, trained_system
+from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext, hash_of
+from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
 from promptcli.searching.heads import search_heads
 from promptcli.storage.files import sha256
+from promptcli.training.methods import find_method
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import TrainingSettings
+
+_OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
+
+
+@dataclass(eq=False)
+class MeasuredSystem:
+    """What a row's columns are measured on."""
+
+    row: PublishedRow
+    identity: dict[str, Any]  #: all that decides its figures but the data they are measured on; JSON-ready
+    recipe: Recipe | None = None  #: every name resolved; None where nothing is encoded
+    make: Callable[[], Encoder] | None = None  #: makes the encoder
+    slow: bool = False  #: that takes long, so it is done when its turn comes
+    vectors: Path | None = None  #: file of another program's vectors, where that is all there is
+    transfer: Recipe | None = None  #: the recipe of transfer tasks, where it is another one
+    runs: "Sequence[MeasuredSystem]" = ()  #: one for each seed, where figures are taken over several; else itself
+
+    def __post_init__(self) -> None:
+        self.runs = self.runs or (self,)
+
+    @functools.cached_property
+    def encoder(self) -> Encoder:
+        """The encoder; fitted or trained now where something has to be."""
+        assert self.make is not None, f"{self.row.run} encodes nothing"
+        return self.make()
+
+    @property
+    def transfer_encoder(self) -> Encoder:
+        """The encoder of transfer tasks."""
+        encoder = self.encoder
+        return encoder if self.transfer is None else Encoder(self.transfer, encoder.backbone, encoder.tensors())
+
+
+Systems = Sequence[MeasuredSystem]
+
+
+def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSystem]]:
+    """Return systems in groups that one forward pass serves.
+
+    What is slow to make comes last, each alone and when its turn comes, so that a killed run loses one at most.
+    """
+    groups: dict[object, list[MeasuredSystem]] = {}
+    for system in systems:
+        key = system if system.slow else system.make and system.encoder.input_key
+        groups.setdefault(key, []).append(system)
+    return sorted(groups.values(), key=lambda members: members[0].slow)
+
+
+def weights_of(context: MeasurementContext) -> dict[str, str]:
+    """Return which backbone it is, under no name."""
+    return {name: context.backbone_facts[name] for name in _OF_BACKBONE}
+
+
+def identity_of(recipe: Recipe, context: MeasurementContext) -> dict[str, Any]:
+    """Return what decides the figures of a recipe on a context's backbone."""
+    return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(context)}
+
+
+def recipe_id(system: MeasuredSystem) -> str:
+    """Return a short name of the recipe and what it was fitted on, the same for every backbone."""
+    return hash_of({key: value for key, value in system.identity.items() if key not in _OF_BACKBONE})[:12]
+
+
+if TYPE_CHECKING:
+    from promptcli.training.training_loop import TrainedWeights
+
+
+@dataclass(frozen=True)
+class TrainedForm:
+    """What a row's argument means: a method, and what differs from its settings."""
+
+    method: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    then: str | None = None  #: recipe that is then fitted on the sentences of the examples, on the tuned backbone
+
+
+#: DCPCSE's rows are told apart by the masked-LM term whatever a backbone's own settings say (its table 2).
+FORMS = {
+    "simcse": TrainedForm("simcse"),
+    "promptbert": TrainedForm("promptbert"),
+    "promptbert-one-template": TrainedForm("promptbert", {"two_templates": False, "denoising": False}),
+    "promptbert-no-denoising": TrainedForm("promptbert", {"denoising": False}),
+    "cotbert": TrainedForm("cotbert"),
+    "isbert": TrainedForm("isbert"),
+    "consert": TrainedForm("consert"),
+    "sbert": TrainedForm("sbert"),
+    "sbert-flow": TrainedForm("sbert", then="flow"),
+    "sbert-whitening": TrainedForm("sbert", then="whitening"),
+    "defsent": TrainedForm("defsent"),
+    "defsent-cls": TrainedForm("defsent", {"pool": "cls"}),
+    "defsent-max": TrainedForm("defsent", {"pool": "max"}),
+    "optiprompt": TrainedForm("optiprompt"),
+    "scpcse": TrainedForm("scpcse"),
+    "dcpcse": TrainedForm("dcpcse", {"mlm_weight": 0.0}),
+    "dcpcse-mlm": TrainedForm("dcpcse", {"mlm_weight": 0.1}),
+    **{
+        f"dcpcse-length-{length}": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": length})
+        for length in (1, 5, 10, 16)
+    },
+}
+
+
+def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
+    """Return why a row cannot be trained here, or None: examples of the other kind, too few, no development pairs."""
+    from promptcli.training.training_loop import steps_of
+
+    try:
+        method, settings = _method(row, context)
+        steps_of(settings, len(context.examples(_kind(method, row))))
+        context.development()
+        _ = context.corpus_facts
+    except PromptcliError as error:
+        return f"training: {error}"
+    return None
+
+
+def trained_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    """Return a row's system; it is trained when its encoder is first asked for."""
+    runs = [_run(row, context, seed) for seed in context.seeds]
+    if len(runs) == 1:
+        return runs[0]
+    together = {**runs[0].identity["trained"], "seed": list(context.seeds)}
+    return MeasuredSystem(row, {**runs[0].identity, "trained": together}, runs[0].recipe, runs=runs)
+
+
+def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
+    method, settings = _method(row, context)
+    settings = settings.replace(seed=seed)
+    examples, development = context.examples(_kind(method, row)), context.development()
+    backbone = context.backbone
+    recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
+    halves = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
+    transfer = method.transfer_recipe(recipe)
+    identity = {
+        **identity_of(recipe, context),
+        **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),
+        "trained": {"method": method.name, "supervised": row.setting == "sup", **dataclasses.asdict(settings)},
+        "precision": "bfloat16" if halves else "float32",
+        "examples": examples.sha256,
+        "development": development.sha256(),
+    }
+
+    def make() -> Encoder:
+        """Return the encoder of the weights kept from a training of the same identity, else train and keep them."""
+        kept = context.cache.get_tensors(identity)
+        if kept is None:
+            encoder, trained = _train(method, settings, examples, development, context, halves=halves)
+            context.cache.put_tensors(identity, trained.tensors)
+            return encoder
+        loaded, tuned = context.open_backbone(), tuned_weights(kept)
+        if tuned:
+            loaded.tune(tuned)
+        return Encoder(recipe, loaded, kept)
+
+    then = FORMS[row.argument].then
+    if then is None:
+        return MeasuredSystem(row, identity, recipe, make, slow=True, transfer=transfer)
+    last = RECIPES[then].replace(backbone=backbone.name).explicit()
+    sentences = [text for column in examples.columns[:2] for text in column]
+    return MeasuredSystem(
+        row,
+        {**identity, "then": {**last.to_dict(), "backbone": None}},
+        last,
+        lambda: fit(last, sentences, backbone=make().backbone).encoder,
+        slow=True,
+    )
+
+
+def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
+    """Return what a trained row learns from, a kind in ``EXAMPLES``."""
+    return _kind(_method(row, context)[0], row)
+
+
+def _kind(method: Method, row: PublishedRow) -> str:
+    from promptcli.training.objectives import find_objective
+
+    read = find_objective(method).layouts
+    kinds = [kind for kind, (layouts, *_) in EXAMPLES.items() if set(layouts) & set(read)]
+    return kinds[-1] if row.setting == "sup" else kinds[0]
+
+
+def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, TrainingSettings]:
+    form = FORMS[row.argument]
+    method = find_method(form.method, supervised=row.setting == "sup")
+    settings = method.settings(short_name(context.backbone_name), context.backbone.width)
+    return method, settings.replace(**form.changes)
+
+
+def _train(
+    method: Method,
+    settings: TrainingSettings,
+    examples: TrainingExamples,
+    development: STSTask,
+    context: MeasurementContext,
+    *,
+    halves: bool,
+) -> "tuple[Encoder, TrainedWeights]":
+    """Train on a backbone of its own, since training changes it."""
+    from promptcli.training.processes import start_processes
+    from promptcli.training.run import TrainingRun, train_encoder
+    from promptcli.training.training_loop import TrainingCallbacks, steps_of
+
+    backbone = context.open_backbone()
+    run = TrainingRun(method, settings, examples, "corpus", development, ()).on(backbone, settings)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,
+    ):
+        return train_encoder(
+            run,
+            backbone,
+            folder=Path(folder),
+            processes=start_processes(str(backbone.device), halves=halves, trackers=[], folder=Path(folder)),
+            callbacks=TrainingCallbacks(step=lambda step, loss: advance(1)),
+        )
+
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
 Lacks = Callable[[PublishedRow, MeasurementContext], str | None]

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.analysis.head_tfidf import Correlation, correlate, tfidf_weights
-from promptcli.analysis.sentence import corpus_idf
+from promptcli.analysis.sentence import Correlation, corpus_idf, correlate, tfidf_weights
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import unknown

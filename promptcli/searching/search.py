@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.analysis.head_tfidf import Correlation
+from promptcli.analysis.sentence import Correlation
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.named import NamedTemplate

@@ -7,10 +7,9 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from promptcli.analysis.attention import attention
 from promptcli.analysis.impact import impact
 from promptcli.analysis.mask_tokens import predict_mask_tokens
-from promptcli.analysis.sentence import plain_encoder, tokenize
+from promptcli.analysis.sentence import attention, plain_encoder, tokenize
 from promptcli.analysis.token_bias import project
 from promptcli.encoder.embedder import Progress, unit
 from promptcli.encoder.encoder import Encoder, encode_together

@@ -236,7 +236,7 @@ def attention(
     """
     configure_libraries(runtime)
     picture.check()
-    from promptcli.analysis.attention import attention as find_attention
+    from promptcli.analysis.sentence import attention as find_attention
 
     if sentence is None:
         note(f"assumed: a sentence of our own: {SENTENCE}")

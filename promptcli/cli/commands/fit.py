@@ -11,7 +11,7 @@ from promptcli.cli.opening import chosen_entry, configure_libraries, open_develo
 from promptcli.cli.options import ModelChoice, Runtime
 
 if TYPE_CHECKING:
-    from promptcli.fitting.selection import Selection
+    from promptcli.fitting.fits import Selection
 
 
 def fit(
@@ -50,9 +50,8 @@ def fit(
     """
     configure_libraries(runtime)
     from promptcli.evaluation.evaluator import distinct_sentences
+    from promptcli.fitting.fits import check_selection, plan_fits
     from promptcli.fitting.fits import fit as fit_recipe
-    from promptcli.fitting.fits import plan_fits
-    from promptcli.fitting.selection import check_selection
     from promptcli.registry.registry import Entry
 
     registry = open_registry()

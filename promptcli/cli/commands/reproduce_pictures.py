@@ -4,8 +4,8 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
-from promptcli.analysis.attention import attention
 from promptcli.analysis.impact import impact
+from promptcli.analysis.sentence import attention
 from promptcli.analysis.token_bias import token_bias
 from promptcli.analysis.uniformity import measure
 from promptcli.cli.pictures.analyses import (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from promptcli.cli.pictures.plots import BLUE, GREY, ORANGE, RED, draw_points, drawing
 
 if TYPE_CHECKING:
-    from promptcli.analysis.attention import Attention
     from promptcli.analysis.impact import Impact, ImpactStudy
+    from promptcli.analysis.sentence import Attention
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.analysis.uniformity import Uniformity
     from promptcli.data.tasks import STSTask
