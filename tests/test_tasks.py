@@ -1,5 +1,6 @@
 """One ``evaluate`` for tasks of every kind: order, retrieval, perplexity, metrics of a user's own, wrong names."""
 
+import json
 import random
 
 import numpy as np
@@ -151,3 +152,27 @@ def test_missing_tasks_may_be_skipped_where_another_is_there(encoder, caplog):
     assert score.task == "demo" and "task MR is not there" in caplog.text
     with pytest.raises(pc.PromptcliError, match="task MR is not there"):
         pc.evaluate(encoder, ["MR", "demo"])
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_eval_takes_tasks_of_every_kind(run, tiny_folder, documents, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(SENTENCES))
+    tasks = ["demo", f"retrieval:{documents}", f"perplexity:{text}"]
+    given = [
+        "eval",
+        "--backbone",
+        tiny_folder("bert"),
+        "-r",
+        "last-avg",
+        *(w for name in tasks for w in ("--task", name)),
+    ]
+    ran = run(*given, "--json")
+    assert ran.code == 0, ran.err
+    rows = json.loads(ran.out)["results"]
+    assert [row["metric"] for row in rows] == ["spearman", "ndcg@10", "perplexity"]
+    table = run(*given)
+    assert table.code == 0 and "demo" in table.out.splitlines()[2]
+    assert f"{rows[1]['value']:.2f}" in table.out and f"{rows[2]['value']:.2f}" in table.out
+    alone = run("eval", "--backbone", tiny_folder("bert"), "-r", "last-avg", "--task", tasks[1])
+    assert alone.code == 0 and "ndcg@10" in alone.out

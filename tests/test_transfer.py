@@ -471,6 +471,8 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
     assert (mine["value"], mine["dev"], mine["fingerprint"]) == (other["value"], other["dev"], other["fingerprint"])
     (same,) = pc.evaluate("mine", ["TREC"], data_dir=arguments[2], fast=True)
     assert (same.value, same.dev, same.fingerprint) == (mine["value"], mine["dev"], mine["fingerprint"])
+    ran = run("eval", *arguments[1:3], "--offline", "--task", "TREC", "--json", "-m", "mine")
+    assert json.loads(ran.out)["results"][0]["fingerprint"] == mine["fingerprint"]
     (shorter,) = json.loads(run(*chosen, "--max-length", "4").out)["results"]
     assert (shorter["recipe_fields"]["pooling"], shorter["recipe_fields"]["max_length"]) == ("last/cls", 4)
 

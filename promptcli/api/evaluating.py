@@ -71,23 +71,48 @@ def evaluate(
     """
     found = load_named_tasks(tasks, data_dir=data_dir, protocol=protocol, skip_missing=skip_missing)
     settings = EvalSettings(FAST if fast else FULL, seed, output=Path(output))
-    transfer = [task for task in found if isinstance(task, TransferTask)]
-    others = [task for task in found if not isinstance(task, TransferTask)]
-    check_tasks(transfer, settings.training)
+    check_tasks([task for task in found if isinstance(task, TransferTask)], settings.training)
     named = ", ".join(str(task) for task in ([tasks] if isinstance(tasks, str | Path) else tasks))
     external = [read_embedded(Path(path), found, f"promptcli.task_sentences of {named}") for path in vectors]
     given = [models] if isinstance(models, Encoder | Recipe | str | Path) else list(models)
     opened = [model if isinstance(model, Encoder) else load(model) for model in given]
     called = labels or [_label(*pair) for pair in zip(given, opened, strict=True)]
-    readers = [_for_transfer(*pair) for pair in zip(given, opened, strict=True)] if transfer else []
+    recipes = [None if isinstance(model, Encoder) else entry_of(model).transfer for model in given]
+    scores = score_models(opened, called, recipes, found, settings)
+    return [*scores, *score_vectors(external, found, settings)]
+
+
+def score_models(
+    encoders: Sequence[Encoder],
+    labels: Sequence[Label],
+    recipes: Sequence[Recipe | None],
+    tasks: Sequence[AnyTask],
+    settings: EvalSettings,
+) -> list[Score]:
+    """Score encoders on tasks; one pass over the sentences serves all recipes of one model input.
+
+    Args:
+        encoders: With what.
+        labels: What each is called.
+        recipes: By which each one's transfer tasks are read, where that is another one.
+        tasks: On what.
+        settings: What the tasks leave open.
+
+    Returns:
+        One encoder after the other, each with its tasks in the order given.
+    """
+    transfer = [task for task in tasks if isinstance(task, TransferTask)]
+    others = [task for task in tasks if not isinstance(task, TransferTask)]
+    readers = [
+        made if recipe is None else Encoder(recipe, made.backbone, made.tensors())
+        for made, recipe in zip(encoders, recipes, strict=True)
+    ]
     read_as = [
         label if reader is own else Label(label.model, recipe_name(reader.recipe))
-        for label, own, reader in zip(called, opened, readers, strict=False)
+        for label, own, reader in zip(labels, encoders, readers, strict=True)
     ]
-    # one pass over the sentences for all recipes of one model input
-    rows = [iter(_scores(others, opened, called, settings)), iter(_scores(transfer, readers, read_as, settings))]
-    scores = [next(rows[isinstance(task, TransferTask)]) for _ in opened for task in found]
-    return [*scores, *score_vectors(external, found, settings)]
+    rows = [iter(_scores(others, encoders, labels, settings)), iter(_scores(transfer, readers, read_as, settings))]
+    return [next(rows[isinstance(task, TransferTask)]) for _ in encoders for task in tasks]
 
 
 def load_named_tasks(
@@ -135,12 +160,6 @@ def _label(model: Model, encoder: Encoder) -> Label:
     recipe = recipe_name(encoder.recipe)
     saved = isinstance(model, str) and entry_of(model).name not in ("", recipe, "recipe")
     return Label(str(model) if saved else encoder.recipe.backbone, recipe)
-
-
-def _for_transfer(model: Model, encoder: Encoder) -> Encoder:
-    """Return the encoder that transfer tasks are read by: of another recipe where a named model holds one."""
-    recipe = None if isinstance(model, Encoder) else entry_of(model).transfer
-    return encoder if recipe is None else Encoder(recipe, encoder.backbone, encoder.tensors())
 
 
 def _scores(

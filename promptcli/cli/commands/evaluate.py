@@ -18,17 +18,18 @@ from promptcli.cli.commands.eval_choice import (
     open_candidates,
     report_missing,
 )
-from promptcli.cli.console import note, progress, result, result_json, result_table
+from promptcli.cli.console import half_interval, note, result, result_json, result_table
 from promptcli.cli.opening import configure_libraries, data_folder, open_registry
 from promptcli.cli.options import Json, Runtime, option_in
 from promptcli.errors import UsageError
 from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
-    from promptcli.data.tasks import STSTask
+    from promptcli.data.task_table import TaskName
+    from promptcli.data.tasks import AnyTask, Loaded
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.evaluator import Embedded
-    from promptcli.evaluation.scores import Comparison, Label, SpearmanScore
+    from promptcli.evaluation.scores import Comparison, Label, Score, SpearmanScore
     from promptcli.registry.registry import Registry
 
 _option = option_in("Vectors of other programs")
@@ -55,20 +56,20 @@ class ExternalVectors:
     ] = None
 
 
-def list_sentences(tasks: "Sequence[STSTask]", *, json: bool) -> None:
+def list_sentences(tasks: "Sequence[AnyTask]", *, json: bool) -> None:
     """Print every sentence of the tasks once."""
     from promptcli.evaluation.evaluator import distinct_sentences
 
     sentences = distinct_sentences(tasks)
     if json:
-        result_json({"tasks": [task.label for task in tasks], "sentences": sentences})
+        result_json({"tasks": [getattr(task, "label", task.name) for task in tasks], "sentences": sentences})
         return
     for sentence in sentences:
         result(sentence)
 
 
 def read_external(
-    paths: Sequence[Path], tasks: "Sequence[STSTask]", data_dir: Path | None, protocol: str
+    paths: Sequence[Path], tasks: "Sequence[AnyTask]", data_dir: Path | None, protocol: str
 ) -> "list[Embedded]":
     """Read the files of ``--vectors``; a file that does not fit is refused with the command that lists the sentences.
 
@@ -83,7 +84,7 @@ def read_external(
     parts = ["promptcli", "eval", "--list-sentences"]
     parts += [] if data_dir is None else ["--data-dir", str(data_dir)]
     parts += [] if protocol == "senteval" else ["--protocol", protocol]
-    parts += [part for task in tasks for part in ("--task", task.label)]
+    parts += [part for task in tasks for part in ("--task", getattr(task, "label", task.name))]
     return [read_embedded(path, tasks, shlex.join(parts)) for path in dict.fromkeys(paths)]
 
 
@@ -125,8 +126,10 @@ def evaluate_command(
     task: Annotated[
         list[str] | None,
         typer.Option(
-            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; demo, demo:dev; or a file of your own, CSV, TSV, JSONL or"
-            " Parquet: FILE with columns sentence1, sentence2, score, or FILE:first,second,gold; repeatable."
+            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; demo, demo:dev; MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC"
+            " (a linear classifier's accuracy); or a file of your own, CSV, TSV, JSONL or Parquet: FILE with columns"
+            " sentence1, sentence2, score, or FILE:first,second,gold; retrieval:FILE with query, document, grade;"
+            " perplexity:FILE; mteb:NAME. Repeatable."
             " Default: the seven test splits where --data-dir or --paper is given, else demo."
         ),
     ] = None,
@@ -145,10 +148,11 @@ def evaluate_command(
     save: Annotated[bool, typer.Option("--save", help="Store the scores in the registry entry (--model).")] = False,
     json: Json = False,
 ) -> None:
-    """Score encoders on STS12-16, STS-B and SICK-R: Spearman x 100 with 95% intervals."""
-    from promptcli.cli.commands.score_table import print_tables, score_tables
-    from promptcli.data.task_table import protocol_named
-    from promptcli.data.tasks import load_tasks, task_names
+    """Score encoders on STS12-16, STS-B and SICK-R (Spearman x 100 with 95% intervals), transfer tasks, or your own."""
+    from promptcli.data.task_table import TEST_TASKS, protocol_named
+    from promptcli.data.tasks import TransferTask, any_task_names, load_any
+    from promptcli.evaluation.classifier import FULL
+    from promptcli.evaluation.evaluator import check_tasks
 
     if mteb.mteb:
         others: dict[str, Any] = {"--task": task, "--compare": compare, "--save": save, "--subsets": subsets}
@@ -157,7 +161,7 @@ def evaluate_command(
         return
     data_dir = data_folder(data_dir)
     assumed = PAPER.tasks if choice.paper or data_dir is not None else BARE.tasks
-    wanted = task_names(task if task else assumed)
+    wanted = any_task_names(task or assumed or [str(name) for name in TEST_TASKS])
     if not task and assumed:
         note(
             "assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task from the hub;"
@@ -168,7 +172,7 @@ def evaluate_command(
         raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
     configure_libraries(runtime)
     if external.list_sentences:
-        loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline, announce=note)
+        loaded = load_any(data_dir, wanted, protocol)
         report_missing(loaded)
         list_sentences(loaded.tasks, json=json)
         return
@@ -179,20 +183,52 @@ def evaluate_command(
         candidates.append(baseline)
     if save:
         check_savable(registry, candidates)
-    loaded = load_tasks(data_dir, wanted, protocol, offline=runtime.offline, announce=note)
+    loaded = load_any(data_dir, wanted, protocol)
     report_missing(loaded)
     tasks = loaded.tasks
+    check_tasks([task for task in tasks if isinstance(task, TransferTask)], FULL)
     embedded = read_external(external.vectors or [], tasks, data_dir, protocol)
     encoders, candidates = open_candidates(candidates, runtime, bare=is_bare(choice))
     rows = _score(encoders, candidates, embedded, tasks)
-    _say_zeros(rows)
-    comparisons = _compare(rows, baseline)
+    _say_zeros(_graded(rows))
+    comparisons = _compare(_graded(rows), baseline)
     if save:
-        _save(registry, candidates, rows)
+        _save(registry, candidates, _graded(rows))
     if json:
         result_json(_document(rows, comparisons, loaded.missing))
         return
-    print_tables(score_tables(rows, comparisons, wanted, tasks, subsets=subsets))
+    _print(rows, comparisons, wanted, loaded, subsets=subsets)
+
+
+def _print(
+    rows: "dict[Label, list[Score]]",
+    comparisons: "Sequence[Comparison]",
+    wanted: "Sequence[TaskName]",
+    loaded: "Loaded[AnyTask]",
+    *,
+    subsets: bool,
+) -> None:
+    """Print the table of graded pairs as the papers have it, and the other figures one below the other."""
+    from promptcli.cli.commands.score_table import print_tables, score_tables
+    from promptcli.data.tasks import STSTask
+
+    pairs = [task for task in loaded.tasks if isinstance(task, STSTask)]
+    graded = [name for name in wanted if str(name) in {*loaded.missing, *(task.label for task in pairs)}]
+    sts = _graded(rows)
+    if sts:
+        print_tables(score_tables(sts, comparisons, graded, pairs, subsets=subsets))
+    rest = [one for scores in rows.values() for one in scores if one.task not in {task.name for task in pairs}]
+    if rest:
+        cells = [[one.label.model, one.label.recipe, one.task, one.metric, *_value(one)] for one in rest]
+        result_table(("model", "recipe", "task", "metric", "value", ""), cells)
+
+
+def _graded(rows: "dict[Label, list[Score]]") -> "dict[Label, list[SpearmanScore]]":
+    """Return the scores on graded pairs, where there are some."""
+    from promptcli.evaluation.scores import SpearmanScore
+
+    found = {label: [one for one in scores if isinstance(one, SpearmanScore)] for label, scores in rows.items()}
+    return {label: scores for label, scores in found.items() if scores}
 
 
 def _save(registry: "Registry", candidates: "Sequence[Candidate]", rows: "dict[Label, list[SpearmanScore]]") -> None:
@@ -228,17 +264,22 @@ def _score(
     encoders: "Sequence[Encoder]",
     candidates: "Sequence[Candidate]",
     embedded: "Sequence[Embedded]",
-    tasks: "Sequence[STSTask]",
-) -> "dict[Label, list[SpearmanScore]]":
-    from promptcli.evaluation.evaluator import distinct_sentences, evaluate, score_vectors
-    from promptcli.evaluation.scores import by_encoder
+    tasks: "Sequence[AnyTask]",
+) -> "dict[Label, list[Score]]":
+    from promptcli.api.evaluating import score_models
+    from promptcli.evaluation.evaluator import EvalSettings, score_vectors
 
-    scores = score_vectors(embedded, tasks) if embedded else []
-    if encoders:
-        labels = [candidate.label for candidate in candidates]
-        with progress("eval", len(distinct_sentences(tasks))) as advance:
-            scores += evaluate(encoders, tasks, labels=labels, progress=advance)
-    return by_encoder(scores)
+    labels = [candidate.label for candidate in candidates]
+    recipes = [candidate.entry.transfer for candidate in candidates]
+    scores = score_models(encoders, labels, recipes, tasks, EvalSettings())
+    rows = {one.label: score_vectors([one], tasks) for one in embedded}
+    for number, label in enumerate(labels):
+        rows[label] = scores[number * len(tasks) : (number + 1) * len(tasks)]
+    return rows
+
+
+def _value(score: "Score") -> list[str]:
+    return [f"{score.value:.2f}", "" if score.ci95 is None else half_interval(score.ci95)]
 
 
 def _say_zeros(rows: "dict[Label, list[SpearmanScore]]") -> None:
@@ -259,7 +300,7 @@ def _compare(rows: "dict[Label, list[SpearmanScore]]", baseline: "Candidate | No
 
 
 def _document(
-    rows: "dict[Label, list[SpearmanScore]]", comparisons: "Sequence[Comparison]", missing: dict[str, str]
+    rows: "dict[Label, list[Score]]", comparisons: "Sequence[Comparison]", missing: dict[str, str]
 ) -> dict[str, Any]:
     document: dict[str, Any] = {"results": [score.to_dict() for scores in rows.values() for score in scores]}
     if comparisons:
