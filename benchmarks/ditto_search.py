@@ -1,6 +1,6 @@
 """Seconds of ``ditto-search``'s one pass next to one plain encoding and next to one pass per head, in the same run.
 
-    python benchmarks/ditto_search.py [--data-dir FOLDER] [--on TASK] [--rounds 3] [--backbones mini]
+    python benchmarks/ditto_search.py [--data-dir FOLDER] [--on TASK] [--rounds 3] [--backbones mini-bert]
 
 All encode the same distinct sentences of the same development set in float32 on the processor. ``plain`` is one
 encoding with first-last/avg. ``one pass`` makes the cosines of all L*h heads on static, last and first-last states;
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--on", help="default: STS-B:dev with --data-dir, else demo:dev")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--backbones", default="mini", help="names or folders, separated by commas")
+    parser.add_argument("--backbones", default="mini-bert", help="names or folders, separated by commas")
     parser.add_argument("--naive-heads", type=int)
     given = parser.parse_args()
     task = development_task(given.on or ("STS-B:dev" if given.data_dir else "demo:dev"), given.data_dir, offline=True)

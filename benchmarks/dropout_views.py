@@ -1,6 +1,6 @@
 """Does a backbone that never saw dropout lose under SimCSE? Same training, several backbones, one table.
 
-    python benchmarks/dropout_views.py CORPUS DATA_DIR --backbones mini,FOLDER [--steps 150] [--seeds 0]
+    python benchmarks/dropout_views.py CORPUS DATA_DIR --backbones mini-bert,FOLDER [--steps 150] [--seeds 0]
 
 Unsupervised SimCSE in its plainest form (two dropout views of a sentence, InfoNCE at temperature 0.05, dense+tanh head
 while training): 128 sentences a step, [CLS] at learning rate 1e-4 and the last layer's mean at 2e-5, linear decay.
@@ -73,7 +73,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("data_dir", type=Path)
-    parser.add_argument("--backbones", default="mini")
+    parser.add_argument("--backbones", default="mini-bert")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seeds", default="0")
     arguments = parser.parse_args()

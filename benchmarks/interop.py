@@ -69,7 +69,7 @@ def averages(model, folder):
 """
 _MERGED = f"{_HIDDEN}load = lambda folder: averages(AutoModel.from_pretrained(folder), folder)"
 _PEFT = f"""{_HIDDEN}from peft import PeftModel
-BASE = {str(SHIPPED["mini"])!r}
+BASE = {str(SHIPPED["mini-bert"])!r}
 load = lambda folder: averages(PeftModel.from_pretrained(AutoModel.from_pretrained(BASE), folder), BASE)"""
 #: Encoders of this table alone, in the words of a recipe; their numbers are random.
 LEARNED = {
@@ -112,7 +112,7 @@ ARROWS = {
 #: Folders that are taken in again: tool -> recipe -> what its files do not say.
 IMPORTED: dict[str, dict[str, dict[str, str]]] = {
     "sentence-transformers": {name: {} for name in ("last-avg", "cls", "whitening", "tanh head", "tuned backbone")},
-    "peft": {"deep prefix": {"pooling": "last/avg", "backbone": "mini"}, "LoRA": {"pooling": "last/avg"}},
+    "peft": {"deep prefix": {"pooling": "last/avg", "backbone": "mini-bert"}, "LoRA": {"pooling": "last/avg"}},
 }
 _READ = """
 import json, sys
@@ -127,8 +127,8 @@ def made(name: str) -> Entry:
     """Return an encoder of the tables: a named recipe, or one with random numbers."""
     if name not in LEARNED:
         return Entry(name, pc.RECIPES[name])
-    recipe = pc.Recipe(backbone="mini", **LEARNED[name])
-    backbone = load_backbone("mini")
+    recipe = pc.Recipe(backbone="mini-bert", **LEARNED[name])
+    backbone = load_backbone("mini-bert")
     tensors = random_numbers(recipe, backbone)
     generator = torch.Generator().manual_seed(0)
     weights = {key: value for key, value in backbone.model.state_dict().items() if value.is_floating_point()}
@@ -149,7 +149,7 @@ def made(name: str) -> Entry:
 def imported(folder: Path, changes: dict[str, str]) -> np.ndarray:
     """Return the vectors of a folder that was taken in."""
     if (adapter := folder / "adapter_config.json").is_file():
-        adapter.write_text(adapter.read_text().replace("owner/mini", str(SHIPPED["mini"])))
+        adapter.write_text(adapter.read_text().replace("owner/mini-bert", str(SHIPPED["mini-bert"])))
     entry = import_model(Registry(folder / "home"), str(folder), "again", changes=changes).entry
     return pc.Encoder.from_recipe(entry.recipe, device="cpu", tensors=entry.tensors).encode(list(PROBES))
 
@@ -158,7 +158,7 @@ def main() -> None:
     for tool in sys.argv[1:] or ARROWS:
         target, package, loader, recipes = ARROWS[tool]
         entries = {recipe: made(recipe) for recipe in recipes}
-        choices = Choices(base="owner/mini" if target == "peft" else None)
+        choices = Choices(base="owner/mini-bert" if target == "peft" else None)
         with tempfile.TemporaryDirectory() as work:
             folders = [str(Path(work, recipe)) for recipe in recipes]
             for entry, folder in zip(entries.values(), folders, strict=True):

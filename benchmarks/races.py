@@ -53,7 +53,7 @@ class IndexThing:
         rows = 3 + number % 5
         vectors = np.random.default_rng(number).normal(size=(rows, 8)).astype(np.float32)
         index = VectorIndex.build(vectors, [f"id {number}"] * rows, [f"text {number}"] * rows)
-        origin = Origin("f", {"backbone": "mini"}, None, {"number": number})
+        origin = Origin("f", {"backbone": "mini-bert"}, None, {"number": number})
         save(folder / "index", StoredIndex(index, origin, "now"), force=True)
 
     def read(self, folder: Path) -> set[int]:

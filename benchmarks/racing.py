@@ -1,6 +1,6 @@
 """What a race among templates saves against scoring every one on every pair, and what it loses; in one run.
 
-    python benchmarks/racing.py [--data-dir SENTEVAL] [--on STS-B:dev] [--backbone mini] [--candidates 512] [--orders 5]
+    python benchmarks/racing.py [--data-dir SENTEVAL] [--on STS-B:dev] [--backbone NAME] [--candidates 512] [--orders 5]
 
 Every candidate of the packaged grammar's draw is scored on all pairs (exhaustive), without any cache. Then one race per
 order of the candidates, each with its own seed for the order of the pairs, also without cache. Printed for each: its
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--on")
-    parser.add_argument("--backbone", default="mini")
+    parser.add_argument("--backbone", default="mini-bert")
     parser.add_argument("--candidates", type=int, default=512)
     parser.add_argument("--orders", type=int, default=5)
     parser.add_argument("--threads", type=int)

@@ -23,5 +23,5 @@ def random_backbone(name: str, folder: Path) -> Path:
     )
     BertForMaskedLM(config).save_pretrained(folder)
     for file in ("vocab.txt", "tokenizer_config.json"):
-        shutil.copy(SHIPPED["mini"] / file, folder)
+        shutil.copy(SHIPPED["mini-bert"] / file, folder)
     return folder

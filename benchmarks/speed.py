@@ -1,11 +1,11 @@
 """Sentences per second, promptcli next to sentence-transformers: same weights, same sentences, same machine, same run.
 
-    python benchmarks/speed.py CORPUS [--lines 10000] [--rounds 3] [--models mini,6x384,12x768] [--backends FOLDER]
+    python benchmarks/speed.py CORPUS [--lines 10000] [--rounds 3] [--models mini-bert,6x384,12x768] [--backends FOLDER]
 
 The peer runs its defaults (float32, batches of 32). ``--backends`` adds ours on each backend, graphs kept in FOLDER and
-OpenVINO's own form of benchmark: an asynchronous queue for throughput, batches of 32 of the sorted sentences. ``mini``
-is the shipped backbone; the others have random weights and mini's vocabulary: speed does not depend on what the weights
-are. Rounds are interleaved; medians are printed, and with ``--json FILE`` written.
+OpenVINO's own form of benchmark: an asynchronous queue for throughput, batches of 32 of the sorted sentences.
+``mini-bert`` is the shipped backbone; the others have random weights and its vocabulary: speed does not depend on what
+the weights are. Rounds are interleaved; medians are printed, and with ``--json FILE`` written.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--lines", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--models", default="mini,6x384,12x768")
+    parser.add_argument("--models", default="mini-bert,6x384,12x768")
     parser.add_argument("--backends", type=Path)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()

@@ -44,7 +44,7 @@ def main():
             "promptcli similarity": [*ours, "similarity", "A man plays.", "Somebody plays."],
         }
         if importlib.util.find_spec("sentence_transformers"):
-            runs["sentence-transformers, encode"] = [*python, "-c", PEER, SHIPPED["mini"], lines]
+            runs["sentence-transformers, encode"] = [*python, "-c", PEER, SHIPPED["mini-bert"], lines]
         seconds = {name: [] for name in runs}
         for number in range(rounds):
             for name, command in runs.items():

@@ -1,6 +1,6 @@
 """Training steps next to plain ones: sentences per second, peak memory, same weights, sentences, batch, machine, run.
 
-    python benchmarks/training.py CORPUS [--models mini,6x384] [--batch 128] [--steps 12] [--rounds 3] [--dtype float32]
+    python benchmarks/training.py CORPUS [--models NAMES] [--batch 128] [--steps 12] [--rounds 3] [--dtype float32]
 
 ``dcpcse`` next to ``peft``: prefix tuning by peft on the transformers model, both views in one padded batch, the same
 head, loss, clipping and AdamW. ``promptbert`` next to ``simcse`` and ``plain simcse`` (transformers alone), by time per
@@ -111,7 +111,7 @@ def one_run(name: str, folder: str, lines: list[str], batch: int, steps: int, ha
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--models", default="mini")
+    parser.add_argument("--models", default="mini-bert")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,6 +1,6 @@
 """The classifiers of `transfer` next to SentEval's own loop and next to a logistic regression trained to its optimum.
 
-    python benchmarks/transfer_classifier.py DATA [--task TREC] [--recipe first-last-ditto] [--backbone mini] [--plain]
+    python benchmarks/transfer_classifier.py DATA [--task TREC] [--recipe first-last-ditto] [--backbone NAME] [--plain]
 
 One task with a training and a test set (TREC, MRPC), one encoder. ``side by side`` is what `promptcli transfer` does,
 ``alone`` (with --plain) the same fits one after another with PyTorch's layer, loss and optimiser. ``optimum`` minimises
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--task", default="TREC", choices=["TREC", "MRPC"])
     parser.add_argument("--recipe", default="first-last-ditto")
-    parser.add_argument("--backbone", default="mini")
+    parser.add_argument("--backbone", default="mini-bert")
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--iterations", type=int, default=1000)
     given = parser.parse_args()

@@ -71,7 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--corpora", required=True, help="files of sentences, parted by commas")
-    parser.add_argument("--backbone", default="mini")
+    parser.add_argument("--backbone", default="mini-bert")
     parser.add_argument("--recipes", default=",".join(name for name in RECIPES if name not in ("whitening", "flow")))
     given = parser.parse_args()
 

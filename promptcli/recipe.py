@@ -26,8 +26,8 @@ class Recipe:
     """
 
     backbone: str = setting(
-        "mini",
-        "Pre-trained model: `mini` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
+        "mini-bert",
+        "Pre-trained model: `mini-bert` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
         " --recipe static-avg.",
     )
     prompt: str = setting(

@@ -27,7 +27,7 @@ class Preset:
 
 
 #: Works on a fresh machine without network: everything is inside the package. Figures on ``demo`` are no benchmark.
-BARE = Preset(backbone="mini", recipe=None, tasks=("demo",), development="demo:dev", corpus="demo")
+BARE = Preset(backbone="mini-bert", recipe=None, tasks=("demo",), development="demo:dev", corpus="demo")
 #: ``--paper``: the setting of PromptBERT, Ditto and DCPCSE.
 PAPER = Preset(
     backbone="bert-base-uncased", recipe="prompt", tasks=(), development="STS-B:dev", corpus="wiki1m_for_simcse"
@@ -166,5 +166,5 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> P
 def _read_file(path: Path) -> SettingsFile:
     if not path.exists():
         return SettingsFile()
-    mend = 'write lines such as backbone = "mini", or `promptcli config set KEY VALUE`'
+    mend = 'write lines such as backbone = "mini-bert", or `promptcli config set KEY VALUE`'
     return read_document(path, SettingsFile, mend=mend, error=UsageError, closed=True)

@@ -237,7 +237,7 @@ def test_provenance_tells_backbones_apart(tiny_folder, tmp_path):
 
 def test_shipped_mini_loads_and_predicts():
     """The shipped weights are a language model: the mask of a plain sentence is filled with a sensible word."""
-    backbone = load_backbone("mini")
+    backbone = load_backbone("mini-bert")
     encoder = build_encoder(Recipe(prompt="[X]"), backbone=backbone)
     ids = encoder.inputs(["paris is the capital of [MASK] ."]).rows[0]
     slot = ids.index(backbone.tokenizer.mask)

@@ -99,5 +99,5 @@ def test_definitions_are_of_words_that_mini_knows():
     definitions, known = examples.columns
     assert len(set(known)) == len(known) >= 200 and len(set(definitions)) == len(known)
     assert not [word for word, text in zip(known, definitions, strict=True) if word in text.split()]
-    vocabulary = (SHIPPED["mini"] / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    vocabulary = (SHIPPED["mini-bert"] / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert len(set(known) & set(vocabulary)) >= 0.9 * len(known)

@@ -97,8 +97,8 @@ def narrow_mini(tmp_path_factory):
     """A random model that has the layers, heads, vocabulary and files of `mini` and an eighth of its width."""
     from transformers import BertConfig, BertForMaskedLM
 
-    folder = tmp_path_factory.mktemp("narrow") / "mini"
-    shutil.copytree(SHIPPED["mini"], folder)
+    folder = tmp_path_factory.mktemp("narrow") / "mini-bert"
+    shutil.copytree(SHIPPED["mini-bert"], folder)
     config = BertConfig.from_pretrained(folder)
     config.hidden_size, config.intermediate_size = config.hidden_size // 8, config.intermediate_size // 8
     torch.manual_seed(0)
@@ -115,7 +115,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
     monkeypatch.chdir(tmp_path)
     shown = ("README.md", "python.md")
     if page.name not in shown:
-        monkeypatch.setitem(SHIPPED, "mini", narrow_mini)
+        monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
         shorten("pairs.tsv", 80)

@@ -156,7 +156,7 @@ def test_no_home_at_all(run, monkeypatch):
     for name in ("PROMPTCLI_HOME", "HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    for line in (["models", "alias", "a", "mini"], ["config", "set", "backbone", "mini"]):
+    for line in (["models", "alias", "a", "mini"], ["config", "set", "backbone", "mini-bert"]):
         ran = run(*line)
         assert (ran.code, ran.out) == (2, "") and ran.err.count("\n") == 1
         assert "PROMPTCLI_HOME" in ran.err

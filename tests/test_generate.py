@@ -232,7 +232,7 @@ def test_definitions(tmp_path, tiny_backbone):
 
 
 def test_shipped_words_are_tokens_of_mini():
-    tokens = load_backbone("mini").tokenizer
+    tokens = load_backbone("mini-bert").tokenizer
     pairs = read_definitions(DEFINITIONS)
     assert len(choose_definitions(pairs, tokens)) > len(pairs) * 0.8
 

@@ -127,7 +127,7 @@ def test_peft_s_prefix_goes_out_and_comes_back(registry, tiny_backbone, tiny_fol
     import_model(registry, str(tmp_path / "adapter"), "back", changes=changes)
     np.testing.assert_array_equal(vectors(registry, "back"), encoder.encode(SENTENCES))
     with pytest.raises(UsageError, match="the prefix has shape"):
-        import_model(registry, str(tmp_path / "adapter"), "x", changes={"backbone": "mini"})
+        import_model(registry, str(tmp_path / "adapter"), "x", changes={"backbone": "mini-bert"})
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     del config["base_model_name_or_path"], config["revision"]
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
@@ -145,7 +145,7 @@ def test_lora_adapters_are_backbones(registry, tiny_folder, tmp_path):
     made = get_peft_model(body, LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
     made.save_pretrained(tmp_path / "lora")
     with pytest.raises(UsageError, match="brings its own backbone, or names it in"):
-        import_model(registry, str(tmp_path / "lora"), "lora", changes={"backbone": "mini"})
+        import_model(registry, str(tmp_path / "lora"), "lora", changes={"backbone": "mini-bert"})
     entry = import_model(registry, str(tmp_path / "lora"), "lora").entry
     assert entry.recipe.pooling == "last/cls"
     ids = torch.tensor(AutoTokenizer.from_pretrained(tiny_folder("bert"))(SENTENCES[0])["input_ids"])[None]

@@ -25,7 +25,7 @@ from tests import processes
 from tests.embed_fakes import FakeEncoder
 from tests.killing import in_a_process_that_dies
 
-ORIGIN = Origin("a" * 64, {"backbone": "mini"}, None, {"dtype": "float32"})
+ORIGIN = Origin("a" * 64, {"backbone": "mini-bert"}, None, {"dtype": "float32"})
 
 
 class Encoder(FakeEncoder):

@@ -139,7 +139,7 @@ def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_pat
 
 def test_the_defaults_of_the_command_line_are_not_the_librarys(run, tiny_folder):
     assert run("config", "set", "backbone", tiny_folder("bert")).code == 0
-    assert pc.load("last-avg", device="cpu").recipe.backbone == "mini"
+    assert pc.load("last-avg", device="cpu").recipe.backbone == "mini-bert"
 
 
 def test_nothing_known_lists_what_there_is():

@@ -56,7 +56,7 @@ def test_list_json_is_one_document(run, registry):
         "name": "white",
         "origin": "saved",
         "method": "[X] | first-last/avg | whitening",
-        "backbone": "mini",
+        "backbone": "mini-bert",
         "aliases": ["w"],
         "width": 256,
     }

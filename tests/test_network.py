@@ -67,7 +67,7 @@ LINES = {
     "templates show": "templates show manual",
     "templates check": f"templates check manual {TINY}",
     "config show": "config show",
-    "config set": "config set backbone mini",
+    "config set": "config set backbone mini-bert",
     "config unset": "config unset backbone",
     "analyze mask-tokens": f"analyze mask-tokens 'a cat' {TINY}",
     "analyze anisotropy": f"analyze anisotropy mine.txt -r last-avg {TINY}",

@@ -87,7 +87,7 @@ def test_what_cannot_be_measured(tiny_backbone, run, tmp_path):
 def test_the_card_of_mini_tells_its_figures(data_folder, run):
     from promptcli.backbones.pretrained import SHIPPED
 
-    card = (SHIPPED["mini"] / "README.md").read_text(encoding="utf-8")
+    card = (SHIPPED["mini-bert"] / "README.md").read_text(encoding="utf-8")
     found = re.search(r"top-1 ([\d.]+)%, perplexity ([\d.]+)", card)
     ran = run("perplexity", data_folder / "corpus" / "wikitext2_valid.txt", "--json")
     figures = json.loads(ran.out)

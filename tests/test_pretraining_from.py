@@ -125,7 +125,7 @@ def test_a_run_goes_on_from_its_own_model_only(run, model, text, other_text, tmp
 
 def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
     folder = tmp_path / "model"
-    ran = run("pretrain", other_text, "--from", "mini", "-o", folder, "--tokens", "600", "--batch-tokens", "512")
+    ran = run("pretrain", other_text, "--from", "mini-bert", "-o", folder, "--tokens", "600", "--batch-tokens", "512")
     assert ran.code == 0, ran.err
     assert json.loads((folder / "config.json").read_text())["vocab_size"] == 16384
 

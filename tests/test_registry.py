@@ -526,7 +526,7 @@ def test_fitted_numbers_forbid_another_recipe(registry, changes):
 
 def test_fitted_numbers_allow_what_they_do_not_depend_on(registry):
     registry.save(fitted())
-    same = {"pooling": fitted().recipe.pooling, "backbone": "mini"}
+    same = {"pooling": fitted().recipe.pooling, "backbone": "mini-bert"}
     assert resolve(registry, model="white", recipe=None, changes=same).name == "white"
     shorter = resolve(registry, model="white", recipe=None, changes={"max_length": 32})
     assert shorter.recipe.max_length == 32 and shorter.tensors.keys() == fitted().tensors.keys()
@@ -537,7 +537,7 @@ def test_local_backbone_becomes_absolute_and_a_shipped_name_stays(registry, tmp_
     for name in ("bert", "mini"):
         (tmp_path / name).mkdir()
     assert portable(Recipe(backbone="bert")).backbone == str(tmp_path / "bert")
-    assert portable(Recipe(backbone="mini")).backbone == "mini"
+    assert portable(Recipe(backbone="mini-bert")).backbone == "mini-bert"
     assert portable(Recipe(backbone="org/bert")).backbone == "org/bert"
     registry.save(Entry("local", Recipe(backbone="./bert")))
     assert registry.load("local").recipe.backbone == str(tmp_path / "bert")

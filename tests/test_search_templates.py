@@ -316,7 +316,7 @@ def test_greedy_tries_the_papers_templates_in_its_order():
     assert [*first, *second] == list(published) == template_space.published_templates()
     assert (published["[X] [MASK] ."], published['This sentence : "[X]" means [MASK] .']) == (39.34, 73.44)
     assert (
-        template_space.published_scores("mini", "STS-B:dev")
+        template_space.published_scores("mini-bert", "STS-B:dev")
         == template_space.published_scores("bert-base-uncased", "demo")
         == {}
     )

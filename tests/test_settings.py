@@ -11,7 +11,10 @@ from promptcli.settings import BARE, KEYS, PAPER, config_file, read_settings
 
 def test_the_environment_comes_before_the_file(tmp_path):
     environ = {"PROMPTCLI_HOME": str(tmp_path)}
-    assert {name: held.value for name, held in read_settings(environ).items()} == {"backbone": "mini", "data_dir": None}
+    assert {name: held.value for name, held in read_settings(environ).items()} == {
+        "backbone": "mini-bert",
+        "data_dir": None,
+    }
     config_file(environ).write_text('backbone = "one"\ndata_dir = "there"\n')
     held = read_settings(environ)
     assert (held["backbone"].value, held["backbone"].source) == ("one", str(tmp_path / "config.toml"))
@@ -45,11 +48,11 @@ def test_a_bad_file_is_said_in_one_line(tmp_path, run, text, message):
 def test_config_show_says_what_holds_and_why(run, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_DATA_DIR", "/data")
     ran = run("config", "show")
-    assert "backbone = mini  (built in;" in ran.out
+    assert "backbone = mini-bert  (built in;" in ran.out
     assert "data_dir = /data  ($PROMPTCLI_DATA_DIR;" in ran.out
     shown = json.loads(run("config", "show", "--json").out)
     assert shown["settings"].keys() == KEYS.keys()
-    assert shown["settings"]["backbone"] == {"value": "mini", "source": "built in"}
+    assert shown["settings"]["backbone"] == {"value": "mini-bert", "source": "built in"}
 
 
 def test_config_set_and_unset_keep_the_rest_of_the_file(run, home):
@@ -99,7 +102,7 @@ def test_another_default_backbone_holds_where_none_is_named(run, monkeypatch, ti
     assert np.array_equal(tiny, vectors("--backbone", tiny_folder("bert")))
     assert vectors("--recipe", "static-avg").shape == tiny.shape
     assert vectors("--model", "mini").shape[1] > 100  # an entry is what it is
-    assert vectors("--backbone", "mini").shape[1] > 100  # a flag comes before all
+    assert vectors("--backbone", "mini-bert").shape[1] > 100  # a flag comes before all
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -117,7 +120,7 @@ def test_bare_commands_say_what_they_assume(run, tmp_path):
 
 
 def test_paper_names_the_papers_setting(run):
-    assert (BARE.backbone, PAPER.backbone) == ("mini", "bert-base-uncased")
+    assert (BARE.backbone, PAPER.backbone) == ("mini-bert", "bert-base-uncased")
     for arguments in (("similarity", "a", "b"), ("eval",)):
         ran = run(*arguments, "--paper", "--offline")
         assert ran.code == 3

@@ -10,7 +10,7 @@ from promptcli.backbones.pretrained import SHIPPED
 from promptcli.registry.registry import SHIPPED as ENTRIES
 from promptcli.registry.registry import Registry, load_encoder
 
-MINI = SHIPPED["mini"]
+MINI = SHIPPED["mini-bert"]
 
 
 def test_mini_is_small_and_half_precision():

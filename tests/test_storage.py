@@ -127,7 +127,7 @@ DOCUMENTS = {
     Sample: WHOLE,
     CardDocument: asdict(CardDocument("2026", "0.1", {"width": 2}, [{"task": "x"}], {"recipe.json": "0"})),
     IndexManifest: asdict(IndexManifest(5, 2, "Flat", True, None, "f", {}, None, {}, "2026", {"index.faiss": "0"})),
-    SettingsFile: {"backbone": "mini"},
+    SettingsFile: {"backbone": "mini-bert"},
 }
 
 

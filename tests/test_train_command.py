@@ -33,7 +33,7 @@ def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
     for method in forms():
         base = "facebook/opt-1.3b" if method.name == "prompteol" else "bert-base-uncased"
         assert method.settings("somewhere/unknown", 768) == method.paper[base]
-        assert method.settings("mini", 256) is method.small
+        assert method.settings("mini-bert", 256) is method.small
         published = method.published(base)
         if isinstance(method.small, ContrastiveSettings):
             assert published.mask_duplicates is False
@@ -233,7 +233,7 @@ def test_settings_of_unknown_small_backbones_are_minis(run, tiny_folder):
 def test_the_help_tells_the_settings_in_force(run):
     shown = " ".join(run("train", "--help").out.split())
     small = find_method("dcpcse", supervised=False).small
-    assert f"mini {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
+    assert f"mini-bert {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
 
 
 def test_two_processes_make_one_entry(options, tmp_path):

@@ -357,7 +357,11 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
         (["--method", "nothing"], 2, "unknown method 'nothing'"),
         (["--method", "dcpcse", "--batch-size", "100000"], 2, "less than one batch of 100000"),
         (["--method", "dcpcse", "--prefix-length", "510"], 2, "prefix length '510' is not allowed"),
-        (["--method", "dcpcse", "--paper", "--backbone", "mini"], 2, "--paper: no settings of dcpcse are published"),
+        (
+            ["--method", "dcpcse", "--paper", "--backbone", "mini-bert"],
+            2,
+            "--paper: no settings of dcpcse are published",
+        ),
         (["--method", "dcpcse", "--resume"], 2, "no unfinished run"),
         (["--method", "dcpcse", "--data", "none.txt"], 3, "none.txt"),
     ],

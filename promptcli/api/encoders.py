@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from promptcli.interchange.backends import build_on
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
-from promptcli.registry.resolving import named
+from promptcli.registry.resolving import changed, named
 from promptcli.settings import BARE
 from promptcli.training.checkpoint import DevScore
 from promptcli.training.processes import start_processes
@@ -41,8 +42,15 @@ def open_registry() -> Registry:
 
 
 def load(
-    choice: str | Path | Recipe,
+    choice: str | Path | Recipe = "mini",
     *,
+    backbone: str | None = None,
+    prompt: str | None = None,
+    pooling: str | None = None,
+    transforms: Sequence[str] | None = None,
+    denoise: str | None = None,
+    max_length: int | None = None,
+    revision: str | None = None,
     device: str = "auto",
     dtype: str = "stored",
     offline: bool = False,
@@ -53,8 +61,17 @@ def load(
     """Return an encoder.
 
     Args:
-        choice: A model of the registry or its alias, a named recipe, a ``Recipe`` or a file of one, a folder with a
-            pre-trained model, or a model's id on the hub (these two are averaged over first and last layer).
+        choice: A model of the registry or its alias, a named recipe, a ``Recipe`` or a file of one, a folder, or a
+            model's id on the hub. What a folder or repository says of itself is believed: an encoder of ours, or a
+            sentence-transformers model with its pooling, layers and prompts; a plain language model is averaged over
+            first and last layer, a causal one read at its last token, and that is said.
+        backbone: In place of the recipe's.
+        prompt: In place of the recipe's.
+        pooling: In place of the recipe's.
+        transforms: In place of the recipe's.
+        denoise: In place of the recipe's.
+        max_length: In place of the recipe's, in tokens.
+        revision: Of a model on the hub.
         device: ``auto``, ``cpu``, ``cuda``, ...
         dtype: ``stored``: float32, and for causal models that of their files where the device computes in it;
             ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the hardware computes in it.
@@ -72,11 +89,19 @@ def load(
         >>> pc.load("mini").encode(["A cat sleeps."]).shape
         (1, 256)
     """
-    entry = entry_of(choice)
+    given = {"backbone": backbone, "prompt": prompt, "pooling": pooling, "denoise": denoise, "max_length": max_length}
+    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    if transforms is not None:
+        changes["transforms"] = tuple(transforms)
+    if revision is not None:
+        choice = f"{choice}@{revision}"
+    entry = changed(entry_of(choice, offline=offline), changes)
     try:
         options: dict[str, Any] = {"device": device, "dtype": dtype, "offline": offline, "tensors": entry.tensors}
         graphs = open_registry().graphs_folder
-        return build_on(backend, entry.recipe, folder=graphs, rows=rows, announce=announce, **options)
+        encoder = build_on(backend, entry.recipe, folder=graphs, rows=rows, announce=announce, **options)
+        encoder.prompts = MappingProxyType(dict(entry.provenance.get("loaded", {}).get("prompts", {})))
+        return encoder
     except NotFoundError as error:
         if entry.name or Path(entry.recipe.backbone).exists():
             raise
@@ -88,11 +113,11 @@ def load(
         ) from None
 
 
-def entry_of(choice: str | Path | Recipe) -> Entry:
+def entry_of(choice: str | Path | Recipe, *, offline: bool = False) -> Entry:
     """Return the entry of a choice; a nameless one where it can only be a backbone."""
     if isinstance(choice, Recipe):
         return Entry("recipe", choice)
-    return named(open_registry(), str(choice))
+    return named(open_registry(), str(choice), offline=offline)
 
 
 def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder: Encoder | str = "mini") -> Any:
@@ -144,7 +169,7 @@ def train(
         method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``.
         data: Sentences, pairs or triplets: ``demo``, a file, a list, or a ``datasets.Dataset``. Pairs and triplets
             make it the supervised method.
-        backbone: What it starts from: a shipped name (``mini`` where nothing is said), a folder, or a hub id.
+        backbone: What it starts from: a shipped name (``mini-bert`` where nothing is said), a folder, or a hub id.
         start: A model of the registry whose tuned backbone it goes on from.
         name: Save it in the registry under this name.
         on: Graded pairs that the best numbers are chosen by.

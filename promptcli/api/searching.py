@@ -51,7 +51,7 @@ def search_heads(
         NotFoundError: A model, a task or a file that is not there.
 
     Example:
-        >>> found = search_heads("mini", states=["first-last"])  # doctest: +SKIP
+        >>> found = search_heads("mini-bert", states=["first-last"])  # doctest: +SKIP
         >>> found.best.choice, found.best.value  # doctest: +SKIP
     """
     _check_free(name, force)
@@ -84,7 +84,7 @@ def search_layers(
         NotFoundError: A model, a task or a file that is not there.
 
     Example:
-        >>> search_layers("mini").best.choice  # doctest: +SKIP
+        >>> search_layers("mini-bert").best.choice  # doctest: +SKIP
     """
     _check_free(name, force)
     return _kept(layers.search_layers(_opened(model), _development(on, data_dir), weights=weights), name, force)
@@ -121,7 +121,7 @@ def search_templates(
         NotFoundError: A model, a file or a task that is not there.
 
     Example:
-        >>> search_templates("mini", mode="free", limit=12).best.choice  # doctest: +SKIP
+        >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
     _check_free(name, force)
     settings = (settings or SearchSettings()).replace(**changes)

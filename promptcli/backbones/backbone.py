@@ -225,7 +225,7 @@ class Backbone:
         if layer is None:
             raise UsageError(
                 f"family {self.provenance.family!r} of backbone {self.name!r} has no module of its whole embedding"
-                " layer; take a backbone such as bert-base-uncased or mini"
+                " layer; take a backbone such as bert-base-uncased or mini-bert"
             )
         return layer
 

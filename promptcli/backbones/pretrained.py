@@ -37,7 +37,9 @@ from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
-SHIPPED: dict[str, Path] = {"mini": Path(__file__).parents[1] / "shipped" / "mini"}
+SHIPPED: dict[str, Path] = {"mini-bert": Path(__file__).parents[1] / "shipped" / "mini-bert"}
+
+_ENCODER = "mini"  # the shipped encoder, trained on the shipped backbone
 
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # as safetensors writes them
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
@@ -56,6 +58,8 @@ def load_pretrained(
 
     A folder that holds an adapter of peft is its base model with the adapter added.
     """
+    if name == _ENCODER:
+        raise NotFoundError(f"{name} is an encoder, for --model; the language model under it: --backbone {name}-bert")
     folder, revision = locate(name, offline, announce)
     what = f"backbone {name!r}"
     if (base := base_of(what, folder)) is not None:
@@ -104,17 +108,17 @@ def load_pretrained(
     return backbone
 
 
-def family_and_width(name: str) -> tuple[str, int]:
-    """Return a backbone's family and the width of its hidden states, by its config.json alone, without network.
+def family_and_width(name: str, *, offline: bool = True) -> tuple[str, int]:
+    """Return a backbone's family and the width of its hidden states, by its config.json alone.
 
     Raises:
         NotFoundError: It is not on this machine.
         UsageError: Its configuration does not say.
     """
     what = f"backbone {name!r}"
-    folder, _ = locate(name, True, lambda message: None)
+    folder, _ = locate(name, offline, lambda message: None)
     if (base := base_of(what, folder)) is not None:
-        return family_and_width(base)
+        return family_and_width(base, offline=offline)
     config = read_config(what, folder)
     widths = [config.get(field) for field in ("hidden_size", "d_model", "n_embd", "dim")]
     width = next((width for width in widths if isinstance(width, int)), None)

@@ -59,7 +59,7 @@ def open_encoder(
         rows: How many will be encoded, where that is known, for the backend ``auto``.
     """
     configure_libraries(runtime)
-    entry = chosen_entry(choice)
+    entry = chosen_entry(choice, offline=runtime.offline)
     encoder = open_entries([entry], runtime, default_dtype=default_dtype, backend=backend, rows=rows)[0]
     if choice.model is None and choice.recipe is None and not choice.changes():
         papers = "" if choice.paper else f"; the papers' setting: --paper ({PAPER.backbone})"
@@ -68,7 +68,7 @@ def open_encoder(
     return encoder
 
 
-def chosen_entry(choice: ModelChoice) -> "Entry":
+def chosen_entry(choice: ModelChoice, *, offline: bool = False) -> "Entry":
     """Return the entry that the options name."""
     from promptcli.registry.resolving import resolve
 
@@ -81,6 +81,7 @@ def chosen_entry(choice: ModelChoice) -> "Entry":
         recipe=recipe,
         changes=choice.changes(),
         backbone=default_backbone(paper=choice.paper),
+        offline=offline,
     )
 
 

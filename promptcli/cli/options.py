@@ -29,7 +29,7 @@ recipe_option, _runtime_option = option_in(_PANEL), option_in("Runtime")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks.")]
 BackboneName = Annotated[
-    str | None, typer.Option("--backbone", help="A local folder or a hub id. Default: mini (shipped).")
+    str | None, typer.Option("--backbone", help="A local folder or a hub id. Default: mini-bert (shipped).")
 ]
 DevelopmentPairs = Annotated[
     str | None,

@@ -5,8 +5,9 @@ Knows nothing of how the vectors are made.
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, unknown
 
 Progress = Callable[[int], None]
 
@@ -51,6 +52,8 @@ class Embedder(ABC):
 
     #: Keeps an encoder under a name, replacing one of that name if asked to; the library's face puts the registry here.
     keep: "ClassVar[Callable[[Embedder, str, bool], None] | None]" = None
+    #: Texts in front of a sentence, by name (sentence-transformers' prompts).
+    prompts: Mapping[str, str] = MappingProxyType({})
 
     @property
     @abstractmethod
@@ -72,6 +75,8 @@ class Embedder(ABC):
     def encode(
         self,
         sentences: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
         *,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
@@ -85,6 +90,8 @@ class Embedder(ABC):
     def encode(
         self,
         sentences: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
         *,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
@@ -97,6 +104,8 @@ class Embedder(ABC):
     def encode(
         self,
         sentences: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
         *,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
@@ -112,6 +121,8 @@ class Embedder(ABC):
 
         Args:
             sentences: n texts, or one.
+            prompt_name: A text of ``prompts`` by its name, in front of every sentence.
+            prompt: That text itself.
             batch_size: At most so many sentences in a forward pass; by default as many as fit a budget of tokens. The
                 vectors do not depend on it.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
@@ -128,9 +139,12 @@ class Embedder(ABC):
             raise UsageError(f"precision {precision!r} is not allowed; give float32, then promptcli.quantize")
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size {batch_size} is not allowed; give at least 1, or leave it out")
-        texts = check_texts(sentences)
+        texts, encoder = check_texts(sentences), self
+        if prompt is not None or prompt_name is not None:
+            before, encoder = self._prompt_text(prompt_name, prompt), self.without_prompt()
+            texts = [before + text for text in texts]
         with _progress_bar(len(texts), progress) if show_progress_bar else contextlib.nullcontext(progress) as advance:
-            encoded = self.encode_report(texts, progress=advance, most=batch_size).vectors
+            encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors
         vectors = unit(encoded) if normalize_embeddings else encoded
         found: Any = vectors
         if convert_to_tensor or not convert_to_numpy:
@@ -138,11 +152,40 @@ class Embedder(ABC):
             found = found if convert_to_tensor else list(found)
         return found[0] if isinstance(sentences, str) else found
 
+    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
+        """Return the vectors of questions: with the prompt ``query`` where the model has one; see ``encode``."""
+        return self._encode_as(("query",), sentences, options)
+
+    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
+        """Return the vectors of what is searched: with the prompt ``document``, ``passage`` or ``corpus``, if any."""
+        return self._encode_as(("document", "passage", "corpus"), sentences, options)
+
+    def _encode_as(self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Any]) -> Any:
+        if options.get("prompt") is None and options.get("prompt_name") is None:
+            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
+        return self.encode(sentences, **options)
+
+    def without_prompt(self) -> "Embedder":
+        """Return the encoder without the text that it puts in front of every sentence by itself."""
+        return self
+
+    def _prompt_text(self, name: str | None, text: str | None) -> str:
+        if text is not None:
+            return text
+        if name is None or name not in self.prompts:
+            raise unknown("prompt_name", str(name), self.prompts or ["none: this model has no prompts"])
+        return self.prompts[name]
+
     def similarity(self, first: Any, second: Any) -> Tensor:
         """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
         tensors = (torch.as_tensor(vectors).float() for vectors in (first, second))
         left, right = (vectors.reshape(-1, vectors.size(-1)) for vectors in tensors)
         return functional.normalize(left, dim=1) @ functional.normalize(right, dim=1).T
+
+    def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
+        """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
+        left, right = (torch.as_tensor(vectors).float() for vectors in (first, second))
+        return functional.cosine_similarity(left, right, dim=-1)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return d, the width of the vectors (sentence-transformers' name for it)."""

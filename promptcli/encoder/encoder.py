@@ -29,7 +29,7 @@ from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, in_streams
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
-from promptcli.recipe import MASK, Recipe
+from promptcli.recipe import MASK, SLOT, Recipe
 
 #: Before the names of a tuned backbone's tensors.
 TUNED = "backbone."
@@ -130,6 +130,25 @@ class Encoder(Embedder):
         """Return every learned or fitted number, by name: of the backbone only where it was tuned."""
         parts: list[Prompt | Weights | Transform] = [self.prompt, self.pooling.weights, *self.transforms]
         return {name: tensor for part in parts for name, tensor in part.tensors().items()} | self._tuned
+
+    def without_prompt(self) -> "Encoder":
+        """See the base class; a template with words after [X], or learned ones, is no such text."""
+        before, slot, after = self.recipe.prompt.partition(SLOT)
+        if not before or after or not slot or self.recipe.prompt != self.template.text:
+            return self
+        return Encoder(self.recipe.replace(prompt=SLOT), self.backbone, self.tensors())
+
+    @property
+    def max_seq_length(self) -> int:
+        """The longest input in tokens (sentence-transformers' name for ``max_length``)."""
+        return self.max_length
+
+    def __repr__(self) -> str:
+        """Return the backbone, how sentences are read, the width and the device."""
+        recipe = self.recipe
+        after = "".join(f", {transform}" for transform in recipe.transforms)
+        denoised = "" if recipe.denoise == "none" else f", denoise {recipe.denoise}"
+        return f"Encoder({recipe.backbone!r}, {recipe.prompt!r}, {recipe.pooling}{after}{denoised}, on {self.device})"
 
     @property
     def provenance(self) -> dict[str, Any]:

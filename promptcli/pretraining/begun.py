@@ -131,5 +131,5 @@ def _default(field: str) -> Any:
 def _other(name: str) -> UsageError:
     return UsageError(
         f"--from {name}: no BERT that `promptcli pretrain` made, whose vocabulary begins with {', '.join(SPECIALS)};"
-        " give `mini` or the folder of such a model"
+        " give `mini-bert` or the folder of such a model"
     )

@@ -70,7 +70,7 @@ def finish(
     }
     figures |= _speed(trainer, output / "log.jsonl")
     if held_out is not None:
-        # by its whole path, since a bare `mini` is the shipped one
+        # by its whole path, since a bare `mini-bert` is the shipped one
         backbone = load_backbone(str(output.resolve()), device=trainer.device, dtype=torch.float32)
         found = asdict(prediction_accuracy(backbone, list(CorpusFile(held_out).lines()), progress=progress))
         rounded = {name: round(found.pop(name), 2) for name in ("accuracy", "perplexity")}

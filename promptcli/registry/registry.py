@@ -32,8 +32,8 @@ __all__ = ["SHIPPED", "Card", "Entry", "Registry", "home", "load_encoder", "port
 #: ``mini`` is pooled by Ditto, the best recipe without fitted numbers on the STS-B development set (docs/log.md).
 #: ``mini-static`` is its fast tier: word embeddings alone, whitened (docs/transforms.md).
 SHIPPED: dict[str, Recipe] = {
-    "mini": Recipe(backbone="mini", pooling="first-last/ditto:1-3"),
-    "mini-static": Recipe(backbone="mini", pooling="static/avg", transforms=("whitening:all:0.625",)),
+    "mini": Recipe(backbone="mini-bert", pooling="first-last/ditto:1-6"),
+    "mini-static": Recipe(backbone="mini-bert", pooling="static/avg", transforms=("whitening:all:0.625",)),
 }
 #: Where those with fitted numbers stand, each in an entry's folder.
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"

@@ -3,9 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.pretrained import SHIPPED as BACKBONES
+from promptcli.backbones.pretrained import family_and_width
 from promptcli.errors import UsageError, unknown
+from promptcli.notes import note
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.entries import Entry
+from promptcli.registry.folders import read_model
 from promptcli.registry.registry import Registry
 from promptcli.settings import BARE
 
@@ -20,17 +25,24 @@ _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 
 
 def resolve(
-    registry: Registry, *, model: str | None, recipe: str | None, changes: dict[str, Any], backbone: str = BARE.backbone
+    registry: Registry,
+    *,
+    model: str | None,
+    recipe: str | None,
+    changes: dict[str, Any],
+    backbone: str = BARE.backbone,
+    offline: bool = False,
 ) -> Entry:
     """Return the entry that a user's choice names.
 
     Args:
         registry: Where models are looked up.
-        model: An entry or alias.
+        model: An entry or alias, a folder, or a hub id.
         recipe: A name of ``RECIPES``, JSON or TOML text, or a ``.json``/``.toml`` file.
         changes: Recipe fields to change. With neither model nor recipe they change the default entry's recipe, or,
             if backbone, prompt or pooling is among them, the plain ``Recipe()``.
         backbone: Stands in for the default backbone where the choice names none (a setting of the user's).
+        offline: Never use the network.
 
     Returns:
         An entry; where a recipe made it or a change really changes it, it has a name of its own, no scores, and is
@@ -43,7 +55,7 @@ def resolve(
     if model is not None and recipe is not None:
         raise UsageError("--model and --recipe exclude each other; give one, and single options such as --pooling")
     if model is not None:
-        entry = registry.load(model)
+        entry = named_model(registry, model, offline=offline)
     elif recipe is not None:
         entry = _read_recipe(recipe)
     elif _METHOD & changes.keys() or backbone != BARE.backbone:  # the default entry's head is of its own backbone
@@ -52,23 +64,55 @@ def resolve(
         entry = registry.load(DEFAULT)
     if model is None and entry.recipe.backbone == BARE.backbone:
         changes = {"backbone": backbone, **changes}
-    return _changed(entry, changes)
+    return changed(entry, changes)
 
 
-def named(registry: Registry, text: str) -> Entry:
-    """Return the entry of a single name: of the registry, a recipe's, or else a backbone's, whose entry has no name.
+def named_model(registry: Registry, name: str, *, offline: bool = False) -> Entry:
+    """Return the entry that a model's name means: of the registry, else what a folder or hub repository says it is.
+
+    Raises:
+        NotFoundError: No such entry, folder or hub id.
+        UsageError: A folder that cannot be read faithfully.
+    """
+    known = name in registry.names() or name in registry.aliases()
+    if known and Path(name).is_dir():
+        note(f"{name!r} is a model of the registry and a folder here; taken: the model (the folder: ./{name})")
+    if known or not (Path(name).is_dir() or "/" in name or name in BACKBONES):
+        return registry.load(name)
+    entry = None if name in BACKBONES else read_model(name, offline=offline)
+    if entry is None:
+        entry = Entry(name, Recipe(backbone=name, pooling=_pooling_of(name, offline)))
+        note(f"{name} says nothing of how sentences are read; assumed: {entry.recipe.prompt} {entry.recipe.pooling}")
+    return entry
+
+
+def _pooling_of(name: str, offline: bool) -> str:
+    """Return how a plain language model's family is read where nothing is said."""
+    family, _ = family_and_width(name, offline=offline)
+    return "last/last-token" if FAMILIES[family].causal else Recipe().pooling
+
+
+def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
+    """Return the entry of a single name: a model's, a recipe's, or else a backbone's, whose entry has no name.
 
     Raises:
         UsageError, NotFoundError: see ``resolve``; an unknown backbone is found out when it is loaded.
     """
     if text in registry.names() or text in registry.aliases():
         return registry.load(text)
+    if Path(text).is_dir() or (text.count("/") == 1 and text not in RECIPES and "=" not in text and "{" not in text):
+        return named_model(registry, text, offline=offline)
     if text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text:
         return resolve(registry, model=None, recipe=text, changes={})
     return Entry("", Recipe(backbone=text))
 
 
-def _changed(entry: Entry, changes: dict[str, Any]) -> Entry:
+def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
+    """Return an entry with fields of its recipe changed.
+
+    Raises:
+        UsageError: A change that the entry's fitted numbers forbid.
+    """
     made = {"period": None, **changes} if "prompt" in changes else changes  # a new prompt brings its own default
     recipe = entry.recipe.replace(**made)
     if recipe.explicit() == entry.recipe.explicit():
@@ -79,8 +123,8 @@ def _changed(entry: Entry, changes: dict[str, Any]) -> Entry:
             f"model {entry.name!r} holds numbers fitted for its own recipe, so its {' and '.join(fixed)} cannot be"
             f" changed; fit anew with `promptcli fit`, or give a --recipe"
         )
-    changed = [name for name in changes if getattr(recipe, name) != getattr(entry.recipe, name)]
-    given = " ".join(f"{name}={getattr(recipe, name)}" for name in changed)
+    given_fields = [name for name in changes if getattr(recipe, name) != getattr(entry.recipe, name)]
+    given = " ".join(f"{name}={getattr(recipe, name)}" for name in given_fields)
     transfer = None if entry.transfer is None else entry.transfer.replace(**made)
     return Entry(f"{entry.name} {given}", recipe, entry.tensors, entry.provenance, transfer=transfer)
 

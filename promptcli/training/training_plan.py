@@ -22,7 +22,7 @@ class TrainingPlan:
     on: str
     data_dir: Path | None = None
     tests: Sequence[str] = ()  #: tasks scored at the end; the test split of ``on`` where none is named
-    backbone: str = "mini"
+    backbone: str = "mini-bert"
     start: str | None = None  #: entry of the registry, on that backbone, that the run goes on from
     supervised: bool = False  #: pairs or triplets are wanted
     paper: bool = False  #: start from the published settings with the choices that made the printed figures

@@ -52,7 +52,7 @@ def pretrain(
         typer.Option(
             "--from",
             metavar="<str>",
-            help="Go on from a BERT that this command made (`mini`, a folder): its vocabulary, shape and weights."
+            help="Go on from a BERT that this command made (`mini-bert`, a folder): its vocabulary, shape and weights."
             " Repeatable: from the mean of their weights.",
         ),
     ] = None,

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from promptcli.reproducing.measurement_context import MeasurementContext
 
 OnBackbone = Annotated[
-    str | None, typer.Option("--backbone", help="Measured on: mini (default), a local folder, a hub id, or glove:FILE.")
+    str | None,
+    typer.Option("--backbone", help="Measured on: mini-bert (default), a local folder, a hub id, or glove:FILE."),
 ]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks; without it they come from the hub.")

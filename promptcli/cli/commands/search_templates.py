@@ -38,7 +38,7 @@ class ProtocolOptions:
     backbone: Annotated[
         list[str] | None,
         _protocol_option(
-            help="`mini`, a local folder, or a hub id; repeatable, for a table across them. Default: mini."
+            help="`mini-bert`, a local folder, or a hub id; repeatable, for a table across them. Default: mini-bert."
         ),
     ] = None
     on: options.DevelopmentPairs = None

@@ -63,7 +63,7 @@ class TrainingOptions:
         list[str] | None, typer.Option(help="Task scored at the end; repeatable. Default: the test of --on.")
     ] = None
     data_dir: DataDir = None
-    backbone: Annotated[str | None, typer.Option(help="Pre-trained model. Default: mini.")] = None
+    backbone: Annotated[str | None, typer.Option(help="Pre-trained model. Default: mini-bert.")] = None
     start: Annotated[
         str | None,
         typer.Option("--from", metavar="MODEL", help="Model of yours whose tuned backbone the run goes on from."),
@@ -137,7 +137,7 @@ def settings_in_force() -> str:
         )
         labels = ", ".join(name.replace("_", "-") for name in names)
         form = " supervised" if method is METHODS[method.name][1] and METHODS[method.name][0] else ""
-        lines.append(f"{method.name}{form} ({labels}): mini {small}; bert-base-uncased {base}")
+        lines.append(f"{method.name}{form} ({labels}): mini-bert {small}; bert-base-uncased {base}")
     return "\n\n".join(lines)
 
 

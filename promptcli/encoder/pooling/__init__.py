@@ -12,6 +12,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.average import Average
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
+from promptcli.encoder.pooling.joined import Joined, SquareRoot, Weighted
 from promptcli.encoder.pooling.largest import Largest
 from promptcli.encoder.pooling.slot import Cls, LastToken, Mask
 from promptcli.encoder.pooling.tfidf import choose_granularity
@@ -24,6 +25,8 @@ from promptcli.recipe import split_spec
 WEIGHTS: dict[str, Callable[[BuildContext], Weights]] = {
     "avg": Average,
     "max": Largest,
+    "sqrt": SquareRoot,
+    "weighted": Weighted,
     "cnn": Convolution,
     "cls": Cls,
     "mask": Mask,
@@ -65,14 +68,19 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
     if states_spec.startswith("layer-"):
         states_spec = states_spec.replace("-", ":", 1)
     states_name, states_argument = split_spec(states_spec)
-    weights_name, weights_argument = split_spec(weights_spec)
     if states_name not in STATES:
         raise unknown("states of pooling", states_name, [name if name != "layer" else "layer-K" for name in STATES])
-    if weights_name not in WEIGHTS:
-        raise unknown("weights of pooling", weights_name, WEIGHTS)
-    weights = WEIGHTS[weights_name](BuildContext(weights_argument, backbone, tensors))
+    made = [_build_weights(part, backbone, tensors) for part in weights_spec.split("+")]
+    weights = made[0] if len(made) == 1 else Joined(made)
     states = STATES[states_name](BuildContext(states_argument, backbone, tensors))
     return Pooling(f"{spec.partition('/')[0]}/{weights.spec}", states, weights)
+
+
+def _build_weights(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Weights:
+    name, argument = split_spec(spec)
+    if name not in WEIGHTS:
+        raise unknown("weights of pooling", name, WEIGHTS)
+    return WEIGHTS[name](BuildContext(argument, backbone, tensors))
 
 
 def start_weights(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:

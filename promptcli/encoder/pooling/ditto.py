@@ -9,9 +9,9 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import UsageError
 
-#: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for ``mini``.
+#: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for ``mini-bert``.
 KNOWN_HEADS: dict[str, str] = {
-    "mini": "1-3",
+    "mini-bert": "1-6",
     "bert-base-uncased": "1-10",
     "google-bert/bert-base-uncased": "1-10",
     "roberta-base": "1-5",

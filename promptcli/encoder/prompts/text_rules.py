@@ -14,7 +14,7 @@ def _prompteol(sentence: str) -> str:
     return quoted[:-1] + "." if quoted.endswith("?") else quoted
 
 
-TEXT_RULES: dict[str, Callable[[str], str]] = {"prompteol": _prompteol}
+TEXT_RULES: dict[str, Callable[[str], str]] = {"prompteol": _prompteol, "lower": str.lower}
 
 
 def text_rule(name: str | None) -> Callable[[str], str]:

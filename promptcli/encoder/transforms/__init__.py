@@ -9,6 +9,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.all_but_the_top import AllButTheTop
 from promptcli.encoder.transforms.cls_pooler import ClsPooler
+from promptcli.encoder.transforms.dense import Dense, Normalize
 from promptcli.encoder.transforms.flow import Flow
 from promptcli.encoder.transforms.projection import Projection
 from promptcli.encoder.transforms.spectral import EmbedFilter, Spectral
@@ -27,6 +28,8 @@ TRANSFORMS: dict[str, Callable[[BuildContext], Transform]] = {
     "embed-filter": EmbedFilter,
     "flow": Flow,
     "projection": Projection,
+    "dense": Dense,
+    "normalize": Normalize,
 }
 
 

@@ -52,7 +52,7 @@ class Method:
     #: ``backbone`` where it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are named only: as a
     #: head they always learn.
     learns: tuple[str, ...]
-    small: TrainingSettings  #: settings for narrow backbones such as ``mini``, found on development pairs
+    small: TrainingSettings  #: settings for narrow backbones such as ``mini-bert``, found on development pairs
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     variants: Mapping[str, Variant]  #: by family of backbones; ``*`` for those not named
     #: What the published program does where our own presets do otherwise, next to what is so for every method.
