@@ -49,6 +49,16 @@ class CheckFailedError(PromptcliError):
     exit_code = 4
 
 
+class OutOfMemoryError(PromptcliError, MemoryError):
+    """Memory does not hold the smallest piece of the work; exit code 1."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says so: Python's, CUDA's, or the plain RuntimeError of torch on a processor."""
+    named = type(error).__name__ == "OutOfMemoryError"  # torch's own, without loading torch
+    return named or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
 def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
     """Return the error for a name that is not in a table: the names that are, and the nearest of them.
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import promptcli.encoder.encoder as module
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Needs
-from promptcli.encoder.batching import make_batch, padded_length, plan_batches
+from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
 from promptcli.encoder.pooling import WEIGHTS, start_weights
@@ -20,7 +20,7 @@ from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.projection import start_projection
 from promptcli.encoder.transforms.spectral import fit_spectral
 from promptcli.encoder.transforms.whitening import MATRIX, MEAN
-from promptcli.errors import PromptcliError, UsageError, WrongKindError
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, WrongKindError
 from promptcli.recipe import MASKED_RECIPES, Recipe
 from tests.tiny import SENTENCES
 
@@ -315,3 +315,66 @@ def test_bfloat16_is_close(tiny_folder):
     )
     cosine = (whole * half).sum(1) / np.linalg.norm(whole, axis=1) / np.linalg.norm(half, axis=1)
     assert half.dtype == np.float32 and cosine.min() > 0.99 and not np.array_equal(whole, half)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [MASKED_RECIPES["prompt-denoised"], Recipe(pooling="last/ditto:2-3")],
+    ids=["prompt-denoised", "ditto"],
+)
+def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, monkeypatch, caplog):
+    backbone = tiny_backbone("bert")
+    encoder = build_encoder(recipe, backbone=backbone)
+    expected, whole = encoder.encode(SENTENCES), type(backbone).run
+
+    def run(self, batch, needs):
+        if batch.ids.numel() > 64:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return whole(self, batch, needs)
+
+    monkeypatch.setattr(type(backbone), "run", run)
+    with caplog.at_level("INFO", logger="promptcli"):
+        got = build_encoder(encoder.recipe, backbone=backbone).encode(SENTENCES)
+    assert np.abs(got - expected).max() < 1e-5
+    said = [record.message for record in caplog.records]
+    assert said and all("out of memory on cpu: batches of" in line for line in said)
+    assert len(said) < len(SENTENCES) / 2  # what was learned holds for the batches after
+
+
+def test_one_sentence_too_many_is_one_line(tiny_backbone, monkeypatch, run):
+    def fail(self, batch, needs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    backbone = tiny_backbone("bert")
+    monkeypatch.setattr(type(backbone), "run", fail)
+    with pytest.raises(OutOfMemoryError, match=r"even with one sentence, of \d+ tokens; give a smaller --max-length"):
+        build_encoder(MASKED_RECIPES["prompt"], backbone=backbone).encode(SENTENCES)
+    ran = run("similarity", "a", "b", "--device", "cpu")
+    assert ran.code == 1
+    assert ran.err == (
+        "promptcli: backbone 'mini' does not fit into the GPU's memory; give --dtype bfloat16, --device cpu or a"
+        " smaller model\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), "out of memory; take a smaller --batch-size"),
+        (RuntimeError("CUDA error: device-side assert triggered\nmore"), "the GPU stopped: CUDA error: device-side"),
+    ],
+)
+def test_trouble_of_a_device_is_one_line(error, says, run, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("promptcli.encoder.encoder.Encoder.__init__", fail)
+    ran = run("similarity", "a", "b", "--device", "cpu")
+    assert ran.code == 1 and says in ran.err and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(("free", "width", "tokens"), [(80e9, 768, 65536), (8e9, 768, 32768), (1e9, 1024, 4096)])
+def test_the_budget_of_a_gpu_follows_its_free_memory(free, width, tokens, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (int(free), int(free)))
+    assert token_budget(torch.device("cuda"), width) == tokens
+    assert token_budget(torch.device("cpu"), width) == 4096

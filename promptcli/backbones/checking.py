@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.library import transformers
-from promptcli.errors import PromptcliError, UsageError, one_line
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.storage.documents import parse_json, shown
 
 #: How every checkpoint is loaded; what does not fit is reported and left to ``check_loaded``.
@@ -51,7 +51,8 @@ def opening(what: str) -> Iterator[None]:
         what: Kind and name of what is opened; begins the message.
 
     Raises:
-        UsageError: Anything but a PromptcliError was raised inside, tokenizers' panics included.
+        OutOfMemoryError: A GPU does not hold it.
+        UsageError: Anything else but a PromptcliError was raised inside, tokenizers' panics included.
     """
     if "transformers" in sys.modules:
         transformers()
@@ -62,6 +63,10 @@ def opening(what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
+        if isinstance(error, torch.OutOfMemoryError):
+            raise OutOfMemoryError(
+                f"{what} does not fit into the GPU's memory; give --dtype bfloat16, --device cpu or a smaller model"
+            ) from None
         raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
 
 

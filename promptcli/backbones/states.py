@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,15 +52,21 @@ class Batch:
     prepending: Prepending | None = None
     #: What becomes of the embedding layer's output, (n, t, e) to the same shape; None: it stays (ConSERT).
     augment: Callable[[Tensor], Tensor] | None = None
+    #: ``lengths`` in the processor's memory: what is asked of them there waits for no device.
+    counts: np.ndarray | None = field(default=None, compare=False)
 
     @property
     def padded(self) -> bool:
         """Whether any input is shorter than t."""
-        return bool((self.lengths != self.ids.size(1)).any())
+        return bool((self.host_lengths() != self.ids.size(1)).any())
+
+    def host_lengths(self) -> np.ndarray:
+        """Return the lengths (n,) in the processor's memory."""
+        return self.lengths.cpu().numpy() if self.counts is None else self.counts
 
     def real(self) -> Tensor:
         """Return the (n, t) mask of tokens that are not padding."""
-        steps = self.ids.new_tensor(range(self.ids.size(1)))
+        steps = torch.arange(self.ids.size(1), device=self.ids.device)
         return steps.unsqueeze(0) < self.lengths.unsqueeze(1)
 
 
@@ -74,6 +81,7 @@ def without_shared(batch: Batch) -> Batch:
         batch,
         ids=batch.ids[:, count:],
         lengths=batch.lengths - count,
+        counts=None if batch.counts is None else batch.counts - count,
         prefix=batch.shared.prefix,
         soft=soft,
         prepending=prepending,

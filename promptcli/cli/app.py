@@ -41,7 +41,7 @@ from promptcli.cli.console import say, show_library_notes, write_what_cannot_be_
 from promptcli.cli.options import expand
 from promptcli.cli.stopping import Stopped, stopped_by, stopping_by_exception
 from promptcli.cli.usage import PanelHelpCommand, usage_message
-from promptcli.errors import PromptcliError
+from promptcli.errors import PromptcliError, is_out_of_memory, one_line
 
 app = typer.Typer(
     name="promptcli",
@@ -176,11 +176,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not hasattr(error, "format_message"):
             if stopped_by:
                 _fail(_INTERRUPTED, 1)
+            if reason := _device_trouble(error):
+                _fail(reason, 1)
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message(), err=True)
             sys.exit(2)
         _fail(usage_message(error, given), 2)
+
+
+def _device_trouble(error: Exception) -> str | None:
+    """Return the line for an error of memory or of a GPU; None for another one."""
+    if is_out_of_memory(error):
+        return (
+            "out of memory; take a smaller --batch-size, --batch-tokens or --max-length, --dtype bfloat16, or another"
+            " --device; what a run has kept goes on by --resume"
+        )
+    if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
+        return f"the GPU stopped: {one_line(error, 120)}; start again, a run that keeps its state by --resume"
+    return None
 
 
 def _what_failed(error: OSError) -> str:

@@ -4,19 +4,29 @@ Knows nothing of models or recipes.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from promptcli.backbones.states import Batch
+from promptcli.errors import OutOfMemoryError, is_out_of_memory
+from promptcli.notes import note
 
-#: Padded tokens a batch may hold.
+#: Padded tokens a batch may hold on a processor: more do not fit its caches.
 TOKEN_BUDGET = 4096
+#: The same on a GPU with memory to spare: less leaves it waiting for the next batch.
+_GPU_TOKENS = 65536
+#: Float32 numbers that a token takes for each of a backbone's columns while a layer runs: inner states and a reserve.
+_NUMBERS_A_COLUMN = 64
 #: Above this length every eighth one is a shape, below it each: long sentences are few, and few of a length.
 _EXACT_LENGTHS = 48
 #: From so many batches on, the last one is filled up too.
 _MANY_BATCHES = 16
+
+Result = TypeVar("Result")
+Key = TypeVar("Key")
 
 
 def plan_batches(
@@ -46,6 +56,87 @@ def plan_batches(
         batches += 1
 
 
+def token_budget(device: torch.device, width: int) -> int:
+    """Return how many padded tokens a batch may hold: on a GPU as many as its free memory takes, a power of two.
+
+    Args:
+        device: Where the batch is computed.
+        width: Of the backbone's states.
+    """
+    if device.type != "cuda":
+        return TOKEN_BUDGET
+    tokens = torch.cuda.mem_get_info(device)[0] // (4 * _NUMBERS_A_COLUMN * width)
+    return int(min(_GPU_TOKENS, max(TOKEN_BUDGET, 1 << max(0, tokens.bit_length() - 1))))
+
+
+class Memory:
+    """Halves batches that memory does not hold, and those that come after them at once.
+
+    Args:
+        lengths: (n,) tokens of each input.
+        device: Of which errors speak.
+    """
+
+    def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
+        self._lengths, self._device = lengths, device
+        self._tokens: int | None = None  # that a batch may hold since memory ran out
+
+    def within(self, compute: Callable[[np.ndarray], Result], chosen: np.ndarray) -> list[tuple[np.ndarray, Result]]:
+        """Return what is computed of some rows, in as many parts as memory takes.
+
+        Raises:
+            OutOfMemoryError: It does not hold one row.
+        """
+        tokens = len(chosen) * int(self._lengths[chosen].max())
+        if self._tokens is None or tokens <= self._tokens or len(chosen) == 1:
+            try:
+                return [(chosen, compute(chosen))]
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(chosen) == 1:
+                    raise OutOfMemoryError(
+                        f"out of memory on {self._device} even with one sentence, of {tokens} tokens; give a smaller"
+                        " --max-length, --dtype bfloat16 or another --device"
+                    ) from None
+            # outside the handler: its traceback would hold what has filled the memory
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
+            self._tokens = min(self._tokens or tokens, tokens) // 2
+            note(f"out of memory on {self._device}: batches of {self._tokens} tokens from here; vectors stay the same")
+        return [made for half in np.array_split(chosen, 2) for made in self.within(compute, half)]
+
+
+def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Return an array as a tensor on a device; to a GPU it is copied beside what runs there."""
+    tensor = torch.from_numpy(numbers)
+    if device.type == "cpu":
+        return tensor
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=device.type == "cuda")
+
+
+def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, np.ndarray]]:
+    """Begin to copy tensors to the processor's memory; what is returned waits for them.
+
+    On a GPU whatever is begun in between runs in the meantime: the wait is for the copies alone.
+    """
+    device = next(iter(tensors.values())).device
+    if device.type != "cuda":
+        arrays = {key: tensor.cpu().numpy() for key, tensor in tensors.items()}
+        return lambda: arrays
+    copies = {key: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for key, tensor in tensors.items()}
+    for key, tensor in tensors.items():
+        copies[key].copy_(tensor, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(device))
+
+    def fetched() -> dict[Key, np.ndarray]:
+        copied.synchronize()
+        return {key: copy.numpy() for key, copy in copies.items()}
+
+    return fetched
+
+
 def padded_length(longest: int) -> int:
     """Return the length that a batch is padded to: the longest input's, a multiple of 8 for long ones."""
     return longest if longest <= _EXACT_LENGTHS else -(-longest // 8) * 8
@@ -66,10 +157,15 @@ def make_batch(
         ids = np.full((len(rows), longest), pad, dtype=np.int64)
         for line, row in zip(ids, rows, strict=True):
             line[: len(row)] = row
-    masks = None
-    if mask_slots and (most := max(map(len, mask_slots))):
-        masks = torch.tensor([row + row[-1:] * (most - len(row)) for row in mask_slots], device=device)
-    return Batch(torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device), masks)
+    most = max(map(len, mask_slots), default=0) if mask_slots else 0
+    masks = np.array([row + row[-1:] * (most - len(row)) for row in mask_slots or []], dtype=np.int64)
+    parts = [ids, lengths, masks] if most else [ids, lengths]
+    flat = to_device(np.concatenate([part.ravel() for part in parts]), device)  # one copy for all of them
+    sent = [
+        part.view(of.shape)
+        for part, of in zip(torch.split_with_sizes(flat, [of.size for of in parts]), parts, strict=True)
+    ]
+    return Batch(sent[0], sent[1], sent[2] if most else None, counts=lengths)
 
 
 def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.Tensor:
@@ -85,5 +181,5 @@ def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.T
     place = np.empty(len(matrix), dtype=np.int64)
     place[used] = np.arange(len(used))
     ends = lengths.cumsum()
-    numbers, starts, kept = (torch.from_numpy(of).to(matrix.device) for of in (place[flat], ends - lengths, used))
+    numbers, starts, kept = (to_device(of, matrix.device) for of in (place[flat], ends - lengths, used))
     return torch.nn.functional.embedding_bag(numbers, matrix[kept].float(), starts, mode="mean")

@@ -5,13 +5,13 @@ after a sentence of k tokens. No dropout, no gradient here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import torch
+import numpy as np
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch
-from promptcli.encoder.batching import make_batch
+from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import SLOT, split_spec
@@ -58,14 +58,13 @@ def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *
     """
     if template.text == SLOT:
         raise UsageError(f"denoising needs a template with words of its own, not {template.text!r}")
-    ids = torch.tensor([*template.left, *template.right], device=backbone.device).expand(len(lengths), -1)
-    after = torch.arange(template.length, device=backbone.device) >= len(template.left)
-    shift = torch.tensor(lengths, device=backbone.device).unsqueeze(1) * after
-    masks = torch.tensor(template.mask_slots(template.length), device=backbone.device)
-    return Batch(
-        ids=ids,
-        lengths=torch.full((len(lengths),), template.length, device=backbone.device),
-        mask_slots=masks.expand(len(lengths), -1) if template.masks else None,
-        positions=torch.arange(template.length, device=backbone.device) + shift,
-        raw_positions=raw_positions,
+    batch = make_batch(
+        [[*template.left, *template.right]] * len(lengths),
+        [template.mask_slots(template.length)] * len(lengths),
+        backbone.tokenizer.pad,
+        backbone.device,
+        template.length,
     )
+    places = np.arange(template.length)
+    shift = np.asarray(lengths, dtype=np.int64)[:, None] * (places >= len(template.left))
+    return replace(batch, positions=to_device(places + shift, backbone.device), raw_positions=raw_positions)

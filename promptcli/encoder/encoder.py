@@ -2,7 +2,8 @@
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,15 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import Batch, HiddenStates, Needs, SharedTokens
-from promptcli.encoder.batching import TOKEN_BUDGET, average_rows, make_batch, plan_batches
+from promptcli.encoder.batching import (
+    Memory,
+    average_rows,
+    begin_fetch,
+    make_batch,
+    plan_batches,
+    to_device,
+    token_budget,
+)
 from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.embedder import Embedder, Encoded, Share, check_texts
 from promptcli.encoder.embedder import Progress as Progress
@@ -35,6 +44,8 @@ from promptcli.recipe import MASK, SLOT, Recipe
 TUNED = "backbone."
 #: Inputs averaged at once where no layer has to run.
 _AT_ONCE = 4096
+#: Waits for vectors on their way from a device; they come by the encoders' numbers.
+Fetch = Callable[[], dict[int, np.ndarray]]
 
 
 class Encoder(Embedder):
@@ -216,7 +227,7 @@ class Encoder(Embedder):
 
     def pool_and_transform(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the vectors (n, d) float32 of one batch: pooling, transforms, and denoising where it belongs."""
-        return self._transform(self.pooling.pool(batch, hidden), batch.lengths)
+        return self._transform(self.pooling.pool(batch, hidden), batch.host_lengths)
 
     def averaged_rows(self) -> Tensor | None:
         """Return the matrix (v, d) whose rows are all that this encoder averages; None where it takes more."""
@@ -231,28 +242,37 @@ class Encoder(Embedder):
         """Return the vectors (n, d) float32 of n inputs from ``averaged_rows``, without batches or padding."""
         inner = self.pooling.weights.averaged or slice(None)
         vectors = average_rows([row[inner] for row in rows], matrix)
-        return self._transform(vectors, torch.from_numpy(lengths)).cpu().numpy()
+        return self._transform(vectors, lambda: lengths).cpu().numpy()
 
-    def _transform(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Return what becomes of pooled vectors (n, d) of inputs of n lengths."""
+    def _transform(self, vectors: Tensor, lengths: Callable[[], np.ndarray]) -> Tensor:
+        """Return what becomes of pooled vectors (n, d) of inputs of n lengths, asked for where they are wanted."""
         for name, step in self.stages:
             vectors = step(vectors)
             if name == self.denoising.place:
-                vectors = vectors - self.bias_at((lengths - self.template.length).clamp(min=0).tolist())
+                vectors = vectors - self.bias_at((lengths() - self.template.length).clip(min=0).tolist())
         return vectors
 
     def bias_at(self, lengths: list[int]) -> Tensor:
         """Return h_hat (n, d) for sentences of those lengths, taken where denoising is."""
         missing = sorted(set(lengths) - self.biases.keys())
         if missing:
-            batch = bias_batch(self.template, missing, self.backbone, raw_positions=self.denoising.raw_positions)
-            biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
-            for name, step in self.stages:
-                biases = step(biases)
-                if name == self.denoising.place:
-                    break
-            self.biases.update(zip(missing, biases, strict=True))
-        return torch.stack([self.biases[length] for length in lengths])
+            memory = Memory(np.full(len(missing), self.template.length), self.device)
+            every = np.array(missing)
+            for rows, biases in memory.within(lambda rows: self._bias(every[rows].tolist()), np.arange(len(every))):
+                self.biases.update(zip(every[rows].tolist(), biases, strict=True))
+        distinct, places = np.unique(lengths, return_inverse=True)
+        table = torch.stack([self.biases[length] for length in distinct.tolist()])
+        return table.index_select(0, to_device(places.reshape(-1), table.device))
+
+    def _bias(self, lengths: list[int]) -> Tensor:
+        """Compute h_hat (n, d) for sentences of those lengths."""
+        batch = bias_batch(self.template, lengths, self.backbone, raw_positions=self.denoising.raw_positions)
+        biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
+        for name, step in self.stages:
+            biases = step(biases)
+            if name == self.denoising.place:
+                break
+        return biases
 
 
 def _as_it_is(vectors: Tensor) -> Tensor:
@@ -397,23 +417,43 @@ def _run_batches(
         if encoder.denoising.place != "none" and encoder.graph is None:  # at once, so that no order of batches shows
             encoder.bias_at(np.unique((lengths - encoder.template.length).clip(min=0)).tolist())
 
-    def compute(chosen: np.ndarray) -> dict[int, np.ndarray]:
+    def compute(chosen: np.ndarray) -> Fetch:
         part = [rows[row] for row in chosen]
         slots = [first.template.mask_slots(len(row)) for row in part]
         batch = make_batch(part, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
         if first.graph is not None:
-            return dict.fromkeys(encoders, first.graph.run(batch))
+            made_by_graph = dict.fromkeys(encoders, first.graph.run(batch))
+            return lambda: made_by_graph
         hidden = first.run(replace(batch, shared=shared), needs)
         made = {number: encoder.pool_and_transform(batch, hidden) for number, encoder in encoders.items()}
-        return {number: one.float().cpu().numpy() for number, one in made.items()}
+        return begin_fetch({number: one.float() for number, one in made.items()})
 
-    streams, budget = (STREAMS, STREAM_TOKENS) if first.graph or first.backbone.reentrant else (1, TOKEN_BUDGET)
+    if first.graph or first.backbone.reentrant:
+        streams, budget = STREAMS, STREAM_TOKENS
+    else:
+        streams, budget = 1, token_budget(first.device, first.backbone.token_rows.size(1))
     own = lengths if shared is None else lengths - shared.length
+    batches = list(plan_batches(own, token_budget=budget, most=most))
+    memory = Memory(lengths, first.device)
+    made = in_streams(functools.partial(memory.within, compute), batches, most=streams)
+    return _gather(made, len(rows), progress)
+
+
+def _gather(
+    batches: Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch]]]], count: int, progress: Progress
+) -> dict[int, np.ndarray]:
+    """Return the vectors (count, d) by the encoders' numbers, of batches and what was computed of their parts.
+
+    Vectors are fetched a batch late: a GPU computes the next one in the meantime.
+    """
     vectors: dict[int, np.ndarray] = {}
-    for chosen, made in in_streams(compute, list(plan_batches(own, token_budget=budget, most=most)), most=streams):
-        for number, values in made.items():
-            if number not in vectors:
-                vectors[number] = np.empty((len(rows), values.shape[1]), dtype=np.float32)
-            vectors[number][chosen] = values
+    late: list[tuple[np.ndarray, Fetch]] = []
+    for chosen, parts in itertools.chain(batches, [(np.empty(0, np.int64), [])]):
+        for rows, fetch in late:
+            for number, values in fetch().items():
+                if number not in vectors:
+                    vectors[number] = np.empty((count, values.shape[1]), dtype=np.float32)
+                vectors[number][rows] = values
+        late = parts
         progress(len(np.unique(chosen)))
     return vectors

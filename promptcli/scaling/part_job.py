@@ -14,7 +14,7 @@ from promptcli.data.vectors.part_folder import Plan, parts_there
 from promptcli.encoder.embedder import Progress, silent
 from promptcli.encoder.embedding_parts import make_part
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import CheckFailedError, PromptcliError
+from promptcli.errors import CheckFailedError, PromptcliError, is_out_of_memory
 from promptcli.interchange.backends import build_on
 from promptcli.registry.entries import Entry
 
@@ -94,11 +94,6 @@ def make_here(job: PartJob, shards: list[int], encoder: Encoder, progress: Progr
             if not is_out_of_memory(error):
                 raise
             raise job.lost(shard, "out of memory") from None
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says so; torch raises plain RuntimeErrors where the processor's memory is short."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def release_memory() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from promptcli.data.input_files import is_remote
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.errors import PromptcliError, UsageError, one_line
-from promptcli.scaling.part_job import PartJob, Pool, is_out_of_memory, release_memory
+from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
+from promptcli.scaling.part_job import PartJob, Pool, release_memory
 
 
 def run_ray(job: PartJob, shards: list[int], pool: Pool) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from promptcli.errors import PromptcliError
-from promptcli.scaling.part_job import PartJob, Pool, is_out_of_memory, release_memory
+from promptcli.errors import PromptcliError, is_out_of_memory
+from promptcli.scaling.part_job import PartJob, Pool, release_memory
 from promptcli.storage.files import remove_all_leftovers
 
 #: Processes begin anew, since a forked one cannot use a GPU.
