@@ -240,7 +240,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
             {"pooling": "first/avg"},
             "unknown states of pooling 'first'; valid: static, mlm-head, last, first-last, last-two, layer-K",
         ),
-        ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, max, cnn, cls, mask"),
+        ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, max, sqrt, weighted, cnn, cls, mask"),
         ({"pooling": "layer-9/avg"}, "valid: layer-0 to layer-2"),
         ({"pooling": "last/avg:3"}, "take no argument"),
         ({"pooling": "last/ditto"}, "no head is known for backbone"),
@@ -284,8 +284,11 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
     specs += [Recipe(prompt=_TEMPLATE, pooling="last/mask", transforms=(name,)) for name in TRANSFORMS]
     tensors = {**tensors, **start_projection("tanh", BuildContext("tanh", bert, {}), torch.Generator())}
     tensors |= start_weights("last/cnn", bert, torch.Generator())
+    width = bert.token_rows.size(1)
+    tensors |= {"dense.0.weight": torch.randn(3, width), "dense.0.bias": torch.randn(3)}
+    arguments = {"topk-tokens": "topk-tokens:5", "dense": "dense:0:tanh"}
     for recipe in specs:
-        recipe = recipe.replace(transforms=tuple(s.replace("topk-tokens", "topk-tokens:5") for s in recipe.transforms))
+        recipe = recipe.replace(transforms=tuple(arguments.get(name, name) for name in recipe.transforms))
         try:
             encoder = build_encoder(recipe, backbone=bert, tensors=tensors)
         except PromptcliError as error:
@@ -352,8 +355,8 @@ def test_one_sentence_too_many_is_one_line(tiny_backbone, monkeypatch, run):
     ran = run("similarity", "a", "b", "--device", "cpu")
     assert ran.code == 1
     assert ran.err == (
-        "promptcli: backbone 'mini' does not fit into the GPU's memory; give --dtype bfloat16, --device cpu or a"
-        " smaller model\n"
+        "promptcli: backbone 'mini-bert' does not fit into the GPU's memory; give --dtype bfloat16, --device cpu or"
+        " a smaller model\n"
     )
 
 

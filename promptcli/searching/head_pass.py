@@ -141,6 +141,7 @@ class _Pass:
         return list(dict.fromkeys(pair for row in numbers for pair in self._pairs_of[row]))
 
     def _score(self, pairs: list[int]) -> None:
+        found = []
         for start in range(0, len(pairs), _PAIRS_AT_ONCE):
             chunk = pairs[start : start + _PAIRS_AT_ONCE]
             sides = [[self._held[self._pairs[pair][side]] for pair in chunk] for side in (0, 1)]
@@ -149,10 +150,12 @@ class _Pass:
             squares = [torch.stack([held.squares for held in side]) for side in sides]
             lengths = (squares[0] * squares[1]).sqrt()
             cosines = torch.where(lengths > 0, _products(one, other) / lengths, 0.0)
-            self.cosines[:, :, chunk] = cosines.nan_to_num().permute(1, 2, 0).cpu().numpy()
+            found.append(cosines.nan_to_num())
             for pair in chunk:
                 for row in set(self._pairs[pair]):
                     self._open[row] -= 1
+        if found:  # read once a batch
+            self.cosines[:, :, pairs] = torch.cat(found).permute(1, 2, 0).cpu().numpy()
 
 
 def _products(one: list[Tensor], other: list[Tensor]) -> Tensor:

@@ -105,8 +105,11 @@ class TemplateScorer:
         return cosines
 
     def _encode(self, encoder: Encoder, sentences: Sequence[str], *, whole: bool) -> NDArray[np.float32]:
-        """Return vectors (n, d): of all sentences in the same batches as ``eval``'s, of a subset in small ones."""
-        if whole:
+        """Return vectors (n, d): of all sentences in the same batches as ``eval``'s, of a subset in small ones.
+
+        On a GPU a subset has large batches too: there a wait costs more than padding.
+        """
+        if whole or self.backbone.device.type == "cuda":
             return encode_together([encoder], sentences)[0].vectors
         by_length = np.argsort([len(sentence) for sentence in sentences], kind="stable")
         parts = [
