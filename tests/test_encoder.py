@@ -240,7 +240,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
             {"pooling": "first/avg"},
             "unknown states of pooling 'first'; valid: static, mlm-head, last, first-last, last-two, layer-K",
         ),
-        ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, max, sqrt, weighted, cnn, cls, mask"),
+        ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, max, sqrt, weighted, cnn, cls"),
         ({"pooling": "layer-9/avg"}, "valid: layer-0 to layer-2"),
         ({"pooling": "last/avg:3"}, "take no argument"),
         ({"pooling": "last/ditto"}, "no head is known for backbone"),

@@ -113,7 +113,12 @@ def test_json_is_one_document_of_the_agreed_shape(run, fake, data):
         ("last-avg", "STS-B", "test"),
     ]
     first = document["results"][0]
-    assert (first["model"], first["protocol"], first["metric"], first["pairs"]) == ("mini", "senteval", "spearman", 50)
+    assert (first["model"], first["protocol"], first["metric"], first["pairs"]) == (
+        "mini-bert",
+        "senteval",
+        "spearman",
+        50,
+    )
     assert first["ci95"][0] < first["value"] < first["ci95"][1]
     assert {name: part["pairs"] for name, part in first["subsets"].items()} == {"MSRpar": 30, "MSRvid": 20}
     assert list(document["missing"]) == ["STS13", "STS15", "STS16", "SICK-R"]
@@ -199,10 +204,11 @@ def test_a_recipe_that_must_be_fitted_is_refused_when_it_is_named(run, fake, dat
 
 def test_entries_and_recipes_stand_in_one_table(run, fake, data, entry):
     ran = run("eval", "--data-dir", data, "--model", "my-best", "--recipe", "cls", "--task", "STS14", "--json")
-    assert [(item["model"], item["recipe"]) for item in results(ran)] == [("my-best", "whitening"), ("mini", "cls")]
+    named = [(item["model"], item["recipe"]) for item in results(ran)]
+    assert named == [("my-best", "whitening"), ("mini-bert", "cls")]
     table = run("eval", "--data-dir", data, "--model", "my-best", "--recipe", "cls", "--task", "STS14").out
     assert any(line.startswith("my-best whitening") for line in table.splitlines())
-    assert any(line.startswith("mini cls") for line in table.splitlines())
+    assert any(line.startswith("mini-bert cls") for line in table.splitlines())
 
 
 def test_save_stores_the_scores_in_the_entry_only_when_asked(run, fake, data, entry):

@@ -119,7 +119,7 @@ def test_json_shape(calls):
         "model", "recipe", "task", "split", "protocol", "metric", "value", "ci95", "pairs", "subsets",
         "text", "data_sha256", "fingerprint",
     }  # fmt: skip
-    assert (document["model"], document["recipe"]) == ("mini", "first-last-avg")
+    assert (document["model"], document["recipe"]) == ("mini-bert", "first-last-avg")
     assert (document["task"], document["split"], document["protocol"]) == ("STS14", "test", "senteval")
     assert document["metric"] == "spearman"
     assert document["pairs"] == 39

@@ -27,8 +27,8 @@ COMMANDS = {
     "index add": "index add index text.txt --offline -q",
     "fit": f"fit --on text.txt --name white -r whitening --transform whitening:2 --force {TINY}",
     "train": f"train simcse --data text.txt --on pairs.tsv --batch-size 32 --epochs 1 --force {TINY}",
-    "ditto-search": f"ditto-search --on pairs.tsv --corpus text.txt --force {TINY}",
-    "search-templates": f"search-templates --mode free --limit 3 --on pairs.tsv --force {TINY}",
+    "ditto-search": f"ditto-search --on pairs.tsv --corpus text.txt --name found --force {TINY}",
+    "search-templates": f"search-templates --mode free --limit 3 --on pairs.tsv --name found --force {TINY}",
     "alias": "models alias a{number} mini",
     "config": "config set data_dir {long}",
 }

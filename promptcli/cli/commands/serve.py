@@ -51,6 +51,9 @@ def serve(
     """
     if missing := [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]:
         raise UsageError(f"serve needs {' and '.join(missing)}, which is not installed: pip install 'promptcli[serve]'")
+    names = [folder.resolve().name for folder in index or []]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two indexes are called {twice[0]!r}; rename the folder of one")
     from promptcli.serving.running import bind
     from promptcli.serving.running import serve as run
 
@@ -68,8 +71,8 @@ def serve(
         served = Served(models, indexes, normalize)
         # FAISS keeps the number of threads for each thread that calls it
         service = Service(served, given, key=key, log=say, prepare=lambda: set_threads(runtime))
-        names = ", ".join([*models, *(f"index {name}" for name in indexes)])
-        second = run(service, listening, ready=lambda url: note(f"serving {names} at {url}"))
+        served_names = ", ".join([*models, *(f"index {name}" for name in indexes)])
+        second = run(service, listening, ready=lambda url: note(f"serving {served_names} at {url}"))
     if second is not None:
         say("ended at once; requests in work were dropped")
         raise typer.Exit(128 + second)
@@ -98,11 +101,9 @@ def _indexes(folders: list[Path], models: "dict[str, Encoder]", runtime: Runtime
     encoders = {encoder.fingerprint: encoder for encoder in models.values()}
     served: dict[str, ServedIndex] = {}
     for folder in folders:
-        name = folder.resolve().name
-        if name in served:
-            raise UsageError(f"two indexes are called {name!r}; rename the folder of one")
         stored = load(folder)
         encoder = encoders.get(stored.origin.fingerprint) or encoder_of(stored.origin, runtime)
         encoders[encoder.fingerprint] = encoder
+        name = folder.resolve().name
         served[name] = ServedIndex(name, stored.index, encoder)
     return served
