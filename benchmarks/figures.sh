@@ -103,7 +103,7 @@ job() {
     bare) promptcli train --method dcpcse --seeds 3 --force --json ;;
     stores) stores ;;
     mteb)
-      promptcli eval --mteb STS12 --mteb STSBenchmark --mteb SICK-R --recipe last-avg --recipe first-last-ditto \
+      promptcli eval --task mteb:STS12 --task mteb:STSBenchmark --task mteb:SICK-R --recipe last-avg --recipe first-last-ditto \
         --data-dir "$DATA" -o "$OUT/mteb" --json ;;
     transforms)
       head -n 6000 "$CORPUS/enwiki_contrastive_250k.txt" >"$OUT/wiki.txt"

@@ -89,16 +89,26 @@ CASES = {
     ),
     "index-add": Case(("index", "add", "index", "other.txt", "--offline", "-q"), before=(_INDEX,), twice=True),
     "index-upsert": Case(
-        ("index", "upsert", "index", "news.tsv", "--id-field", "id", "--text-field", "text", "--offline", "-q"),
+        (
+            "index",
+            "add",
+            "--replace",
+            "index",
+            "news.tsv",
+            "--id-field",
+            "id",
+            "--text-field",
+            "text",
+            "--offline",
+            "-q",
+        ),
         before=(_KEYED,),
         twice=True,
     ),
     "index-delete": Case(_DELETE, before=(_INDEX,), done=2),
     "index-compact": Case(("index", "compact", "index", "-q"), before=(_INDEX, _DELETE), twice=True),
     "embed-parts": Case(_PARTS),
-    "vectors-merge": Case(
-        ("vectors", "merge", "parts", "-o", "out.parquet", "-q"), again=("--force",), before=(_PARTS,)
-    ),
+    "vectors-merge": Case(("vectors", "parts", "--merge", "out.parquet", "-q"), again=("--force",), before=(_PARTS,)),
     "models-import": Case(_IMPORT, again=("--force",)),
     "models-reimport": Case(
         (*_IMPORT, "--force"), before=(("models", "import", "../roberta", "--name", "foreign", "--offline", "-q"),)
@@ -143,7 +153,7 @@ CASES = {
     ),
     "models-alias": Case(("models", "alias", "one", "mini")),
     "models-remove": Case(("models", "remove", "white"), before=(_FIT, ("models", "alias", "w", "white")), done=3),
-    "config-set": Case(("config", "set", "backbone", "../bert")),
+    "config-set": Case(("config", "backbone", "../bert")),
     "reproduce": Case(("reproduce", "promptbert/2", *_SMALL)),
 }
 

@@ -1,8 +1,8 @@
-"""The classifiers of `transfer` next to SentEval's own loop and next to a logistic regression trained to its optimum.
+"""Classifiers of transfer tasks next to SentEval's own loop and to a logistic regression trained to its optimum.
 
     python benchmarks/transfer_classifier.py DATA [--task TREC] [--recipe first-last-ditto] [--backbone NAME] [--plain]
 
-One task with a training and a test set (TREC, MRPC), one encoder. ``side by side`` is what `promptcli transfer` does,
+One task with a training and a test set (TREC, MRPC), one encoder. ``side by side`` is what `promptcli eval` does,
 ``alone`` (with --plain) the same fits one after another with PyTorch's layer, loss and optimiser. ``optimum`` minimises
 the same loss, mean cross-entropy + decay/2 |W|^2, by L-BFGS, the bias free: what scikit-learn's
 LogisticRegression(C=1/(n*decay)) finds; its test accuracy is printed for every weight decay. Seconds: processor time.

@@ -87,7 +87,9 @@ class Recipe:
                 raise unknown("recipe key", key, checks)
             expected = checks[key]
             if not isinstance(value, expected) or (key == "max_length" and isinstance(value, bool)):
-                raise UsageError(f"recipe key {key!r} has the value {value!r}; see `promptcli recipes` for examples")
+                raise UsageError(
+                    f"recipe key {key!r} has the value {value!r}; see `models list --recipes` for examples"
+                )
         if any(not isinstance(name, str) for name in values.get("transforms", ())):
             raise UsageError(f"recipe key 'transforms' has the value {values['transforms']!r}; give a list of names")
         return cls(**values)

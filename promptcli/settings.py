@@ -150,7 +150,7 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> P
     if name not in KEYS:
         raise unknown("setting", name, KEYS)
     if value is not None and not (value.strip() and value.isprintable()):
-        raise UsageError(f"{value!r} is no value for {name}; give one line of text, or `promptcli config unset {name}`")
+        raise UsageError(f"{value!r} is no value for {name}; give one line, or `promptcli config {name} --unset`")
     path = config_file(environ)
     path.parent.mkdir(parents=True, exist_ok=True)
     with hold_folder(path.parent):
@@ -166,5 +166,5 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> P
 def _read_file(path: Path) -> SettingsFile:
     if not path.exists():
         return SettingsFile()
-    mend = 'write lines such as backbone = "mini-bert", or `promptcli config set KEY VALUE`'
+    mend = 'write lines such as backbone = "mini-bert", or `promptcli config KEY VALUE`'
     return read_document(path, SettingsFile, mend=mend, error=UsageError, closed=True)

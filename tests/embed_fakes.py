@@ -37,7 +37,7 @@ class FakeEncoder:
         self.calls = []
         self.members, self.biases = [], {}
 
-    def encode_report(self, sentences, *, progress=lambda done: None):
+    def encode_report(self, sentences, *, most=None, progress=lambda done: None):
         self.calls.append(len(sentences))
         time.sleep(self.pause)
         if self.most is not None and len(self.calls) > self.most:

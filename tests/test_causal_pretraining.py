@@ -138,8 +138,9 @@ def test_transformers_loads_the_folder_by_itself(run, text, tmp_path):
     assert figures["accuracy"] == pytest.approx(100 * right / count, abs=0.01)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "causal-LM" in card and "rotary positions" in card
-    measured = json.loads(run("perplexity", text, "--backbone", folder, "--json").out)
-    assert measured["perplexity"] == pytest.approx(figures["perplexity"], abs=0.01)
+    given = ("--task", f"perplexity:{text}", "--backbone", folder, "--json")
+    (measured,) = json.loads(run("eval", *given).out)["results"]
+    assert measured["value"] == pytest.approx(figures["perplexity"], abs=0.01)
     again = run(*arguments, "--tokens", "12000")
     assert again.code == 2
     assert "give another --output" in again.err

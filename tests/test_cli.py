@@ -22,7 +22,7 @@ from promptcli.cli.app import app, main
 from promptcli.errors import LONGEST_MESSAGE, CheckFailedError, NotFoundError, PromptcliError, UsageError
 from tests.processes import Program
 
-COMMANDS = ["embed", "similarity", "eval", "index", "fit", "models", "recipes", "templates"]
+COMMANDS = ["embed", "similarity", "eval", "index", "fit", "models", "reproduce", "templates"]
 
 
 def test_help_names_every_command(run):
@@ -97,9 +97,9 @@ def test_python_dash_m_runs_it():
 
 
 def test_templates_lists_the_named_ones(run):
-    ran = run("templates", "list", "--json")
+    ran = run("templates", "--json")
     assert ran.code == 0 and '"manual"' in ran.out and '\\"[X]\\" means [MASK] .' in ran.out
-    assert "manual" in run("templates", "list").out
+    assert "manual" in run("templates").out
 
 
 def every_command(command=None, path=()):
@@ -130,7 +130,7 @@ def test_help_fits_80_columns_and_cuts_nothing(path, run, monkeypatch):
         (["embed", "x", "--threads=a"], "--threads a is not allowed: .*integer.*; all options: promptcli embed"),
         (["embed", "x", "--threads"], "'--threads' requires an argument; all options: promptcli embed --help$"),
         (["similarity", "a"], "B is missing: .*; type: promptcli similarity A B; all options: "),
-        (["recipes", "x"], r"unexpected extra argument\(s\) \(x\); all options: promptcli recipes --help$"),
+        (["serve-not"], r"unknown command"),
         (["similarity", "a", "b", "--recipe", "sttic-avg"], "unknown recipe 'sttic-avg'; valid: .*mean static-avg"),
         (["similarity", "a", "b", "--pooling", "last/averge"], "unknown weights .*did you mean avg"),
         (["similarity", "a", "b", "--transform", "whitning"], "unknown transform 'whitning'.*did you mean whitening"),
@@ -200,7 +200,7 @@ def test_tables_reach_an_ascii_terminal(tiny_folder, tmp_path, monkeypatch):
 # --- streams and signals, in processes of their own ---
 
 
-@pytest.mark.parametrize("arguments", [["templates", "list"], ["eval", "--task", "demo:dev", "-r", "static-avg", "-q"]])
+@pytest.mark.parametrize("arguments", [["templates"], ["eval", "--task", "demo:dev", "-r", "static-avg", "-q"]])
 def test_an_ascii_terminal_is_written_to_in_ascii(arguments):
     out, err = Program(*arguments, environment={"PYTHONIOENCODING": "ascii"}).communicate()
     assert out and max(out) < 128 and err == b""
@@ -208,8 +208,8 @@ def test_an_ascii_terminal_is_written_to_in_ascii(arguments):
 
 
 def test_json_is_whole_in_ascii(run):
-    out, _ = Program("templates", "list", "--json", environment={"PYTHONIOENCODING": "ascii"}).communicate()
-    assert json.loads(out) == json.loads(run("templates", "list", "--json").out)
+    out, _ = Program("templates", "--json", environment={"PYTHONIOENCODING": "ascii"}).communicate()
+    assert json.loads(out) == json.loads(run("templates", "--json").out)
 
 
 def test_signs_are_spelled_and_others_numbered():
@@ -224,12 +224,12 @@ def closed(*descriptors):
 @pytest.mark.parametrize(
     ("arguments", "descriptors", "code", "message"),
     [
-        (["recipes"], [1], 1, b"promptcli: stdout is closed, so the result could not be written; nothing half"),
-        (["recipes"], [2], 0, b""),
+        (["templates"], [1], 1, b"promptcli: stdout is closed, so the result could not be written; nothing half"),
+        (["templates"], [2], 0, b""),
         (["nosuch"], [2], 2, b""),
         (["nosuch"], [1], 2, b"promptcli: unknown command 'nosuch'"),
-        (["recipes"], [1, 2], 1, b""),
-        (["recipes"], [0, 1, 2], 1, b""),
+        (["templates"], [1, 2], 1, b""),
+        (["templates"], [0, 1, 2], 1, b""),
     ],
 )
 def test_closed_streams(arguments, descriptors, code, message):
@@ -243,7 +243,7 @@ def test_closed_streams(arguments, descriptors, code, message):
 @pytest.mark.parametrize(
     ("arguments", "full", "code", "message"),
     [
-        (["recipes"], "stdout", 1, b"promptcli: disk full: the output could not be written; nothing half"),
+        (["templates"], "stdout", 1, b"promptcli: disk full: the output could not be written; nothing half"),
         (["nosuch"], "stderr", 2, b""),
         (["similarity", "one", "two", "--recipe", "nosuch"], "stderr", 2, b""),
     ],
@@ -290,7 +290,7 @@ def test_a_signal_after_the_work(sent, sender, ended):
         f"import os, sys\nsend = lambda kill=os.kill, me=os.getpid(): kill(me, {int(sent)})\n{sender}\n"
         "from promptcli.__main__ import main\nmain()\n"
     )
-    ran = subprocess.run([sys.executable, "-c", program, "recipes"], capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-c", program, "templates"], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (128 + sent if ended else 0, ended)
 
 
@@ -307,7 +307,7 @@ def test_a_signal_that_a_library_makes_another_error_of_stays_a_signal(sent, mad
     ran = run("similarity", "one", "two")
     assert (ran.code, ran.out) == (128 + sent, "")
     assert ran.err == "promptcli: interrupted; nothing half written is left\n"
-    assert run("recipes").code == 0
+    assert run("templates").code == 0
 
 
 def stopped_in_a_weak_reference():
@@ -355,3 +355,16 @@ def test_a_stop_ends_the_program_and_not_what_it_cleans_up(main, left, sent, tmp
     assert running.communicate() == (b"", b"promptcli: interrupted; nothing half written is left\n")
     assert running.returncode == 128 + sent
     assert sorted(path.name for path in tmp_path.iterdir()) == left
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("transfer --fast", "eval --task transfer"),
+        ("config set backbone x", "config KEY VALUE"),
+        ("recipes", "--recipes"),
+    ],
+)
+def test_a_former_spelling_names_the_new_one(run, former, now):
+    ran = run(*former.split())
+    assert (ran.code, ran.out) == (2, "") and now in ran.err and ran.err.count("\n") == 1

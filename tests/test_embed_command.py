@@ -173,7 +173,7 @@ def test_a_disk_that_fails(run, monkeypatch, kind, failing):
 
 
 def test_ctrl_c_in_process(run, monkeypatch):
-    def interrupted(self, sentences, *, progress=None):
+    def interrupted(self, sentences, *, most=None, progress=None):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FakeEncoder, "encode_report", interrupted)
@@ -188,3 +188,16 @@ def test_gzip_on_the_command_line(run):
     Path("a.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
     assert run("embed", "a.txt.gz", "-q")[0] == 0
     assert np.load("a.txt.gz.npy").shape == (4, 8)
+
+
+def test_sentences_on_the_command_line(run):
+    code, out, err = run("embed", "A cat sleeps.", "Dogs bark.", "--batch-size", "1")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [row["text"] for row in rows] == ["A cat sleeps.", "Dogs bark."]
+    assert rows[1]["embedding"] == pytest.approx(vector("Dogs bark.", 8).tolist(), abs=1e-6)
+    assert "no such file; read as 2 sentences" in err
+    Path("A cat sleeps.").write_text("Dogs bark.\n")  # a file comes first
+    assert run("embed", "A cat sleeps.", "-o", "v.jsonl")[0] == 0
+    (row,) = map(json.loads, Path("v.jsonl").read_text().splitlines())
+    assert row["embedding"] == rows[1]["embedding"]
+    refused(run("embed", "sentencs.txt"), 3, "sentencs.txt")

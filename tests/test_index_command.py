@@ -440,11 +440,11 @@ def keyed(run, fake, tmp_path):
 
 
 def test_upsert_delete_and_compact(run, keyed, text, tmp_path):
-    ran = run("index", "upsert", keyed, tmp_path / "new.csv", "--text-field", "body", "--id-field", "key")
+    ran = run("index", "add", "--replace", keyed, tmp_path / "new.csv", "--text-field", "body", "--id-field", "key")
     assert ran.code == 0 and "1 of 2 rows replace others" in ran.err and "5 of 8 numbers" in ran.out
     found = lines(run("index", "search", keyed, "Birds sing.", "--json", "-k", 10))
     assert (found[0]["id"], len(found)) == ("k1", 5) and SENTENCES[1] not in {hit["text"] for hit in found}
-    assert "--id-field" in one_line(run("index", "upsert", keyed, text), 2)
+    assert "--id-field" in one_line(run("index", "add", "--replace", keyed, text), 2)
     (tmp_path / "gone").write_text("k0\nk9\n")
     ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
     assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted ones not freed yet" in ran.out

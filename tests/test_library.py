@@ -26,7 +26,6 @@ FUNCTIONS = {
     "embed": "encoder.embedding:embed_file",
     "similarity": "similarity",
     "eval": "evaluate",
-    "transfer": "evaluate",
     "fit": "fit",
     "ditto-search": "search_heads",
     "search-layers": "search_layers",
@@ -39,34 +38,24 @@ FUNCTIONS = {
     "train": "train",
     "optiprompt": "train",
     "pretrain": "pretraining.loop:run",
-    "perplexity": "evaluation.perplexity:prediction_accuracy",
     "reproduce": "reproducing.measuring:reproduce_tables",
-    "rerun": "reproducing.measuring:repeat_result",
-    "recipes": "RECIPES",
     "examples": "data.demo:write_examples",
     "index build": "SentenceIndex.build",
     "index add": "SentenceIndex.add",
     "index search": "SentenceIndex.search",
-    "index upsert": "SentenceIndex.upsert",
     "index delete": "SentenceIndex.delete",
     "index compact": "SentenceIndex.compact",
     "index dups": "SentenceIndex.dups",
     "index pairs": "SentenceIndex.pairs",
     "index info": "SentenceIndex.load",
     "index check": "index.stored:check_whole",
-    "vectors check": "data.vectors.part_tools:check",
-    "vectors merge": "data.vectors.part_tools:merge",
-    "vectors sample": "data.vectors.part_tools:sample",
+    "vectors": "data.vectors.part_tools:check",
     "models list": "models",
     "models show": "registry.registry:Registry.card",
     "models remove": "registry.registry:Registry.remove",
     "models alias": "registry.registry:Registry.alias",
-    "templates list": "encoder.prompts.named:named_templates",
-    "templates show": "encoder.prompts.named:template_text",
-    "templates check": "encoder.prompts.checking:check",
-    "config show": "settings:read_settings",
-    "config set": "settings:write_setting",
-    "config unset": "settings:write_setting",
+    "templates": "encoder.prompts.checking:check",
+    "config": "settings:read_settings",
     "analyze mask-tokens": "analysis.mask_tokens:predict_mask_tokens",
     "analyze anisotropy": "analysis.anisotropy:token_anisotropy",
     "analyze uniformity": "analysis.uniformity:measure",
@@ -138,7 +127,7 @@ def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_pat
 
 
 def test_the_defaults_of_the_command_line_are_not_the_librarys(run, tiny_folder):
-    assert run("config", "set", "backbone", tiny_folder("bert")).code == 0
+    assert run("config", "backbone", tiny_folder("bert")).code == 0
     assert pc.load("last-avg", device="cpu").recipe.backbone == "mini-bert"
 
 

@@ -115,7 +115,7 @@ def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, s
 
 
 def test_recipes(run):
-    lines = run("recipes").out.splitlines()
+    lines = run("models", "list", "--recipes").out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(RECIPES)
-    documents = json.loads(run("recipes", "--json").out)
+    documents = json.loads(run("models", "list", "--recipes", "--json").out)
     assert {row.pop("name"): Recipe.from_dict(row) for row in documents} == RECIPES

@@ -50,7 +50,7 @@ def test_shards_one_by_one(run):
     for shard, said in ((2, "1 of 4"), (0, "2 of 4"), (3, "3 of 4")):
         err = run(*EMBED[:3], "one", *EMBED[4:], "--shard", shard)[2]
         assert err.startswith(f"{said} parts are in one, 1 made in ") and err.endswith("; the last one finishes it\n")
-    refused(run("vectors", "merge", "one", "-o", "m.npy"), 4, "one is unfinished: 3 of 4 parts are there")
+    refused(run("vectors", "one", "--merge", "m.npy"), 4, "one is unfinished: 3 of 4 parts are there")
     assert "in 4 parts in one, 1 made" in run(*EMBED[:3], "one", *EMBED[4:], "--shard", 1)[2]
     assert contents("one") == contents()
 
@@ -79,8 +79,8 @@ def test_what_does_not_go_together(run, fake, given, said):
 
 def test_check_tells_every_fault(run):
     assert run(*EMBED)[0] == 0
-    assert run("vectors", "check", "out") == (0, "out: 10 vectors of 8 numbers in 4 parts, all whole\n", "")
-    wanted = json.loads(run("vectors", "check", "out", "--json")[1])
+    assert run("vectors", "out") == (0, "out: 10 vectors of 8 numbers in 4 parts, all whole\n", "")
+    wanted = json.loads(run("vectors", "out", "--json")[1])
     assert (wanted["rows"], wanted["shards"], wanted["faults"]) == (10, 4, [])
     cut, flipped, stranger = (Path("out", part_name(shard, 4)) for shard in (0, 1, 2))
     cut.write_bytes(cut.read_bytes()[:-20])
@@ -89,7 +89,7 @@ def test_check_tells_every_fault(run):
     flipped.write_bytes(data)
     stranger.rename("out/part-00002-of-00005.parquet")
     Path("a.txt").write_text("another\n")
-    code, out, err = run("vectors", "check", "out")
+    code, out, err = run("vectors", "out")
     assert code == 4 and err == "promptcli: out: 5 faults\n"
     for line, said in zip(
         out.splitlines(),
@@ -103,20 +103,20 @@ def test_check_tells_every_fault(run):
         strict=True,
     ):
         assert said in line
-    assert len(json.loads(run("vectors", "check", "out", "--json")[1])["faults"]) == 5
-    refused(run("vectors", "check", "nothing"), 3, "no folder of vectors in parts")
+    assert len(json.loads(run("vectors", "out", "--json")[1])["faults"]) == 5
+    refused(run("vectors", "nothing"), 3, "no folder of vectors in parts")
 
 
 def test_check_compares_ids(run):
     Path("a.jsonl").write_text("".join(f'{{"id": {number % 8}, "text": "{number}"}}\n' for number in range(10)))
     assert run("embed", "a.jsonl", "-o", "out", "--shards", "3")[0] == 0
-    assert "2 ids are those of other rows" in run("vectors", "check", "out")[1]
+    assert "2 ids are those of other rows" in run("vectors", "out")[1]
 
 
 @pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl", ".safetensors"])
 def test_merge(run, kind):
     assert run(*EMBED, "--normalize")[0] == 0
-    code, out, err = run("vectors", "merge", "out", "-o", f"m{kind}")
+    code, out, err = run("vectors", "out", "--merge", f"m{kind}")
     assert (code, out, err) == (0, "", f"10 vectors in m{kind}\n")
     found = read_vectors(Path(f"m{kind}"))
     whole = np.stack([vector(line) for line in LINES])
@@ -124,13 +124,13 @@ def test_merge(run, kind):
     assert list(found.ids) == list(range(10))
     assert found.texts == (LINES if kind in (".parquet", ".jsonl") else None)
     assert found.manifest["fingerprint"] == "f" * 64 and found.manifest["normalized"] is True
-    refused(run("vectors", "merge", "out", "-o", f"m{kind}"), 2, "--force")
-    assert json.loads(run("vectors", "merge", "out", "-o", f"m{kind}", "--force", "--json")[1])["rows"] == 10
+    refused(run("vectors", "out", "--merge", f"m{kind}"), 2, "--force")
+    assert json.loads(run("vectors", "out", "--merge", f"m{kind}", "--force", "--json")[1])["rows"] == 10
 
 
 def test_half_floats(run):
     assert run(*EMBED, "--precision", "float16")[0] == 0
-    assert run("vectors", "merge", "out", "-o", "m.npy", "-q") == (0, "", "")
+    assert run("vectors", "out", "--merge", "m.npy", "-q") == (0, "", "")
     found, half = read_vectors(Path("m.npy")), np.stack([vector(line) for line in LINES]).astype(np.float16)
     assert found.precision == "float16" and np.array_equal(found.matrix, half.astype(np.float32))
     assert np.load("m.npy").dtype == np.float16
@@ -140,12 +140,12 @@ def test_half_floats(run):
 
 def test_sample(run):
     assert run(*EMBED, "--no-text")[0] == 0
-    rows = [json.loads(line) for line in run("vectors", "sample", "out", "-k", "4", "--json")[1].splitlines()]
+    rows = [json.loads(line) for line in run("vectors", "out", "--sample", "4", "--json")[1].splitlines()]
     numbers = [row["row"] for row in rows]
     assert numbers == sorted(set(numbers)) == [row["id"] for row in rows] and len(numbers) == 4
     assert all(np.array_equal(np.float32(row["embedding"]), vector(LINES[row["row"]])) for row in rows)
-    assert len(run("vectors", "sample", "out")[1].splitlines()) == 11
-    refused(run("vectors", "sample", "out", "-k", "11"), 2, "out has 10 rows, not 11")
+    assert len(run("vectors", "out", "--sample", "10")[1].splitlines()) == 11
+    refused(run("vectors", "out", "--sample", "11"), 2, "out has 10 rows, not 11")
 
 
 # --- worker processes
@@ -237,4 +237,4 @@ def test_scripts_of_the_guide_make_a_whole_folder(run, tmp_path, number):
     assert len(noted) == 64
     for line in noted:
         assert run(*line.split())[0] == 0
-    assert run("vectors", "check", "out")[1] == "out: 64 vectors of 8 numbers in 64 parts, all whole\n"
+    assert run("vectors", "out")[1] == "out: 64 vectors of 8 numbers in 64 parts, all whole\n"

@@ -78,9 +78,9 @@ def test_what_cannot_be_measured(tiny_backbone, run, tmp_path):
         prediction_accuracy(load_backbone(str(headless)), SENTENCES)
     file = tmp_path / "text.txt"
     file.write_text("\n".join(SENTENCES))
-    ran = run("perplexity", file, "--json")
-    assert json.loads(ran.out)["perplexity"] > 1
-    assert run("perplexity", tmp_path / "none.txt").code == 3
+    ran = run("eval", "--task", f"perplexity:{file}", "--json")
+    assert json.loads(ran.out)["results"][0]["value"] > 1
+    assert run("eval", "--task", f"perplexity:{tmp_path}/none.txt").code == 3
 
 
 @pytest.mark.data
@@ -89,7 +89,9 @@ def test_the_card_of_mini_tells_its_figures(data_folder, run):
 
     card = (SHIPPED["mini-bert"] / "README.md").read_text(encoding="utf-8")
     found = re.search(r"top-1 ([\d.]+)%, perplexity ([\d.]+)", card)
-    ran = run("perplexity", data_folder / "corpus" / "wikitext2_valid.txt", "--json")
-    figures = json.loads(ran.out)
+    ran = run(
+        "eval", "--task", f"perplexity:{data_folder}/corpus/wikitext2_valid.txt", "--backbone", "mini-bert", "--json"
+    )
+    (figures,) = json.loads(ran.out)["results"]
     assert figures["accuracy"] == pytest.approx(float(found[1]), abs=0.05)
-    assert figures["perplexity"] == pytest.approx(float(found[2]), abs=0.05)
+    assert figures["value"] == pytest.approx(float(found[2]), abs=0.05)

@@ -256,8 +256,8 @@ def test_a_model_from_text_is_a_backbone(run, text, tmp_path):
     vectors = tmp_path / "vectors.npy"
     assert run("embed", text, "--backbone", folder, "--pooling", "last/cls", "-o", vectors).code == 0
     assert np.load(vectors).shape == (600, 16)
-    ran = run("perplexity", text, "--backbone", folder, "--json")
-    assert json.loads(ran.out)["perplexity"] == pytest.approx(figures["held_out"]["perplexity"], abs=0.01)
+    ran = run("eval", "--task", f"perplexity:{text}", "--backbone", folder, "--json")
+    assert json.loads(ran.out)["results"][0]["value"] == pytest.approx(figures["held_out"]["perplexity"], abs=0.01)
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

@@ -644,14 +644,14 @@ def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, 
     text = kept.read_text()
     assert str(tmp_path) not in text and (tmp_path / "results" / "promptbert-14.json").exists()
     assert kept.with_suffix(".md").read_text() == table_page(json.loads(text))
-    repeated = run("rerun", kept, *options, "--json")
+    repeated = run("reproduce", kept, *options, "--json")
     assert repeated.code == 0, repeated.err
     found = json.loads(repeated.out)
     assert (found["figures"], found["changed"], found["inputs"]) == (8, [], [])
     document = json.loads(text)
     document["rows"][0]["figures"]["STS-B:dev"]["value"] += 1
     kept.write_text(json.dumps(document))
-    changed = run("rerun", kept, *options)
+    changed = run("reproduce", kept, *options)
     assert changed.code == 4 and "1 changed" in changed.out and "inputs are the same" in changed.err
     page = tmp_path / "docs" / "results.md"
     assert run("reproduce", "page", "-o", tmp_path / "results", "--page", page).code == 0
@@ -669,7 +669,7 @@ def test_the_command_trains_where_it_is_asked_to(run, senteval, tiny_folder, exa
     row = json.loads(ran.out)["results"][0]["rows"][1]
     assert row["figures"]["STS-B:dev"]["on"] == ["STS-B:dev"]
     (kept,) = (tmp_path / "b").glob("*.json")
-    repeated = run("rerun", kept, *options, "--json")
+    repeated = run("reproduce", kept, *options, "--json")
     assert repeated.code == 0, repeated.err
     assert json.loads(repeated.out)["figures"] == 2
 
@@ -695,7 +695,7 @@ def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
         (("reproduce", "promptbert/4", "--data-dir", "nowhere"), 3, "no such folder"),
         (("reproduce", "page", "-o", "nowhere"), 3, "reproduce all"),
         (("reproduce", "promptbert/10", "--seeds", "3"), 2, "--seeds 3 is for rows that are trained; give --train"),
-        (("rerun", "nowhere.json"), 3, "no result file"),
+        (("reproduce", "nowhere.json"), 3, "no result file"),
     ],
 )
 def test_bad_input_is_refused(run, arguments, code, words):
@@ -705,7 +705,7 @@ def test_bad_input_is_refused(run, arguments, code, words):
 
 def test_a_file_that_is_no_result_is_refused(run, tmp_path):
     (tmp_path / "a.json").write_text('{"rows": []}')
-    assert run("rerun", tmp_path / "a.json").code == 4
+    assert run("reproduce", tmp_path / "a.json").code == 4
 
 
 def test_the_list_says_what_can_run(run, senteval, tiny_folder):

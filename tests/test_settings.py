@@ -47,10 +47,10 @@ def test_a_bad_file_is_said_in_one_line(tmp_path, run, text, message):
 
 def test_config_show_says_what_holds_and_why(run, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_DATA_DIR", "/data")
-    ran = run("config", "show")
+    ran = run("config")
     assert "backbone = mini-bert  (built in;" in ran.out
     assert "data_dir = /data  ($PROMPTCLI_DATA_DIR;" in ran.out
-    shown = json.loads(run("config", "show", "--json").out)
+    shown = json.loads(run("config", "--json").out)
     assert shown["settings"].keys() == KEYS.keys()
     assert shown["settings"]["backbone"] == {"value": "mini-bert", "source": "built in"}
 
@@ -59,11 +59,11 @@ def test_config_set_and_unset_keep_the_rest_of_the_file(run, home):
     file = home / "config.toml"
     home.mkdir()
     file.write_text("# my own\nbackbone = 'one'\n")
-    ran = run("config", "set", "data_dir", 'a "folder" \\ ü')
+    ran = run("config", "data_dir", 'a "folder" \\ ü')
     assert (ran.code, ran.out) == (0, "") and "config.toml" in ran.err
     held = read_settings({"PROMPTCLI_HOME": str(home)})
     assert (held["backbone"].value, held["data_dir"].value) == ("one", 'a "folder" \\ ü')
-    assert run("config", "unset", "backbone").code == 0
+    assert run("config", "backbone", "--unset").code == 0
     assert read_settings({"PROMPTCLI_HOME": str(home)})["backbone"].source == "built in"
     assert file.read_text().startswith("# my own\n") and sorted(path.name for path in home.iterdir()) == ["config.toml"]
 
@@ -71,10 +71,10 @@ def test_config_set_and_unset_keep_the_rest_of_the_file(run, home):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("set", "backbon", "x"), "did you mean backbone"),
-        (("unset", "data-dir"), "did you mean data_dir"),
-        (("set", "backbone", " "), "no value"),
-        (("set", "backbone", "a\nb"), "no value"),
+        (("backbon", "x"), "did you mean backbone"),
+        (("data-dir", "--unset"), "did you mean data_dir"),
+        (("backbone", " "), "no value"),
+        (("backbone", "a\nb"), "no value"),
     ],
 )
 def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, arguments, said):
@@ -85,7 +85,7 @@ def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, argum
 
 def test_the_environment_that_overrules_a_set_default_is_said(run, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_BACKBONE", "other")
-    assert "$PROMPTCLI_BACKBONE = other comes before the file" in run("config", "set", "backbone", "x").err
+    assert "$PROMPTCLI_BACKBONE = other comes before the file" in run("config", "backbone", "x").err
 
 
 def test_another_default_backbone_holds_where_none_is_named(run, monkeypatch, tiny_folder, tmp_path):

@@ -1,4 +1,4 @@
-"""``templates list``, ``show`` and ``check``."""
+"""``templates``."""
 
 import json
 
@@ -12,15 +12,15 @@ MANUAL = 'This sentence : "[X]" means [MASK] .'
 
 
 def test_list_and_show(run):
-    ran = run("templates", "list")
+    ran = run("templates")
     assert ran.code == 0 and MANUAL in ran.out
-    listed = json.loads(run("templates", "list", "--json").out)["templates"]
+    listed = json.loads(run("templates", "--json").out)["templates"]
     assert [row["name"] for row in listed] == list(named_templates())
-    for row in listed:
-        assert json.loads(run("templates", "show", row["name"], "--json").out) == row
-    ran = run("templates", "show", "manual")
+    shown = json.loads(run("templates", "manual", "--json").out)
+    assert shown.items() >= next(row for row in listed if row["name"] == "manual").items()
+    ran = run("templates", "manual")
     assert ran.code == 0 and MANUAL in ran.out and "73.44" in ran.out
-    ran = run("templates", "show", "nosuch")
+    ran = run("templates", "nosuch")
     assert (ran.code, ran.out) == (2, "") and "valid: manual, " in ran.err and ran.err.count("\n") == 1
 
 
@@ -28,7 +28,7 @@ def test_list_and_show(run):
 @pytest.mark.parametrize("text", [MANUAL, "[MASK] is [X]", "[X] means [MASK]."])
 def test_check_shows_the_filled_string(family, text, run, tiny_folder):
     folder = tiny_folder(family)
-    ran = run("templates", "check", text, "--backbone", folder, "--sentence", "The cat sat", "--json")
+    ran = run("templates", text, "--backbone", folder, "--sentence", "The cat sat", "--json")
     assert ran.code == 0 and ran.err == ""
     found = json.loads(ran.out)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -43,7 +43,7 @@ def test_check_shows_the_filled_string(family, text, run, tiny_folder):
 
 def test_check_says_what_a_long_sentence_loses(run, tiny_folder):
     folder = tiny_folder("bert")
-    cut = json.loads(run("templates", "check", "the [X] means [MASK] .", "--backbone", folder, "--json").out)
+    cut = json.loads(run("templates", "the [X] means [MASK] .", "--backbone", folder, "--json").out)
     assert cut["template_tokens"] == cut["max_tokens"] - cut["room"]
     truncation = cut["truncation"]
     assert truncation["sentence_tokens"] > truncation["kept"] == cut["room"]
@@ -51,14 +51,14 @@ def test_check_says_what_a_long_sentence_loses(run, tiny_folder):
     assert truncation["mask_position"] == cut["max_tokens"] - 3  # mask, period, last special
     long = " ".join(["the"] * 100)
     found = json.loads(
-        run("templates", "check", "the [X] means [MASK] .", "--backbone", folder, "--sentence", long, "--json").out
+        run("templates", "the [X] means [MASK] .", "--backbone", folder, "--sentence", long, "--json").out
     )
     assert found["truncated"] and len(found["tokens"]) == found["max_tokens"]
     assert found["truncation"]["sentence_tokens"] == 101 and found["mask_position"] == truncation["mask_position"]
 
 
 def test_check_of_a_causal_model_reads_the_last_token(run, tiny_folder):
-    line = ["templates", "check", "prompteol", "--backbone", tiny_folder("gpt2"), "--sentence", "The cat sat"]
+    line = ["templates", "prompteol", "--backbone", tiny_folder("gpt2"), "--sentence", "The cat sat"]
     found = json.loads(run(*line, "--json").out)
     assert found["mask_position"] is None and found["truncation"]["mask_position"] is None
     assert found["tokens"][-1]["part"] == "template" and found["truncation"]["kept"] == found["room"]
@@ -67,16 +67,16 @@ def test_check_of_a_causal_model_reads_the_last_token(run, tiny_folder):
 
 
 def test_check_for_people(run, tiny_folder):
-    ran = run("templates", "check", "manual", "--backbone", tiny_folder("bert"), "--sentence", "the cat")
+    ran = run("templates", "manual", "--backbone", tiny_folder("bert"), "--sentence", "the cat")
     assert ran.code == 0 and ran.err == ""
     assert "[MASK]" in ran.out and "special tokens included" in ran.out and "never the template" in ran.out
 
 
 def test_check_notes_a_backbone_without_a_head(run, tmp_path):
     folder = save_tiny("electra", tmp_path / "electra", model_class=ElectraForPreTraining)
-    ran = run("templates", "check", "[X] means [MASK] .", "--backbone", folder)
+    ran = run("templates", "[X] means [MASK] .", "--backbone", folder)
     assert ran.code == 0 and "no masked LM at inference" in ran.err and ran.err.count("\n") == 1
-    found = json.loads(run("templates", "check", "[X] means [MASK] .", "--backbone", folder, "--json").out)
+    found = json.loads(run("templates", "[X] means [MASK] .", "--backbone", folder, "--json").out)
     assert "no masked LM at inference" in found["notes"][0]
 
 
@@ -93,6 +93,6 @@ def test_check_notes_a_backbone_without_a_head(run, tmp_path):
     ],
 )
 def test_check_refuses_in_one_line(arguments, code, message, run, tiny_folder):
-    ran = run("templates", "check", "--backbone", tiny_folder("bert"), *arguments)
+    ran = run("templates", "--backbone", tiny_folder("bert"), *arguments)
     assert (ran.code, ran.out) == (code, "")
     assert message in ran.err and ran.err.count("\n") == 1

@@ -189,7 +189,7 @@ def test_the_command_line(run, glove, tmp_path, monkeypatch):
     assert ran.code == 2 and ran.err.count("\n") == 1 and "--recipe static-avg" in ran.err
     ran = run("fit", "--recipe", "flow", "--backbone", "glove:v.txt", "--on", "demo", "--name", "x")
     assert ran.code == 2 and ran.err.count("\n") == 1
-    ran = run("templates", "check", "[X] [MASK]", "--backbone", "glove:v.txt")
+    ran = run("templates", "[X] [MASK]", "--backbone", "glove:v.txt")
     assert ran.code == 2 and ran.err.count("\n") == 1 and "no language model" in ran.err
 
 

@@ -103,6 +103,9 @@ def score_models(
     """
     transfer = [task for task in tasks if isinstance(task, TransferTask)]
     others = [task for task in tasks if not isinstance(task, TransferTask)]
+    for label, recipe in zip(labels, recipes, strict=True):
+        if transfer and recipe is not None:
+            note(f"{label.model}: transfer tasks read vectors before head and denoising, as its method says")
     readers = [
         made if recipe is None else Encoder(recipe, made.backbone, made.tensors())
         for made, recipe in zip(encoders, recipes, strict=True)
@@ -125,11 +128,11 @@ def load_named_tasks(
     """Return tasks by their names.
 
     Args:
-        tasks: ``STS12`` to ``STS16``, ``STS-B``, ``SICK-R``, ``STS-B:dev``, ``demo``, ``demo:dev`` and files of graded
-            pairs (Spearman x 100); ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST-2``, ``TREC``, ``MRPC`` (accuracy x 100 of
-            SentEval's classifier); ``retrieval:FILE`` with columns query, document, grade (nDCG@10 x 100, recall);
-            ``perplexity:FILE`` of held-out lines; ``mteb:NAME``, run by mteb. By default all seven STS tasks where
-            there is a ``data_dir``, else ``demo``.
+        tasks: ``STS12`` to ``STS16``, ``STS-B``, ``SICK-R`` (``sts``: all), ``STS-B:dev``, ``demo``, ``demo:dev`` and
+            files of graded pairs (Spearman x 100); ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST-2``, ``TREC``, ``MRPC``
+            (``transfer``: all; accuracy x 100 of SentEval's classifier); ``retrieval:FILE`` with columns query,
+            document, grade (nDCG@10 x 100, recall); ``perplexity:FILE`` of held-out lines; ``mteb:NAME``, run by mteb.
+            By default all seven STS tasks where there is a ``data_dir``, else ``demo``.
         data_dir: SentEval's ``downstream`` folder; without it STS tasks are fetched from the hub.
         protocol: ``senteval`` or ``mteb``.
         skip_missing: Say which tasks are not there, and return the others.

@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -34,13 +34,12 @@ from promptcli.cli.commands import (
     serve,
     templates,
     train,
-    transfer,
     vectors,
 )
 from promptcli.cli.console import say, show_library_notes, write_what_cannot_be_shown
 from promptcli.cli.options import expand
 from promptcli.cli.stopping import Stopped, stopped_by, stopping_by_exception
-from promptcli.cli.usage import PanelHelpCommand, usage_message
+from promptcli.cli.usage import PanelHelpCommand, check_spelling, usage_message
 from promptcli.errors import PromptcliError, is_out_of_memory, one_line
 
 app = typer.Typer(
@@ -56,8 +55,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("examples", examples.examples, "Write the small files that the guides' commands read.", None),
     ("embed", embed.embed, "Sentences of a file to vectors.", None),
     ("similarity", embed.similarity, "Cosine of two sentences, or of the rows of two files.", None),
-    ("eval", evaluate.evaluate_command, "Score encoders on STS tasks and on pairs of your own.", None),
-    ("transfer", transfer.transfer, "Score encoders on SentEval's transfer tasks.", None),
+    ("eval", evaluate.evaluate_command, "Score encoders on STS, transfer and retrieval tasks, and on your own.", None),
     ("fit", fit.fit, "Fit TF-IDF weights or a transform of the vectors into a model.", None),
     ("export", export.export, "An encoder as other programs load it.", None),
     ("push", export.push, "Send a model to the Hugging Face hub.", None),
@@ -66,13 +64,12 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("search-layers", search_poolings.search_layers, "Find the layer that a recipe reads best.", None),
     ("search-templates", search_templates.search_templates, "Find the template that suits a backbone best.", None),
     ("train", train.train, "Train a sentence encoder by a method of the papers.", train.settings_in_force()),
-    ("optiprompt", train.optiprompt, "Learn a template's words as vectors.", None),
     ("pretrain", pretrain.pretrain, "Pre-train a small BERT or Llama on plain text.", None),
-    ("perplexity", pretrain.perplexity, "How well a backbone predicts masked tokens.", None),
     ("reproduce", reproduce.reproduce, "Measure the papers' tables and figures again.", None),
-    ("rerun", reproduce.rerun, "Repeat a kept result and compare every figure.", None),
     ("serve", serve.serve, "Serve embeddings and search over HTTP, with a page to look at them.", None),
-    ("recipes", models.recipes, "List the named recipes of the papers.", None),
+    ("templates", templates.templates, "List the named templates, or show what one becomes for a backbone.", None),
+    ("vectors", vectors.vectors, "Check a folder of vectors in parts, merge it, or sample from it.", None),
+    ("config", config.config, "Show, set and unset your own defaults.", None),
 )
 
 
@@ -86,22 +83,15 @@ _GROUPS: tuple[tuple[str, str, dict[str, Callable[..., None]]], ...] = (
         "index",
         "Build, change and search an index of sentences.",
         {
-            **_named(index.build, index.add, index.upsert, index.delete, index.compact),
+            **_named(index.build, index.add, index.delete, index.compact),
             **_named(index_search.search, index_search.dups, index_search.pairs, index.info, index.check),
         },
     ),
-    ("vectors", "Folders of vectors in parts.", _named(vectors.check, vectors.merge, vectors.sample)),
     (
         "models",
         "List, show, import, remove and alias models.",
         {"list": models.list_models, "import": models.import_model, **_named(models.show, models.remove, models.alias)},
     ),
-    (
-        "templates",
-        "Named templates.",
-        {"list": templates.list_templates, "show": templates.show_template, "check": templates.check_template},
-    ),
-    ("config", "Your own defaults.", {"show": config.show, "set": config.set_default, "unset": config.unset}),
     (
         "analyze",
         "Look inside what a recipe does.",
@@ -115,8 +105,21 @@ _GROUPS: tuple[tuple[str, str, dict[str, Callable[..., None]]], ...] = (
         },
     ),
 )
+
+
+class _OptiPrompt(PanelHelpCommand):
+    """``train`` with its first word given."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return the context of ``train optiprompt``."""
+        return super().make_context(info_name, ["optiprompt", *args], parent, **extra)
+
+
 for _name, _function, _about, _ends in _COMMANDS:
     app.command(_name, short_help=_about, epilog=_ends, cls=PanelHelpCommand)(expand(_function))
+    if _name == "train":
+        _about = "Learn a template's words as vectors, backbone frozen: train optiprompt."
+        app.command("optiprompt", short_help=_about, cls=_OptiPrompt)(expand(_function))
 for _name, _about, _functions in _GROUPS:
     _group = typer.Typer(help=_about, no_args_is_help=True)
     for _key, _function in _functions.items():
@@ -158,6 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with stopping_by_exception():
             try:
+                check_spelling(given)
                 ended = command()(args=given, prog_name="promptcli", standalone_mode=False)
             finally:
                 sys.stdout.flush()  # here, where a full disk or a closed pipe can still be said and become an exit code

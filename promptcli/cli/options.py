@@ -150,7 +150,9 @@ class OneModel:
     ] = None
     recipe: Annotated[
         str | None,
-        recipe_option("--recipe", "-r", help="Named recipe (`promptcli recipes`), JSON text, or a .json/.toml file."),
+        recipe_option(
+            "--recipe", "-r", help="Named recipe (`models list --recipes`), JSON text, or a .json/.toml file."
+        ),
     ] = None
 
 

@@ -13,6 +13,32 @@ from promptcli.notes import offline, showing
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
 
 
+#: Former spelling -> what to type.
+_MOVED = {
+    "transfer": "eval --task transfer",
+    "perplexity": "eval --task perplexity:FILE",
+    "rerun": "reproduce RESULT.json",
+    "recipes": "models list --recipes",
+    "config show": "config",
+    "config set": "config KEY VALUE",
+    "config unset": "config KEY --unset",
+    "templates list": "templates",
+    "templates show": "templates NAME",
+    "templates check": "templates TEMPLATE",
+    "vectors check": "vectors FOLDER",
+    "vectors merge": "vectors FOLDER --merge FILE",
+    "vectors sample": "vectors FOLDER --sample K",
+    "index upsert": "index add --replace",
+}
+
+
+def check_spelling(arguments: Sequence[str]) -> None:
+    """Refuse a command that has another name now, by that name."""
+    for given in (" ".join(arguments[:1]), " ".join(arguments[:2])):
+        if given in _MOVED:
+            raise UsageError(f"`promptcli {given}` is now `promptcli {_MOVED[given]}`")
+
+
 class PanelHelpCommand(TyperCommand):
     """A command whose help lists its options under the headings of their panels, as plain text that wraps."""
 

@@ -133,6 +133,8 @@ TASKS: dict[str, TaskRow] = {
 #: The STS test splits and the transfer tasks of the papers' tables.
 TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"))
 TRANSFER_TASKS = tuple(name for name, row in TASKS.items() if row.metric == "accuracy")
+#: One word for several tasks.
+GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 
 
 def _retrieval(given: str) -> TaskRow:

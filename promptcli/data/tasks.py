@@ -16,6 +16,7 @@ from promptcli.data.senteval import GoldRow, Parts, senteval_root
 from promptcli.data.senteval_text import moses
 from promptcli.data.task_table import (
     FAMILIES,
+    GROUPS,
     MTEB_LOCAL,
     TASKS,
     TEST_TASKS,
@@ -213,13 +214,13 @@ def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
         UsageError: What is no name of a task.
         NotFoundError: A file of pairs that is not there.
     """
-    names = []
+    names: list[str] = []
     for name in [given] if isinstance(given, str | Path) else given:
         if not isinstance(name, str | Path):
             raise UsageError(
                 f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B' or a file of pairs"
             )
-        names.append(str(name))
+        names += GROUPS.get(str(name), (str(name),))
     known = [label for label, row in TASKS.items() if not row.fit_only]
     others: dict[TaskName, None] = {}
     for name in (name for name in names if name not in known):
@@ -230,7 +231,7 @@ def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
             check_pair_file(name)
             others[TaskName(name)] = None
         else:
-            raise unknown("task", name, [*known, *(f"{family}:..." for family in FAMILIES)])
+            raise unknown("task", name, [*known, *GROUPS, *(f"{family}:..." for family in FAMILIES)])
     return [*(_name_of(label) for label in known if label in names), *others]
 
 

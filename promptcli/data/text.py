@@ -5,7 +5,7 @@ import functools
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -138,6 +138,19 @@ def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iter
                 " other"
             )
         yield zip(*sides, strict=True), counts[0]
+
+
+def are_sentences(given: Sequence[str]) -> bool:
+    """Return whether words of the command line are sentences and no files: each has blanks and no file has its name.
+
+    Raises:
+        UsageError: A sentence that the terminal's encoding did not bring through.
+    """
+    if not all(" " in word.strip() and "\n" not in word and not os.path.exists(word) for word in given):
+        return False
+    for word in given:
+        check_encodable(word)
+    return True
 
 
 def check_encodable(sentence: str) -> None:

@@ -57,6 +57,7 @@ def embed_stream(
     sink: Sink,
     *,
     window: int = WINDOW,
+    batch_size: int | None = None,
     normalize: bool = False,
     precision: str = "float32",
     progress: Progress = silent,
@@ -68,6 +69,7 @@ def embed_stream(
         records: The sentences, read as they are needed.
         sink: Takes each window's rows.
         window: Sentences held at once.
+        batch_size: Sentences in a forward pass, at most; by default as many as fit a budget of tokens.
         normalize: Scale every vector to length 1; a vector of zeros stays one.
         precision: Of what is stored, see ``data.vectors.precision``; the ranges of ``int8`` are those of the first
             window.
@@ -80,7 +82,7 @@ def embed_stream(
     rows = blank = zero = truncated = 0
     less = None if precision == "float32" else Measured(precision)
     for part in windows(records, _characters, size=window):
-        encoded = encoder.encode_report([record.text for record in part], progress=progress)
+        encoded = encoder.encode_report([record.text for record in part], progress=progress, most=batch_size)
         _check_finite(encoded.vectors, part)
         vectors = unit(encoded.vectors) if normalize else encoded.vectors
         sink.write(part, vectors if less is None else less(vectors))
@@ -99,6 +101,7 @@ def embed_file(
     target: Path,
     *,
     with_text: bool = True,
+    batch_size: int | None = None,
     normalize: bool = False,
     precision: str = "float32",
     progress: Progress = silent,
@@ -110,6 +113,7 @@ def embed_file(
         source: The sentences.
         target: The vector file, in the format of its extension.
         with_text: Store the sentences where the format has room for them.
+        batch_size: See ``embed_stream``.
         normalize: Scale every vector to length 1.
         precision: Of what is stored; ``read_vectors`` restores float32 by the manifest.
         progress: Called with the number of rows newly encoded.
@@ -127,7 +131,8 @@ def embed_file(
             temporary.open("xb") as file,
             open_sink(file, kind_of(target), encoder.width, with_text=with_text) as sink,
         ):
-            report = embed_stream(encoder, source, sink, normalize=normalize, precision=precision, progress=progress)
+            options: dict[str, Any] = {"batch_size": batch_size, "normalize": normalize, "precision": precision}
+            report = embed_stream(encoder, source, sink, progress=progress, **options)
         manifest |= _manifest(encoder, source, report, normalize=normalize, precision=precision)
     return report
 

@@ -286,9 +286,9 @@ _VECTORS = ("index build FILE -o out/ix -q", "index search index FILE --offline 
 _DESCRIBED = (*(line.replace("FILE", "v.npy") for line in _VECTORS), "index build v.npy --texts text.txt -o out/ix -q")
 _EMBED_PARTS = f"embed text.txt -o {{}} --shards 2 {TINY}"
 _PARTS = (
-    "vectors check parts",
-    "vectors merge parts -o out/v.jsonl -q",
-    "vectors sample parts -k 3",
+    "vectors parts",
+    "vectors parts --merge out/v.jsonl -q",
+    "vectors parts --sample 3",
     "index build parts -o out/ix -q",
     _EMBED_PARTS.format("parts"),
 )
@@ -303,7 +303,7 @@ _MODEL = (
     "export white --to sentence-transformers -o out/st --offline -q",
 )
 _INDEX = ("index info index", "index search index 'a cat' --offline -q", "index add index v.npy --texts text.txt -q")
-_SETTINGS = ("config show", "config show --json", "config set data_dir senteval", f"eval --task pairs.tsv {TINY}")
+_SETTINGS = ("config", "config --json", "config data_dir senteval", f"eval --task pairs.tsv {TINY}")
 _SEARCH = f"--limit 3 --on pairs.tsv -o out/t.toml {TINY}"
 _PRETRAIN = (
     "pretrain few.txt -o made --resume -q --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 700"
@@ -312,13 +312,13 @@ _PRETRAIN = (
 _TRAIN = "train simcse --data few.txt --on pairs.tsv --batch-size 4 --epochs 1"
 _RESUMED = f"{_TRAIN} --resume {TINY}"
 _HALF = _RESUMED.replace("--resume", "--name half --resume")
-_TRANSFER = f"transfer --task {{}} --fast --data-dir senteval -r last-avg {TINY}"
+_TRANSFER = f"eval --task {{}} --fast --data-dir senteval -r last-avg {TINY}"
 _IMPORT = "models import {} --name new --offline -q"
 _ADAPTER = ("similarity one two --backbone lora --recipe cls --offline -q", _IMPORT.format("lora"))
-_RESULT = ("reproduce page -o results --page out/page.md -q", f"rerun FILE {TINY}")
+_RESULT = ("reproduce page -o results --page out/page.md -q", f"reproduce FILE {TINY}")
 _FOLDER = (
     "similarity one two --recipe prompt --backbone model --offline -q",
-    "templates check manual --backbone model",
+    "templates manual --backbone model",
     _IMPORT.format("model"),
 )
 _WORDS = "similarity one two --backbone glove:FILE --pooling static/avg --prompt [X] -q"
@@ -326,7 +326,7 @@ _SAVING = ("out", "home")
 _INDEXED = ("index", ".index.lock")
 
 KINDS: dict[str, Kind] = {
-    "text": Kind("text.txt", any_text, (*_READ, f"perplexity FILE {TINY}"), _SAVING),
+    "text": Kind("text.txt", any_text, (*_READ, f"eval --task perplexity:FILE {TINY}"), _SAVING),
     "gzip": Kind("text.txt.gz", any_gzip, _READ, _SAVING),
     "csv": Kind("table.csv", any_text, (*_READ, _BY_NAME), _SAVING),
     "tsv": Kind("pairs.tsv", any_text, (f"eval --task FILE -r last-avg {TINY}", _FIT), _SAVING),

@@ -94,7 +94,7 @@ MADE = (
     "index build v.npy --texts text.txt -o index -q",
     f"fit --on few.txt --name white -r whitening --transform whitening:2 {TINY}",
     "models alias w white",
-    "config set backbone bert",
+    "config backbone bert",
     f"search-templates --candidates named.toml --limit 3 --on pairs.tsv -o t.toml --name t {TINY}",
     f"reproduce promptbert/2 {TINY}",
     f"train simcse --data few.txt --on pairs.tsv --batch-size 4 --epochs 1 {TINY}",
@@ -280,7 +280,7 @@ def holds(kind: Kind, content: bytes, command: str, sound: Path, capfd: pytest.C
             assert err.startswith("promptcli: ") and err.count("\n") == 1 and len(err) <= LONGEST_MESSAGE + 1, err
             assert not changed
             compared = (
-                command.startswith(("rerun", "vectors check")) and code == CheckFailedError.exit_code
+                command.startswith(("reproduce results", "vectors")) and code == CheckFailedError.exit_code
             )  # prints what differs
             assert compared or not out
         else:

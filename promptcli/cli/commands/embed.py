@@ -1,5 +1,6 @@
 """The commands ``embed`` and ``similarity``: sentences to vectors, in parts too; the likeness of sentences or files."""
 
+import io
 import os
 import sys
 import time
@@ -80,6 +81,10 @@ class Stored:
             " What is lost is measured and said."
         ),
     ] = "float32"
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Sentences in a forward pass, at most. Default: as many as fit a budget of tokens."),
+    ] = None
     no_text: Annotated[bool, typer.Option("--no-text", help="Leave the sentences out of .parquet and JSONL.")] = False
     force: Annotated[bool, typer.Option("--force", help="Replace the output file or folder.")] = False
     as_json: Json = False
@@ -217,7 +222,8 @@ def embed(
         typer.Argument(
             metavar="FILE...",
             help="Sentences: text (one a line), .jsonl, .csv, .tsv (each also .gz), .parquet, or - for standard input"
-            " (text; JSONL where a field is named). With --shards many files, globs, folders of .parquet files and URLs"
+            " (text; JSONL where a field is named); or sentences themselves. With"
+            " --shards many files, globs, folders of .parquet files and URLs"
             " (hf://, s3://).",
         ),
     ],
@@ -251,10 +257,14 @@ def embed(
     if sharding.shards is not None:
         embed_parts(files, choice, runtime, output, Fields(text_field, id_field), sharding, stored)
         return
-    file = Path(files[0])
-    if len(files) > 1 or "://" in files[0]:
+    from promptcli.data.text import are_sentences, open_source
+
+    given = io.BytesIO("\n".join(files).encode()) if are_sentences(files) else None
+    if given is not None:
+        console.note(f"no such file; read as {'a sentence' if len(files) == 1 else f'{len(files)} sentences'}")
+    file = _STANDARD if given is not None else Path(files[0])
+    if given is None and (len(files) > 1 or "://" in files[0]):
         raise UsageError("several files, and URLs, are embedded into a folder of parts; give --shards N -o FOLDER")
-    from promptcli.data.text import open_source
     from promptcli.data.vectors import output_of
     from promptcli.data.vectors.precision import precision_named
 
@@ -266,7 +276,7 @@ def embed(
         if stored.as_json:
             why = "--json: the vectors are on standard output"
         raise UsageError(f"{why}; give a file with -o")
-    with open_source(file, Fields(text_field, id_field), stdin=_stdin(file)) as source:
+    with open_source(file, Fields(text_field, id_field), stdin=given or _stdin(file)) as source:
         from promptcli.cli.opening import open_encoder  # after the input is known to be right: it loads torch
         from promptcli.data.vectors import open_sink
         from promptcli.encoder.embedding import embed_file, embed_stream
@@ -275,6 +285,7 @@ def embed(
         encoder = open_encoder(choice, runtime, default_dtype="auto", backend=stored.backend, rows=rows)
         with console.progress("embed", rows) as progress:
             options: dict[str, Any] = {"normalize": stored.normalize, "precision": precision, "progress": progress}
+            options["batch_size"] = stored.batch_size
             if target is None:
                 with open_sink(sys.stdout.buffer, ".jsonl", encoder.width, with_text=not stored.no_text) as sink:
                     report = embed_stream(encoder, source, sink, **options)

@@ -1,5 +1,6 @@
-"""Which encoders `eval` and `transfer` score and what each is called: options to entries. Part of the entrance."""
+"""Which encoders `eval` scores and what each is called: options to entries. Part of the entrance."""
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,14 +35,25 @@ class Models:
     """Registry entries and recipes, as many as wanted."""
 
     model: Annotated[
-        list[str] | None, recipe_option("--model", "-m", help="Entry or alias of the registry; repeatable.")
+        list[str] | None,
+        recipe_option("--model", "-m", help="Model of the registry, folder or hub id; repeatable."),
     ] = None
-    recipe: Annotated[list[str] | None, recipes_option("every named recipe that needs no fitting")] = None
+    recipe: Annotated[
+        list[str] | None,
+        recipes_option("every named recipe that needs no fitting; for other than graded pairs mini"),
+    ] = None
 
 
 @dataclass(frozen=True)
 class EvalChoice(RecipeChanges, Models):
     """Which encoders; changes of single recipe fields apply to every one."""
+
+    def with_words(self, words: "Sequence[str]") -> "EvalChoice":
+        """Return the choice with names that may be of recipes or of models."""
+        found: dict[bool, list[str]] = {True: [*(self.recipe or [])], False: [*(self.model or [])]}
+        for word in words:
+            found[word in RECIPES or word.endswith((".json", ".toml")) or "{" in word].append(word)
+        return dataclasses.replace(self, recipe=found[True] or None, model=found[False] or None)
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,14 @@ from promptcli.cli.console import half_interval, note, result, result_json, resu
 from promptcli.cli.opening import configure_libraries, data_folder, open_registry
 from promptcli.cli.options import Json, Runtime, option_in
 from promptcli.errors import UsageError
+from promptcli.recipe import RECIPES
 from promptcli.settings import BARE, PAPER
 
 if TYPE_CHECKING:
     from promptcli.data.task_table import TaskName
-    from promptcli.data.tasks import AnyTask, Loaded
+    from promptcli.data.tasks import AnyTask, Loaded, TransferTask
     from promptcli.encoder.encoder import Encoder
-    from promptcli.evaluation.evaluator import Embedded
+    from promptcli.evaluation.evaluator import Embedded, EvalSettings
     from promptcli.evaluation.scores import Comparison, Label, Score, SpearmanScore
     from promptcli.registry.registry import Registry
 
@@ -88,24 +89,25 @@ def read_external(
     return [read_embedded(path, tasks, shlex.join(parts)) for path in dict.fromkeys(paths)]
 
 
-_mteb_option = option_in("mteb")
+_transfer_option = option_in("Transfer tasks and mteb")
 
 
 @dataclass(frozen=True)
-class MtebChoice:
-    """Tasks of mteb."""
+class SettingOptions:
+    """What tasks leave open."""
 
-    mteb: Annotated[
-        list[str] | None,
-        _mteb_option(
-            help="A task of mteb (STS12, STSBenchmark, SICK-R, Banking77Classification, ...), run by mteb itself;"
-            " repeatable. Its data come from the hub, those of STS from --data-dir where that is given.",
-            metavar="TASK",
+    fast: Annotated[
+        bool, _transfer_option("--fast", help="SentEval's 5-fold setting of transfer tasks: for development.")
+    ] = False
+    seed: Annotated[
+        int | None,
+        _transfer_option(
+            min=0, help="Random seed of the classifiers (default: SentEval's 1111) and of masked tokens (default: 0)."
         ),
     ] = None
     output: Annotated[
         Path,
-        _mteb_option(
+        _transfer_option(
             "--output",
             "-o",
             help="Where mteb's result files go: results/MODEL/REVISION/TASK.json in it.",
@@ -115,21 +117,31 @@ class MtebChoice:
 
 
 def evaluate_command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Models, folders, hub ids, named recipes or recipe files, as after --model and --recipe.",
+        ),
+    ] = None,
+    *,
     choice: EvalChoice,
     external: ExternalVectors,
-    mteb: MtebChoice,
+    setting: SettingOptions,
     runtime: Runtime,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="SentEval `downstream`-like folder (STS/, SICK/). Without it named tasks come from the hub."),
+        typer.Option(
+            help="SentEval `downstream`-like folder (STS/, SICK/, MR/, ...). Without it named tasks come from the hub."
+        ),
     ] = None,
     task: Annotated[
         list[str] | None,
         typer.Option(
-            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R; demo, demo:dev; MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC"
-            " (a linear classifier's accuracy); or a file of your own, CSV, TSV, JSONL or Parquet: FILE with columns"
-            " sentence1, sentence2, score, or FILE:first,second,gold; retrieval:FILE with query, document, grade;"
-            " perplexity:FILE; mteb:NAME. Repeatable."
+            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R, or sts for all; demo, demo:dev; MR, CR, SUBJ, MPQA, SST-2,"
+            " TREC, MRPC (a linear classifier's accuracy), or transfer for all; or a file of your own, CSV, TSV, JSONL"
+            " or Parquet: FILE with columns sentence1, sentence2, score, or FILE:first,second,gold; retrieval:FILE with"
+            " query, document, grade; perplexity:FILE of held-out lines; mteb:NAME. Repeatable."
             " Default: the seven test splits where --data-dir or --paper is given, else demo."
         ),
     ] = None,
@@ -149,17 +161,13 @@ def evaluate_command(
     json: Json = False,
 ) -> None:
     """Score encoders on STS12-16, STS-B and SICK-R (Spearman x 100 with 95% intervals), transfer tasks, or your own."""
-    from promptcli.data.task_table import TEST_TASKS, protocol_named
+    from promptcli.data.task_table import TEST_TASKS, protocol_named, task_row
     from promptcli.data.tasks import TransferTask, any_task_names, load_any
-    from promptcli.evaluation.classifier import FULL
-    from promptcli.evaluation.evaluator import check_tasks
+    from promptcli.evaluation.classifier import FAST, FULL
+    from promptcli.evaluation.evaluator import EvalSettings, check_tasks
 
-    if mteb.mteb:
-        others: dict[str, Any] = {"--task": task, "--compare": compare, "--save": save, "--subsets": subsets}
-        _refuse({**others, "--vectors": external.vectors, "--list-sentences": external.list_sentences})
-        _run_mteb(mteb.mteb, mteb.output, choice, runtime, data_dir, json=json)
-        return
     data_dir = data_folder(data_dir)
+    choice = choice.with_words(models or [])
     assumed = PAPER.tasks if choice.paper or data_dir is not None else BARE.tasks
     wanted = any_task_names(task or assumed or [str(name) for name in TEST_TASKS])
     if not task and assumed:
@@ -176,8 +184,10 @@ def evaluate_command(
         report_missing(loaded)
         list_sentences(loaded.tasks, json=json)
         return
+    graded = any(task_row(name, protocol).metric == "spearman" for name in wanted)
+    bare = list(RECIPES) if graded else _papers_recipe(choice)
     registry = open_registry()
-    candidates = [] if external.vectors and is_bare(choice) else find_candidates(registry, choice)
+    candidates = [] if external.vectors and is_bare(choice) else find_candidates(registry, choice, bare=bare)
     baseline = None if compare is None else find_baseline(registry, compare, choice)
     if baseline is not None and baseline.label not in [candidate.label for candidate in candidates]:
         candidates.append(baseline)
@@ -186,18 +196,35 @@ def evaluate_command(
     loaded = load_any(data_dir, wanted, protocol)
     report_missing(loaded)
     tasks = loaded.tasks
-    check_tasks([task for task in tasks if isinstance(task, TransferTask)], FULL)
+    settings = EvalSettings(FAST if setting.fast else FULL, setting.seed, output=setting.output)
+    transfer = [task for task in tasks if isinstance(task, TransferTask)]
+    _report_examples(transfer)
+    check_tasks(transfer, settings.training)
     embedded = read_external(external.vectors or [], tasks, data_dir, protocol)
     encoders, candidates = open_candidates(candidates, runtime, bare=is_bare(choice))
-    rows = _score(encoders, candidates, embedded, tasks)
+    rows = _score(encoders, candidates, embedded, tasks, settings)
     _say_zeros(_graded(rows))
     comparisons = _compare(_graded(rows), baseline)
     if save:
         _save(registry, candidates, _graded(rows))
     if json:
-        result_json(_document(rows, comparisons, loaded.missing))
+        result_json(_document(rows, comparisons, loaded.missing, settings if transfer else None))
         return
-    _print(rows, comparisons, wanted, loaded, subsets=subsets)
+    _print(rows, comparisons, wanted, loaded, settings, subsets=subsets)
+
+
+def _papers_recipe(choice: EvalChoice) -> list[str]:
+    return [PAPER.recipe] if choice.paper and PAPER.recipe else []
+
+
+def _report_examples(tasks: "Sequence[TransferTask]") -> None:
+    """Say what is not as in the printed data sets."""
+    for item in tasks:
+        for split, (found, printed) in item.unexpected_counts().items():
+            note(f"{item.name}: {found:,} examples in {split}, not {printed:,}: not comparable with printed figures")
+        blank = sum(not sentence for sentence in item.sentences())
+        if blank:
+            note(f"{item.name}: {blank} empty sentences are classified, too, as in SentEval")
 
 
 def _print(
@@ -205,22 +232,45 @@ def _print(
     comparisons: "Sequence[Comparison]",
     wanted: "Sequence[TaskName]",
     loaded: "Loaded[AnyTask]",
+    settings: "EvalSettings",
     *,
     subsets: bool,
 ) -> None:
-    """Print the table of graded pairs as the papers have it, and the other figures one below the other."""
-    from promptcli.cli.commands.score_table import print_tables, score_tables
+    """Print the tables of graded pairs and of accuracies as the papers have them, other figures one below the other."""
+    from promptcli.cli.commands.score_table import TableLine, accuracy_table, print_tables, score_tables
+    from promptcli.data.task_table import TRANSFER_TASKS
     from promptcli.data.tasks import STSTask
+    from promptcli.evaluation.scores import AccuracyScore, SpearmanScore, by_encoder
 
     pairs = [task for task in loaded.tasks if isinstance(task, STSTask)]
-    graded = [name for name in wanted if str(name) in {*loaded.missing, *(task.label for task in pairs)}]
+    missing = [name for name in wanted if str(name) in loaded.missing]
     sts = _graded(rows)
+    tables = []
     if sts:
-        print_tables(score_tables(sts, comparisons, graded, pairs, subsets=subsets))
-    rest = [one for scores in rows.values() for one in scores if one.task not in {task.name for task in pairs}]
+        labels = {*map(str, missing), *(task.label for task in pairs)}
+        graded = [name for name in wanted if str(name) in labels and str(name) not in TRANSFER_TASKS]
+        tables += score_tables(sts, comparisons, graded, pairs, subsets=subsets)
+    every = [one for scores in rows.values() for one in scores]
+    accuracies = [one for one in every if isinstance(one, AccuracyScore)]
+    if accuracies:
+        names = [str(name) for name in wanted if str(name) in TRANSFER_TASKS]
+        tables.append([TableLine(_about_classifier(settings)), *accuracy_table(by_encoder(accuracies), names)])
+    print_tables(tables)
+    rest = [one for one in every if not isinstance(one, SpearmanScore | AccuracyScore)]
     if rest:
         cells = [[one.label.model, one.label.recipe, one.task, one.metric, *_value(one)] for one in rest]
         result_table(("model", "recipe", "task", "metric", "value", ""), cells)
+
+
+def _about_classifier(settings: "EvalSettings") -> str:
+    training, seed = settings.training, _classifier_seed(settings)
+    return f"SentEval's linear classifier, {training.folds} folds, {training.optimizer}, seed {seed}; accuracy x 100"
+
+
+def _classifier_seed(settings: "EvalSettings") -> int:
+    from promptcli.evaluation.classifier import SEED
+
+    return SEED if settings.seed is None else settings.seed
 
 
 def _graded(rows: "dict[Label, list[Score]]") -> "dict[Label, list[SpearmanScore]]":
@@ -237,42 +287,20 @@ def _save(registry: "Registry", candidates: "Sequence[Candidate]", rows: "dict[L
             registry.add_scores(candidate.saved_as, [score.to_dict() for score in rows[candidate.label]])
 
 
-def _refuse(options: dict[str, Any]) -> None:
-    if given := [name for name, value in options.items() if value]:
-        raise UsageError(f"--mteb runs mteb's own tasks by its own rules, without {given[0]}; leave that out")
-
-
-def _run_mteb(
-    names: Sequence[str], output: Path, choice: EvalChoice, runtime: Runtime, data_dir: Path | None, *, json: bool
-) -> None:
-    from promptcli.data.tasks import any_task_names, load_any
-    from promptcli.evaluation.evaluator import EvalSettings, evaluate
-
-    configure_libraries(runtime)
-    tasks = load_any(data_dir, any_task_names([f"mteb:{name}" for name in names])).tasks
-    encoders, candidates = open_candidates(find_candidates(open_registry(), choice), runtime, bare=is_bare(choice))
-    labels = [candidate.label for candidate in candidates]
-    scores = evaluate(encoders, tasks, labels=labels, settings=EvalSettings(output=output))
-    if json:
-        result_json({"results": [score.to_dict() for score in scores]})
-        return
-    rows = [[score.label.recipe, score.task, score.metric, f"{score.value:.4f}"] for score in scores]
-    result_table(("model", "task", "main score", "value"), rows)
-
-
 def _score(
     encoders: "Sequence[Encoder]",
     candidates: "Sequence[Candidate]",
     embedded: "Sequence[Embedded]",
     tasks: "Sequence[AnyTask]",
+    settings: "EvalSettings",
 ) -> "dict[Label, list[Score]]":
     from promptcli.api.evaluating import score_models
-    from promptcli.evaluation.evaluator import EvalSettings, score_vectors
+    from promptcli.evaluation.evaluator import score_vectors
 
     labels = [candidate.label for candidate in candidates]
     recipes = [candidate.entry.transfer for candidate in candidates]
-    scores = score_models(encoders, labels, recipes, tasks, EvalSettings())
-    rows = {one.label: score_vectors([one], tasks) for one in embedded}
+    scores = score_models(encoders, labels, recipes, tasks, settings)
+    rows = {one.label: score_vectors([one], tasks, settings) for one in embedded}
     for number, label in enumerate(labels):
         rows[label] = scores[number * len(tasks) : (number + 1) * len(tasks)]
     return rows
@@ -300,11 +328,18 @@ def _compare(rows: "dict[Label, list[SpearmanScore]]", baseline: "Candidate | No
 
 
 def _document(
-    rows: "dict[Label, list[Score]]", comparisons: "Sequence[Comparison]", missing: dict[str, str]
+    rows: "dict[Label, list[Score]]",
+    comparisons: "Sequence[Comparison]",
+    missing: dict[str, str],
+    classifiers: "EvalSettings | None",
 ) -> dict[str, Any]:
     document: dict[str, Any] = {"results": [score.to_dict() for scores in rows.values() for score in scores]}
     if comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in comparisons]
+    if classifiers is not None:
+        training = classifiers.training
+        about = {"folds": training.folds, "optimizer": training.optimizer, "seed": _classifier_seed(classifiers)}
+        document["setting"] = about
     if missing:
         document["missing"] = missing
     return document

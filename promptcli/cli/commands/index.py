@@ -1,4 +1,4 @@
-"""The commands that make and change a stored index: ``index build``, ``add``, ``upsert``, ``delete``, ``compact``."""
+"""The commands that make and change a stored index: ``index build``, ``add``, ``delete``, ``compact``."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -90,24 +90,26 @@ def build(
 
 
 def add(
-    folder: Folder, file: File, runtime: Runtime, *, rows: RowOptions, memory: Memory = "4GB", as_json: Json = False
+    folder: Folder,
+    file: File,
+    runtime: Runtime,
+    *,
+    rows: RowOptions,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Rows take the place of those with the same ids; others are added.")
+    ] = False,
+    memory: Memory = "4GB",
+    as_json: Json = False,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
     incoming = _incoming(folder, rows.of(file, near=folder), runtime)
-    _changed(folder, incoming, lambda index, rows: index.add_from(rows), runtime, memory, as_json=as_json)
-
-
-def upsert(
-    folder: Folder, file: File, runtime: Runtime, *, rows: RowOptions, memory: Memory = "4GB", as_json: Json = False
-) -> None:
-    """Put rows in the place of those with the same ids, and add those whose id is new."""
-    incoming = _incoming(folder, rows.of(file, near=folder), runtime)
-    if not any(isinstance(name, str) for block in incoming.rows.blocks() for name in block.ids):
-        raise UsageError(
-            f"{file} has row numbers for ids; name the field of its ids with --id-field, or `index add` it"
-        )
+    if replace and not any(isinstance(name, str) for block in incoming.rows.blocks() for name in block.ids):
+        raise UsageError(f"{file} has row numbers for ids; name the field of its ids with --id-field, or no --replace")
 
     def put(index: "VectorIndex", rows: "Rows") -> None:
+        if not replace:
+            index.add_from(rows)
+            return
         replaced = index.upsert_from(rows)
         console.note(f"{replaced:,} of {rows.shape[0]:,} rows replace others")
 

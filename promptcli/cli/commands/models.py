@@ -1,4 +1,4 @@
-"""The commands ``models list``, ``show``, ``import``, ``remove``, ``alias``, and ``recipes``: what encodes."""
+"""The commands ``models list``, ``show``, ``import``, ``remove``, ``alias``: what encodes."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +21,14 @@ def method_line(recipe: Recipe) -> str:
     return " | ".join([*parts, *([f"denoise {recipe.denoise}"] if recipe.denoise != "none" else [])])
 
 
-def list_models(as_json: Json = False) -> None:
+def list_models(
+    recipes: Annotated[bool, typer.Option("--recipes", help="The named recipes of the papers instead.")] = False,
+    as_json: Json = False,
+) -> None:
     """List the models: those shipped with promptcli and those you saved."""
+    if recipes:
+        _list_recipes(as_json=as_json)
+        return
     from promptcli.errors import CheckFailedError
 
     registry = open_registry()
@@ -39,6 +45,15 @@ def list_models(as_json: Json = False) -> None:
         return
     heads = ("name", "origin", "width", "backbone", "method", "aliases", "created")
     console.result_table(heads, [[_cell(row[head]) for head in heads] for row in found])
+
+
+def _list_recipes(*, as_json: bool) -> None:
+    if as_json:
+        console.result_json([{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()])
+        return
+    heads = ("name", "prompt", "pooling", "transforms", "denoise")
+    rows = [[name, *(_cell(recipe.to_dict()[head]) for head in heads[1:])] for name, recipe in RECIPES.items()]
+    console.result_table(heads, rows)
 
 
 def show(name: Name, as_json: Json = False) -> None:
@@ -83,16 +98,6 @@ def alias(
     registry = open_registry()
     registry.alias(new, name)
     console.note(f"{new} now stands for {registry.aliases()[new]}")
-
-
-def recipes(as_json: Json = False) -> None:
-    """List the named recipes of the papers, for --recipe."""
-    if as_json:
-        console.result_json([{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()])
-        return
-    heads = ("name", "prompt", "pooling", "transforms", "denoise")
-    rows = [[name, *(_cell(recipe.to_dict()[head]) for head in heads[1:])] for name, recipe in RECIPES.items()]
-    console.result_table(heads, rows)
 
 
 def import_model(

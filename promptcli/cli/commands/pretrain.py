@@ -1,4 +1,4 @@
-"""``promptcli pretrain``: a small BERT or Llama from plain text; ``promptcli perplexity``: how well it predicts."""
+"""``promptcli pretrain``: a small BERT or Llama from plain text."""
 
 import dataclasses
 import json
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli.console import note, progress, result, result_json
-from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
-from promptcli.cli.options import BackboneName, FieldOptions, Json, Runtime, option_in, options_of
+from promptcli.cli.opening import configure_libraries
+from promptcli.cli.options import FieldOptions, Json, Runtime, option_in, options_of
 from promptcli.errors import UsageError, unknown
 from promptcli.pretraining.plan import Plan
 
@@ -217,38 +217,3 @@ def _trained(trainer: "Trainer", corpus: "Corpus", output: Path, work: Path, sav
             save_seconds=60 * save_minutes,
             report=report,
         )
-
-
-def perplexity(
-    file: Annotated[Path, typer.Argument(help="Held-out text, one sentence a line.")],
-    backbone: BackboneName = None,
-    share: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Share of the tokens masked (masked models).")
-    ] = 0.15,
-    seed: Annotated[int, typer.Option(min=0, help="Of the choice of tokens.")] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
-    *,
-    runtime: Runtime,
-) -> None:
-    """How well a backbone predicts held-out text: top-1 accuracy and perplexity.
-
-    Of masked tokens; a causal model: of every token from those before it.
-    """
-    configure_libraries(runtime)
-    from promptcli.evaluation.perplexity import prediction_accuracy
-    from promptcli.pretraining.corpus import CorpusFile
-
-    sentences = list(CorpusFile(file).lines())
-    backbone = backbone or default_backbone(paper=False)
-    loaded = open_backbone(backbone, runtime)
-    with progress("perplexity", len(sentences)) as advance:
-        found = prediction_accuracy(loaded, sentences, share=share, seed=seed, progress=advance)
-    about = {"backbone": backbone, "file": str(file), "share": share, "seed": seed}
-    figures = dataclasses.asdict(found)
-    if json_output:
-        result_json({**about, **figures})
-    else:
-        result(f"accuracy\t{found.accuracy:.2f}")
-        result(f"perplexity\t{found.perplexity:.2f}")
-        counts = ", ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int))
-        note(counts)

@@ -1,4 +1,4 @@
-"""``promptcli reproduce``: the papers' tables measured again; ``rerun``: a kept result, compared. No arithmetic."""
+"""``promptcli reproduce``: the papers' tables measured again, or a kept result compared. No arithmetic."""
 
 import dataclasses
 import functools
@@ -17,6 +17,7 @@ from promptcli.reproducing.texts import Texts
 
 if TYPE_CHECKING:
     from promptcli.reproducing.measurement_context import MeasurementContext
+    from promptcli.reproducing.measuring import Reproduction
 
 OnBackbone = Annotated[
     str | None,
@@ -75,7 +76,8 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="TABLE...",
-            help="promptbert/5, ditto (all of a paper), all; `list` shows them, `page` makes the page of all results.",
+            help="promptbert/5, ditto (all of a paper), all; `list` shows them, `page` makes the page of all results;"
+            " RESULT.json of results/: measured again and compared.",
         ),
     ],
     backbone: OnBackbone = None,
@@ -106,13 +108,16 @@ def reproduce(
     configure_libraries(runtime)
     from promptcli.cli.commands.reproduce_table import table_lines
     from promptcli.cli.commands.score_table import TableLine, print_lines
-    from promptcli.reproducing.measuring import Reproduction, reproduce_tables
+    from promptcli.reproducing.measuring import reproduce_tables
     from promptcli.reproducing.planning import table_sentences, wanted_tables
     from promptcli.reproducing.published import find_tables
     from promptcli.reproducing.results import write_page
 
     if what == ["page"]:
         note(f"{page} made of {write_page(output, page)} results")
+        return
+    if what[0].endswith(".json"):
+        _repeat(what, backbone, data_dir, vectors, texts, runtime, json=json)
         return
     data_dir = _checked(data_folder(data_dir), seeds, train=train)
     open_on = functools.partial(
@@ -139,6 +144,11 @@ def reproduce(
             print_lines([*table_lines(found.document), TableLine("")])
     for label, reason in {label: reason for found in done for label, reason in found.missing.items()}.items():
         note(f"no data of {label}: {reason}")
+    _end(done, json=json)
+
+
+def _end(done: "Sequence[Reproduction]", *, json: bool) -> None:
+    """Print the document of all tables; an error where none was measured."""
     failed = {found.label: found.error for found in done if found.error is not None}
     if len(failed) == len(done):
         raise next(iter(failed.values()))
@@ -169,21 +179,23 @@ def _list(context: "MeasurementContext", *, json: bool) -> None:
         print_lines(list_lines(overviews, context.backbone_name))
 
 
-def rerun(
-    file: Annotated[Path, typer.Argument(metavar="RESULT.json", help="A file of results/.")],
-    backbone: Annotated[str | None, typer.Option(help="Where the file's backbone is, if not under its name.")] = None,
-    data_dir: DataDir = None,
-    vectors: Vectors = None,
-    json: Json = False,
-    *,
+def _repeat(
+    files: Sequence[str],
+    backbone: str | None,
+    data_dir: Path | None,
+    vectors: Path | None,
     texts: TextOptions,
     runtime: Runtime,
+    *,
+    json: bool,
 ) -> None:
-    """Repeat a result of `reproduce` and compare every figure with the file's."""
-    configure_libraries(runtime)
+    """Measure a result file again and compare every figure."""
     from promptcli.reproducing.measuring import repeat_result
     from promptcli.reproducing.results import read_result
 
+    if len(files) > 1:
+        raise UsageError(f"one result file at a time; got {len(files)}")
+    file = Path(files[0])
     before = read_result(file)
     open_on = functools.partial(
         open_context, runtime=runtime, data_dir=data_folder(data_dir), vectors=vectors, fresh=True

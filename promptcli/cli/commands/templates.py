@@ -1,4 +1,4 @@
-"""``promptcli templates list``, ``show`` and ``check``: the named templates, and what one becomes for a backbone."""
+"""``promptcli templates``: the named templates, and what one becomes for a backbone."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +13,56 @@ from promptcli.cli.options import Runtime
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.prompts.checking import Checked
+    from promptcli.encoder.prompts.named import NamedTemplate
 
 #: Stands at [X] where none is given.
 _SENTENCE = "A cat sleeps on the mat."
 
 
-def list_templates(json: options.Json = False) -> None:
-    """List the named templates, for --template NAME."""
+def templates(
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="[TEMPLATE]", help="Name, or text with [X] and [MASK]. Default: list all."),
+    ] = None,
+    backbone: options.BackboneName = None,
+    sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
+    json: options.Json = False,
+    *,
+    runtime: Runtime,
+) -> None:
+    """List the named templates, or show what one becomes for a backbone.
+
+    Shown are its source and published figure where it has a name, token ids, the mask's position, and what is cut of a
+    long sentence.
+    """
+    if text is None:
+        _list(json=json)
+        return
+    configure_libraries(runtime)
+    from promptcli.encoder.prompts.checking import check
+    from promptcli.encoder.prompts.named import named_templates, template_text
+    from promptcli.encoder.prompts.template import check_template
+
+    template = template_text(text)
+    check_template(template)  # before anything is loaded
+    named = named_templates().get(text)
+    backbone = backbone or default_backbone(paper=False)
+    loaded = open_backbone(backbone, runtime, dtype="float32")
+    checked = check(template, loaded.tokenizer, loaded.max_tokens, sentence)
+    remarks = _remarks(loaded)
+    if json:
+        about = {} if named is None else {"name": text, **asdict(named)}
+        read = {"backbone": backbone, "family": loaded.provenance.family, **asdict(checked), "notes": remarks}
+        result_json({**about, **read})
+        return
+    if named is not None:
+        _print_named(text, named)
+    _print(checked)
+    for remark in remarks:
+        note(remark)
+
+
+def _list(*, json: bool) -> None:
     from promptcli.encoder.prompts.named import named_templates
 
     named = named_templates()
@@ -32,50 +75,11 @@ def list_templates(json: options.Json = False) -> None:
     )
 
 
-def show_template(name: Annotated[str, typer.Argument(help="Name of a template.")], json: options.Json = False) -> None:
-    """Show a named template: its text, where it comes from, its published figure."""
-    from promptcli.encoder.prompts.named import named_templates
-    from promptcli.errors import unknown
-
-    named = named_templates()
-    if name not in named:
-        raise unknown("template", name, named)
-    row = named[name]
-    if json:
-        result_json({"name": name, **asdict(row)})
-        return
+def _print_named(name: str, row: "NamedTemplate") -> None:
     rows = [("name", name), ("template", row.text), ("source", row.source)]
     if row.score is not None:
         rows.append(("published", f"{row.score:.2f} (STS-B dev, bert-base-uncased without training)"))
-    rows += [(f"for {model}", text) for model, text in row.models.items()]
-    result_table((), rows)
-
-
-def check_template(
-    text: Annotated[str, typer.Argument(help="Template with [X] and [MASK], or a name.")],
-    runtime: Runtime,
-    backbone: options.BackboneName = None,
-    sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
-    json: options.Json = False,
-) -> None:
-    """Show what a template becomes for a backbone: token ids, mask position, and what is cut of a long sentence."""
-    configure_libraries(runtime)
-    from promptcli.encoder.prompts.checking import check
-    from promptcli.encoder.prompts.named import template_text
-    from promptcli.encoder.prompts.template import check_template
-
-    template = template_text(text)
-    check_template(template)  # before anything is loaded
-    backbone = backbone or default_backbone(paper=False)
-    loaded = open_backbone(backbone, runtime, dtype="float32")
-    checked = check(template, loaded.tokenizer, loaded.max_tokens, sentence)
-    remarks = _remarks(loaded)
-    if json:
-        result_json({"backbone": backbone, "family": loaded.provenance.family, **asdict(checked), "notes": remarks})
-        return
-    _print(checked)
-    for remark in remarks:
-        note(remark)
+    result_table((), [*rows, *((f"for {model}", text) for model, text in row.models.items())])
 
 
 def _remarks(backbone: "Backbone") -> list[str]:

@@ -1,4 +1,4 @@
-"""`promptcli train` and `promptcli optiprompt`: a method on a backbone, into a model of your own."""
+"""`promptcli train`: a method on a backbone, into a model of your own."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -112,17 +112,6 @@ def train(
     if method is None:
         raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
     _train(method, training, settings, words or [], runtime)
-
-
-def optiprompt(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[SETTING=V,V]...", hidden=True)] = None,
-    *,
-    training: TrainingOptions,
-    settings: SettingsOptions,
-    runtime: Runtime,
-) -> None:
-    """Learn a template's words as vectors, backbone frozen (PromptBERT 4.2): `train optiprompt`."""
-    _train("optiprompt", training, settings, words or [], runtime)
 
 
 def settings_in_force() -> str:

@@ -1,4 +1,4 @@
-"""The commands ``vectors check``, ``merge`` and ``sample``, for folders that ``embed --shards`` makes."""
+"""``promptcli vectors``: folders of vectors that ``embed --shards`` makes, checked, merged or sampled from."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,14 +7,35 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.options import Force, Json
-from promptcli.errors import CheckFailedError
-
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="As `embed --shards` made it.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
+from promptcli.errors import CheckFailedError, UsageError
 
 
-def check(folder: Folder, as_json: Json = False) -> None:
-    """Read every part once and print what is wrong, a line each; exit code 4 where anything is."""
+def vectors(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="As `embed --shards` made it.")],
+    merge: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write all parts into one file with a manifest: .npy, .parquet, .jsonl, .safetensors."
+        ),
+    ] = None,
+    sample: Annotated[int | None, typer.Option(metavar="K", min=1, help="Print K random rows, in their order.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the sample.")] = 0,
+    force: Force = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read every part once and print what is wrong, a line each (exit code 4); or merge the parts, or sample rows."""
+    if merge is not None and sample is not None:
+        raise UsageError("--merge and --sample exclude each other; give one")
+    if merge is not None:
+        _merge(folder, merge, force=force, as_json=as_json)
+    elif sample is not None:
+        _sample(folder, sample, seed, as_json=as_json)
+    else:
+        _check(folder, as_json=as_json)
+
+
+def _check(folder: Path, *, as_json: bool) -> None:
     from promptcli.data.vectors import part_tools
     from promptcli.data.vectors.part_folder import read_plan
 
@@ -31,16 +52,7 @@ def check(folder: Folder, as_json: Json = False) -> None:
         console.result(f"{folder}: {plan.rows:,} vectors of {plan.dim:,} numbers in {plan.shards:,} parts, all whole")
 
 
-def merge(
-    folder: Folder,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Vector file: .npy, .parquet, .jsonl or .safetensors.")
-    ],
-    force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Write all parts into one file with a manifest, as `embed` without parts would have."""
+def _merge(folder: Path, output: Path, *, force: bool, as_json: bool) -> None:
     from promptcli.data.vectors import part_tools
     from promptcli.data.vectors.part_folder import PartFolder
 
@@ -53,20 +65,14 @@ def merge(
         console.note(f"{rows:,} vectors in {output}")
 
 
-def sample(
-    folder: Folder,
-    rows: Annotated[int, typer.Option("-k", min=1, help="Rows to take.")] = 10,
-    seed: Annotated[int, typer.Option(help="Of the choice.")] = 0,
-    json_lines: Annotated[bool, typer.Option("--json", help='JSONL {"row", "id", "text", "embedding"}.')] = False,
-) -> None:
-    """Print random rows, in their order."""
+def _sample(folder: Path, rows: int, seed: int, *, as_json: bool) -> None:
     import numpy as np
 
     from promptcli.data.vectors import part_tools
 
     cells = []
     for record, vector in part_tools.sample(folder, rows, seed):
-        if json_lines:
+        if as_json:
             about = {"row": record.row, "id": record.id, "text": record.text}
             console.result_json({**about, "embedding": vector.tolist()})
         else:
