@@ -220,7 +220,7 @@ def test_the_readme_fits_and_names_what_there_is():
 
 
 def test_links_lead_somewhere():
-    for page in [README, *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 

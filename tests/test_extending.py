@@ -1,4 +1,4 @@
-"""The diffs of docs/extending.md apply to the package, and what they add works."""
+"""The diffs of docs/extending.md and CONTRIBUTING.md apply to the package, and what they add works."""
 
 import functools
 import re
@@ -12,7 +12,8 @@ import pytest
 from tests.processes import Program
 
 ROOT = Path(__file__).parents[1]
-DIFFS = re.findall(r"^```diff\n(.*?)^```$", (ROOT / "docs" / "extending.md").read_text(), flags=re.M | re.S)
+PAGES = (ROOT / "docs" / "extending.md", ROOT / "CONTRIBUTING.md")
+DIFFS = [diff for page in PAGES for diff in re.findall(r"^```diff\n(.*?)^```$", page.read_text(), flags=re.M | re.S)]
 
 TRIED = """
 import sys
@@ -69,6 +70,8 @@ small = ("--batch-size", "4", "--epochs", "1", "--eval-steps", "2")
 Path("words.tsv").write_text("woman\\tAn adult.\\ndog\\tIt barks.\\ndoor\\tIt opens.\\ngreen\\tA colour.\\n")
 run("train", "--method", "defsent", "--data", "words.tsv", "--backbone", "ernie", *small, "--name", "tuned")
 assert pc.load("tuned").recipe.pooling == "last/avg"
+run("train", "meancse", "--data", "text.txt", "--backbone", "ernie", *small, "--name", "meant")
+assert pc.load("meant").recipe.pooling == "last/avg"
 print("all there")
 """
 
@@ -82,7 +85,7 @@ def _try(folder):
 
 
 def test_the_diffs_apply_and_their_members_work(tmp_path, monkeypatch):
-    assert len(DIFFS) == 5
+    assert len(DIFFS) == 6
     shutil.copytree(ROOT / "promptcli", tmp_path / "promptcli", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
