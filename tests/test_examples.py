@@ -1,0 +1,50 @@
+"""The programs of examples/ run with the shipped models, without network, and find what there is to find."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch, capsys):
+    """Run a program of the folder with words on its command line; return the lines of its standard output."""
+
+    def ran(name, *words):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    return ran
+
+
+def test_search_notes(example, tmp_path):
+    (tmp_path / "house.md").write_text(
+        "# House\n\nThe plumber fixed the leak under the kitchen sink.\n\nPaint the bedroom.\n"
+    )
+    (tmp_path / "trips").mkdir()
+    (tmp_path / "trips" / "summer.txt").write_text("We took the night train\nto Lisbon.")
+    found = example("search_notes.py", tmp_path, "Who fixed the leaking kitchen sink?")
+    assert found[0].split("  ")[1:] == ["house.md:2", "The plumber fixed the leak under the kitchen sink."]
+    assert len(found) == 4 and any("trips/summer.txt:1  We took the night train to Lisbon." in line for line in found)
+
+
+def test_near_duplicates(example, tmp_path):
+    moved, weather = "The meeting was moved to Monday.", "It will rain in the mountains."
+    (tmp_path / "lines.txt").write_text("\n".join([moved, weather, moved, "", "The meeting has been moved to Monday."]))
+    assert example("near_duplicates.py", tmp_path / "lines.txt") == [moved, weather]
+
+
+def test_few_labels(example):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    assert [line.split()[0] for line in example("few_labels.py")] == ["delivery", "payment", "account"]
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_paper_table(example):
+    _, *rows = example("paper_table.py")
+    figures = {recipe: float(measured) for recipe, measured, *_ in map(str.split, rows)}
+    assert len(figures) == 6 and figures["last-ditto"] > figures["static-avg"]
