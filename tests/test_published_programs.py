@@ -12,10 +12,11 @@ from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training import trainable_encoder
 from promptcli.training.adamw import OPTIMIZERS
 from promptcli.training.checkpoint import Checkpointer, DevScore
+from promptcli.training.epochs import batches, steps_of
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.mlm_term import mask_tokens
 from promptcli.training.objectives.negative_view import negative_view_loss
-from promptcli.training.training_loop import batches, learning_rate, steps_of
+from promptcli.training.training_loop import learning_rate
 from tests.test_training_step import gradients, learner_of
 from tests.tiny import SENTENCES
 
@@ -55,21 +56,12 @@ def test_warm_up_in_steps():
 
 @pytest.mark.parametrize("count", [8, 10, 3])
 def test_an_epochs_short_batch_may_be_left_out(count):
-    examples = _Examples(count)
     settings = find_method("cotbert", supervised=False).published("bert-base-uncased").replace(batch_size=4)
     assert settings.drop_last
     if count >= 4:
-        assert steps_of(settings, count) == count // 4
-        made = batches(examples, 4, 0, drop_last=True)
-        assert [len(next(made)[0]) for _ in range(5)] == [4] * 5
-
-
-class _Examples:
-    def __init__(self, count):
-        self.columns = [[str(number) for number in range(count)]]
-
-    def __len__(self):
-        return len(self.columns[0])
+        assert steps_of(settings, [count]) == count // 4
+        made = batches(settings, [count])
+        assert [len(next(made)) for _ in range(5)] == [4] * 5
 
 
 def test_negatives_within_groups_are_those_of_each_replica(tiny_folder):

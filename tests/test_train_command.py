@@ -1,19 +1,23 @@
 """`promptcli train`: settings in force, sweeps and seeds, what it says and draws, launches of several processes."""
 
+import csv
 import itertools
 import json
+import os
 import statistics
 
 import pytest
 import torch
 
 from promptcli.errors import UsageError
-from promptcli.registry.registry import Registry
+from promptcli.registry.registry import Registry, home
 from promptcli.training.methods import find_method, forms
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.trials import Trial, TrialResult, plan_trials, summarise
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
+
+PAIRED = [(one, other) for one in SENTENCES[:6] for other in SENTENCES[:6]]
 
 
 @pytest.fixture
@@ -156,6 +160,24 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
     assert json.loads(resumed.out)["summary"] == expected
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_data_of_several_files_are_mixed(run, tiny_folder, tmp_path):
+    triplets, pairs = tmp_path / "triplets.csv", tmp_path / "pairs.tsv"
+    with triplets.open("w") as file:
+        rows = [(one, other, "" if number % 3 else one) for number, (one, other) in enumerate(PAIRED)]
+        csv.writer(file).writerows([("sent0", "sent1", "hard_neg"), *rows])
+    pairs.write_text("\n".join(["sent0\tsent1", *(f"{one}\t{other}" for one, other in PAIRED[:9])]))
+    options = ["--backbone", tiny_folder("bert"), "--data", triplets, "--data", pairs, "--batch-size", 8]
+    ran = run("train", "simcse", *options, "--data-temperature", 2, "--batches", "one-source", "--offline", "--json")
+    assert ran.code == 0, ran.err
+    assert "33 pairs without a hard negative" in ran.err
+    assert "rows an epoch: 30 of 36, 15 of 9" in ran.err
+    assert json.loads(ran.out)["steps"] == 6
+    trained = Registry(home(os.environ)).card("simcse").provenance["trained"]
+    assert (trained["source"], trained["examples"]) == (f"{triplets}, {pairs}", 45)
+    assert (trained["batches"], trained["supervised"]) == ("one-source", True)
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

@@ -13,17 +13,17 @@ import torch
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.data.training_examples import TrainingExamples, read_examples
+from promptcli.data.training_examples import read_examples
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.registry.registry import Registry, home
+from promptcli.training.epochs import batch_lengths, batches, source_shares, steps_of
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.training_loop import batches, steps_of
 from tests.processes import Program
 from tests.tiny import SENTENCES
 
@@ -220,17 +220,46 @@ def test_supervised_promptbert_subtracts_behind_the_head(tiny_folder):
 
 
 def test_batches_are_every_example_once_an_epoch():
-    examples = TrainingExamples(([str(number) for number in range(10)],), "")
-    stream = batches(examples, 4, seed=3)
-    first, second = ([next(stream)[0] for _ in range(3)] for _ in range(2))
+    settings = METHODS["simcse"][0].small.replace(batch_size=4, epochs=2.5, seed=3)
+    stream = batches(settings, [10])
+    first, second = ([next(stream).tolist() for _ in range(3)] for _ in range(2))
     flat = [sorted(itertools.chain.from_iterable(epoch)) for epoch in (first, second)]
-    assert flat == [sorted(examples.columns[0])] * 2
+    assert flat == [list(range(10))] * 2
     assert first != second
     assert [len(batch) for batch in first] == [4, 4, 2]
-    settings = METHODS["simcse"][0].small.replace(batch_size=4, epochs=2.5)
-    assert steps_of(settings, 10) == 8
+    assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [4, 6]), 3)]
+    assert steps_of(settings, [10]) == 8
     with pytest.raises(UsageError, match="3 examples are less than one batch of 4"):
-        steps_of(settings, 3)
+        steps_of(settings, [2, 1])
+
+
+@pytest.mark.parametrize("kind", ["mixed", "one-source"])
+@pytest.mark.parametrize(("temperature", "shares"), [(1, [90, 10]), (2, [75, 25]), (1e6, [50, 50])])
+def test_sources_have_shares_by_temperature(temperature, shares, kind):
+    settings = METHODS["simcse"][0].small.replace(batch_size=8, data_temperature=temperature, batches=kind)
+    assert source_shares([90, 10], temperature) == shares
+    lengths = batch_lengths(settings, [90, 10])
+    stream = batches(settings, [90, 10])
+    for _ in range(3):
+        epoch = [next(stream).tolist() for _ in lengths]
+        assert sorted(map(len, epoch)) == sorted(lengths)
+        counts = [sum(row < 90 for batch in epoch for row in batch), sum(row >= 90 for batch in epoch for row in batch)]
+        assert counts == shares
+        alone = all(len({row < 90 for row in batch}) == 1 for batch in epoch)
+        assert alone is (kind == "one-source")
+        seen = [sum(row == other for batch in epoch for row in batch) for other in range(90, 100)]
+        assert max(seen) - min(seen) <= 1  # the smaller source is gone through evenly
+    if temperature == 1 and kind == "one-source":
+        assert sorted(itertools.chain(*epoch)) == list(range(100))
+        assert steps_of(settings.replace(drop_last=True), [90, 10]) == 12
+
+
+def test_what_a_source_does_not_give_to_an_epoch_comes_in_the_next():
+    settings = METHODS["simcse"][0].small.replace(batch_size=10, data_temperature=1e6)
+    stream = batches(settings, [60, 20])  # shares of 40
+    rows = np.concatenate([next(stream) for _ in range(24)])
+    assert np.unique(rows[rows < 60], return_counts=True)[1].tolist() == [2] * 60
+    assert np.unique(rows[rows >= 60], return_counts=True)[1].tolist() == [6] * 20
 
 
 @pytest.mark.parametrize("changes", [{"learning_rate": float("1e400")}, {"epochs": float("inf")}, {"batch_size": -3}])

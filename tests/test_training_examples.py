@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.data import text as text_module
+from promptcli.data.sources import training_examples
 from promptcli.data.training_examples import LABELLED_PAIRS, PAIRS, TRIPLETS, examples_of, read_examples
-from promptcli.errors import UsageError
+from promptcli.errors import NotFoundError, UsageError
 
 ROWS = [
     ("A dog runs.", "An animal moves.", "entailment"),
@@ -86,6 +87,27 @@ def test_examples_from_memory():
         examples_of(["a", None])
     with pytest.raises(UsageError, match="no sentence to train on"):
         examples_of([])
+
+
+def test_pairs_and_triplets_stand_together(tmp_path):
+    write(tmp_path / "t.csv", TRIPLETS, [("a", "b", "c"), ("d", "e", " "), ("f", "", "g")])
+    write(tmp_path / "p.tsv", PAIRS, [("h", "i")])
+    triplets, both = (
+        training_examples([tmp_path / name for name in names]) for names in (["t.csv"], ["p.tsv", "t.csv"])
+    )
+    assert (triplets.columns, triplets.blank) == ((["a", "d"], ["b", "e"], ["c", ""]), 1)
+    assert both.columns == (["h", "a", "d"], ["i", "b", "e"], ["", "c", ""])
+    assert (both.layout, both.sizes, both.blank) == (TRIPLETS, (1, 2), 1)
+    assert training_examples([str(tmp_path / "p.tsv"), str(tmp_path / "t.csv")]) == both
+    assert both.only([True, False, True]).sizes == (1, 1)
+    assert examples_of([("a", "b"), ("c", "d", "e"), ("f", "g", None)]).columns[2] == ["", "e", ""]
+    write(tmp_path / "none.csv", TRIPLETS, [("a", "b", "")])
+    assert read_examples(tmp_path / "none.csv").layout == PAIRS
+    (tmp_path / "lines.txt").write_text("one\n")
+    with pytest.raises(UsageError, match=r"lines.txt: sentences|p.tsv: sent0, sent1"):
+        training_examples([tmp_path / "p.tsv", tmp_path / "lines.txt"])
+    with pytest.raises(NotFoundError, match="missing"):
+        training_examples([str(tmp_path / "p.tsv"), str(tmp_path / "missing.csv")])
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))

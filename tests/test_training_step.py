@@ -34,10 +34,12 @@ from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
 PAIRS = [SENTENCES[:7], SENTENCES[3:10]]
+HARD = ["", SENTENCES[9], "", SENTENCES[8], SENTENCES[7], "", SENTENCES[2]]
 LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "neutral", "neutral"]
 #: Method -> what it reads; where two processes are compared with one.
 READ = {
     **dict.fromkeys(("dcpcse", "promptbert", "cotbert", "consert", "isbert"), COLUMNS),
+    "simcse": [*PAIRS, HARD],
     "sbert": [*PAIRS, LABELS],
     "sbert-regression": [*PAIRS, ["5", "0", "2.5", "4", "1", "3", "2"]],
     "defsent": [SENTENCES[:7], ["woman", "dog", "door", "dog", "woman", "door", "woman"]],
@@ -47,7 +49,7 @@ CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}}
 
 
 def learner_of(name, folder, supervised=False, **changes):
-    method = find_method(name, supervised=supervised or name == "sbert-regression")
+    method = find_method(name, supervised=supervised)
     prefix = {"prefix_length": 3} if name == "dcpcse" else {}
     settings = method.small.replace(**{**prefix, "max_length": 20, "seed": 1, **changes})
     return Learner(method, settings, load_backbone(str(folder), offline=True))
@@ -147,6 +149,34 @@ def test_duplicates_are_negatives_only_where_the_setting_says_so(tiny_folder):
     assert losses[True] < losses[False] - 0.1  # the two equal ones no longer stand in each other's way
 
 
+def cosines(one, others):
+    return [float(torch.nn.functional.cosine_similarity(one, other, dim=0).detach()) for other in others]
+
+
+@pytest.mark.parametrize("name", ["simcse", "promptbert", "dcpcse"])
+@pytest.mark.parametrize("hard", [HARD, [""] * 7, ["", SENTENCES[9], *[""] * 5]])
+def test_only_the_hard_negatives_that_are_there_enter_the_denominator(name, hard, tiny_folder):
+    columns = [*PAIRS, hard]
+    learner = learner_of(name, tiny_folder("bert"), supervised=True, dropout=0.0)
+    views = learner(columns).vectors
+    there = [row for row in range(7) if hard[row]]
+    full = learner([*PAIRS, [text or SENTENCES[0] for text in hard]]).vectors
+    for got, expected in zip(views, full, strict=True):
+        rows = there if got is views[-1] else range(7)
+        assert all((got[row] - expected[row]).abs().max() < 1e-5 for row in rows)
+    same = equal_sentences(columns)
+    expected = 0.0
+    for i in range(7):
+        scores = [s / 0.05 for j, s in enumerate(cosines(views[0][i], views[1])) if not same[i, j]]
+        scores += [cosines(views[0][i], [views[2][j]])[0] / 0.05 for j in there if not same[i, 7 + j]]
+        own = cosines(views[0][i], [views[1][i]])[0] / 0.05
+        expected -= math.log(math.exp(own) / sum(map(math.exp, scores))) / 7
+    assert float(learner.objective.loss(views, columns).detach()) == pytest.approx(expected, rel=1e-4)
+    loss, grads = gradients(learner, columns=columns)
+    assert loss == pytest.approx(expected, rel=1e-4)
+    assert all(torch.isfinite(grad).all() for grad in grads.values())
+
+
 def batch_of(rows, backbone):
     ids = torch.full((len(rows), max(map(len, rows))), backbone.tokenizer.pad)
     for line, row in zip(ids, rows, strict=True):
@@ -219,7 +249,7 @@ def _one_of_two(folder, out):
     accelerator = Accelerator(cpu=True)
     made = {"processes": accelerator.num_processes}
     for name, columns in READ.items():
-        learner = learner_of(name, folder, dropout=0.0, **CERTAIN.get(name, {}))
+        learner = learner_of(name, folder, len(columns) > 2, dropout=0.0, **CERTAIN.get(name, {}))
         loss = TrainingStep(learner, Processes(accelerator), print).gradients(0, columns)
         made[name] = loss, {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     torch.save(made, f"{out}.{accelerator.process_index}")
@@ -234,7 +264,8 @@ def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path)
     found = [torch.load(tmp_path / f"out.{rank}", weights_only=True) for rank in range(2)]
     assert [got["processes"] for got in found] == [2, 2]
     for name, columns in READ.items():
-        expected = gradients(learner_of(name, folder, dropout=0.0, **CERTAIN.get(name, {})), columns=columns)
+        learner = learner_of(name, folder, len(columns) > 2, dropout=0.0, **CERTAIN.get(name, {}))
+        expected = gradients(learner, columns=columns)
         for got in found:
             equal(expected, got[name])
 
@@ -243,8 +274,8 @@ def test_batches_smaller_than_the_processes_are_refused():
     processes = Processes(Accelerator(cpu=True))
     processes.number = 4
     with pytest.raises(UsageError, match="10 examples in batches of 8 leave a batch of 2 for 4 processes"):
-        processes.check(10, 8)
-    processes.check(12, 8)
+        processes.check([8, 2])
+    processes.check([8, 4])
     assert [stop - start for start, stop in processes._bounds(7)] == [1, 2, 2, 2]
 
 

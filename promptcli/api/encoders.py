@@ -167,8 +167,8 @@ def train(
 
     Args:
         method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``.
-        data: Sentences, pairs or triplets: ``demo``, a file, a list, or a ``datasets.Dataset``. Pairs and triplets
-            make it the supervised method.
+        data: Sentences, pairs or triplets: ``demo``, a file, a list, a ``datasets.Dataset``, or a list of files, of
+            pairs and triplets mixed say. Pairs and triplets make it the supervised method.
         backbone: What it starts from: a shipped name (``mini-bert`` where nothing is said), a folder, or a hub id.
         start: A model of the registry whose tuned backbone it goes on from.
         name: Save it in the registry under this name.

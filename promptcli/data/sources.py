@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from promptcli.data.training_examples import TrainingExamples
 
 
+_SOURCES = 100  # of a longer list of texts nobody asks whether they are files
 #: Names of the columns of both sides of a pair: SimCSE's, SNLI's, MultiNLI's.
 SIDES = (("sent0", "sent1"), ("premise", "hypothesis"), ("sentence1", "sentence2"))
 
@@ -72,7 +73,8 @@ def training_examples(
 
     Args:
         data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``, ``nli_for_simcse``); or
-            a list, or a ``datasets.Dataset`` (see ``examples_of``).
+            a list, or a ``datasets.Dataset`` (see ``examples_of``); or a list of files or of such names (see
+            ``is_sources``), which are read one after the other.
         layouts: What is asked for, best first; triplets, pairs or sentences where it is None. Where graded pairs are
             among them a task's may be named (``STS-B:train``).
         data_dir: SentEval folder for a task.
@@ -84,9 +86,23 @@ def training_examples(
         UsageError: The file is not readable as examples.
     """
     from promptcli.data.tables import SENTENCES
-    from promptcli.data.training_examples import DEFINITIONS, GRADED_PAIRS, PAIRS, TRIPLETS, examples_of, read_examples
+    from promptcli.data.training_examples import (
+        DEFINITIONS,
+        GRADED_PAIRS,
+        PAIRS,
+        TRIPLETS,
+        examples_of,
+        join_examples,
+        read_examples,
+    )
 
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
+    if is_sources(data):
+        parts = [
+            training_examples(one, layouts=layouts, data_dir=data_dir, offline=offline, announce=announce)
+            for one in data
+        ]
+        return join_examples(parts, [source_name(one) for one in data])
     if not isinstance(data, str | Path):
         return examples_of(data, layouts)
     if data == DEMO and SENTENCES not in layouts:
@@ -98,6 +114,29 @@ def training_examples(
         pairs = development_task(str(data), data_dir, offline=offline, announce=announce).pairs()
         return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)
     return read_examples(_training_file(str(data), offline=offline, announce=announce), layouts)
+
+
+def is_sources(data: Any) -> bool:
+    """Return whether data are a list of sources, not of examples: paths, data sets, or names of which a file is one."""
+    if not isinstance(data, list | tuple) or not data:
+        return False
+    if all(isinstance(one, str) for one in data):
+        return any(map(_is_file, data[:_SOURCES]))
+    return all(isinstance(one, Path) or hasattr(one, "column_names") for one in data)
+
+
+def source_name(data: Any) -> str:
+    """Return how messages and provenance call training data."""
+    if is_sources(data):
+        return ", ".join(source_name(one) for one in data)
+    return str(data) if isinstance(data, str | Path) else type(data).__name__
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # no sentence is too long to be asked about
+        return False
 
 
 def _training_file(name: str, *, offline: bool, announce: Announce) -> Path:

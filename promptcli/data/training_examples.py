@@ -1,6 +1,8 @@
-"""Training examples: sentences, pairs, pairs with a hard negative, labelled pairs; from a file, a list or a dataset."""
+"""Training examples: sentences, pairs, pairs with a hard negative, labelled pairs; from files, a list or a dataset."""
 
+import dataclasses
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,13 +36,14 @@ _UNLABELLED = ("-1", "-", "")
 class TrainingExamples:
     """n examples."""
 
-    columns: tuple[list[str], ...]  #: one list of n texts per column
-    sha256: str  #: of the file; of a list or a data set, of its texts
-    blank: int = 0  #: rows that were left out, a text of theirs being blank
+    columns: tuple[list[str], ...]  #: one list of n texts per column; a hard negative may be "", for none
+    sha256: str  #: of the file; of a list or a data set, of its texts; of several sources, of theirs
+    blank: int = 0  #: rows that were left out because a text is blank, other than a hard negative
     layout: tuple[str, ...] | None = None  #: names of the columns; empty for sentences alone
     unlabelled: int = 0  #: rows that were left out because nobody labelled them
     #: Words whose rows were left out because they are no single token of the backbone.
     untokenised: tuple[str, ...] = ()
+    source_sizes: tuple[int, ...] = ()  #: rows of each source, one after the other; empty where there is one source
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -55,9 +58,45 @@ class TrainingExamples:
         """Rows that say the same as one before them."""
         return len(self) - len(set(zip(*self.columns, strict=True)))
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each source."""
+        return self.source_sizes or (len(self),)
+
+    def only(self, chosen: Sequence[bool]) -> "TrainingExamples":
+        """Return the examples without those rows that are not chosen."""
+        rows = iter(chosen)
+        sizes = tuple(sum(itertools.islice(rows, size)) for size in self.source_sizes)
+        columns = tuple(list(itertools.compress(column, chosen)) for column in self.columns)
+        return dataclasses.replace(self, columns=columns, source_sizes=sizes)
+
+
+def join_examples(parts: Sequence[TrainingExamples], names: Sequence[str]) -> TrainingExamples:
+    """Return the examples of several sources, one after the other; pairs and triplets may stand together.
+
+    Raises:
+        UsageError: Their columns are others.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    layouts = {part.layout: name for part, name in zip(reversed(parts), reversed(names), strict=True)}
+    if len(layouts) > 1 and not set(layouts) <= {PAIRS, TRIPLETS}:
+        found = "; ".join(f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items())
+        raise UsageError(f"data of one run have the same columns, or are pairs and triplets; {found}")
+    layout = max(layouts, key=lambda one: len(one or ()))
+    wide = [(*part.columns, *[[""] * len(part)] * (len(layout or "1") - len(part.columns))) for part in parts]
+    return TrainingExamples(
+        tuple(list(itertools.chain(*column)) for column in zip(*wide, strict=True)),
+        hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest(),
+        sum(part.blank for part in parts),
+        layout,
+        sum(part.unlabelled for part in parts),
+        source_sizes=tuple(len(part) for part in parts),
+    )
+
 
 def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
-    """Read examples in one pass; rows with a blank text are left out.
+    """Read examples in one pass; rows with a blank text are left out, but a triplet may lack its hard negative.
 
     Args:
         path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; labelled pairs and definitions also without a
@@ -77,7 +116,7 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
 
 
 def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
-    """Return examples from memory; rows with a blank text are left out.
+    """Return examples from memory; rows with a blank text are left out, but a triplet may lack its hard negative.
 
     Args:
         data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or definition and word),
@@ -103,20 +142,23 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
             rows = (tuple(item.get(name, "") for name in names) for item in items)
         else:
             rows = [tuple(item) if isinstance(item, tuple | list) else (item,) for item in items]
-            names = next((list(layout) for layout in layouts if len(layout or "1") == len(rows[0])), [])
+            widest = max(map(len, rows)) if len(rows[0]) > 1 else 1  # pairs and triplets may stand together
+            names = next((list(layout) for layout in layouts if len(layout or "1") == widest), [])
             names = names or ["text"]
     chooser = FirstLayout(*layouts, *(other for other, layout in _ALSO.items() if layout in layouts))
     choice = chooser.choose(names, where)
     assert chooser.chosen is not None
     at = [names.index(name) for name in (choice.text, *choice.more)]
-    texts = [_texts(row, at, number, where) for number, row in enumerate(rows, 1)]
+    least = len(PAIRS) if chooser.chosen == TRIPLETS else len(at)
+    texts = [_texts(row, at, least, number, where) for number, row in enumerate(rows, 1)]
     digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
     return _examples(texts, _ALSO.get(chooser.chosen, chooser.chosen), where, lambda: digest)
 
 
-def _texts(row: tuple[Any, ...], at: Sequence[int], number: int, where: str) -> tuple[str, ...]:
-    """Return the texts of a row's columns; a label or a score may be a number."""
+def _texts(row: tuple[Any, ...], at: Sequence[int], least: int, number: int, where: str) -> tuple[str, ...]:
+    """Return the texts of a row's columns, of which ``least`` must be there; a label or a score may be a number."""
     found = [row[place] if place < len(row) else None for place in at]
+    found[least:] = ["" if value is None else value for value in found[least:]]
     for value in found:
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise UsageError(f"{where}: row {number} holds {value!r}; a sentence is text")
@@ -140,8 +182,8 @@ def _examples(
                 unlabelled += 1
                 continue
             row = (*row[:-1], read(row[-1], f"{where}: row {number}"))
-        if all(text.strip() for text in row):
-            kept.append(row)
+        if all(text.strip() for text in (row[:2] if layout == TRIPLETS else row)):
+            kept.append((*row[:2], row[2] if row[2].strip() else "") if layout == TRIPLETS else row)
         else:
             blank += 1
     if not kept:
@@ -152,6 +194,8 @@ def _examples(
             f"{where}: all {len(kept):,} {layout[-1]}s are {kept[0][-1]!r}; there is nothing to learn from one alone"
         )
     columns = tuple(list(column) for column in zip(*kept, strict=True))
+    if layout == TRIPLETS and not any(columns[2]):
+        columns, layout = columns[:2], PAIRS
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 

@@ -132,11 +132,11 @@ FORMS = {
 
 def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     """Return why a row cannot be trained here, or None: examples of the other kind, too few, no development pairs."""
-    from promptcli.training.training_loop import steps_of
+    from promptcli.training.epochs import steps_of
 
     try:
         method, settings = _method(row, context)
-        steps_of(settings, len(context.examples(_kind(method, row))))
+        steps_of(settings, context.examples(_kind(method, row)).sizes)
         context.development()
         _ = context.corpus_facts
     except PromptcliError as error:
@@ -226,15 +226,16 @@ def _train(
     halves: bool,
 ) -> "tuple[Encoder, TrainedWeights]":
     """Train on a backbone of its own, since training changes it."""
+    from promptcli.training.epochs import steps_of
     from promptcli.training.processes import start_processes
     from promptcli.training.run import TrainingRun, train_encoder
-    from promptcli.training.training_loop import TrainingCallbacks, steps_of
+    from promptcli.training.training_loop import TrainingCallbacks
 
     backbone = context.open_backbone()
     run = TrainingRun(method, settings, examples, "corpus", development, ()).on(backbone, settings)
     with (
         tempfile.TemporaryDirectory() as folder,
-        working(f"train {method.name}, seed {settings.seed}", steps_of(settings, len(examples))) as advance,
+        working(f"train {method.name}, seed {settings.seed}", steps_of(settings, examples.sizes)) as advance,
     ):
         return train_encoder(
             run,

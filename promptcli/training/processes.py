@@ -32,17 +32,16 @@ class Processes:
         self.index = accelerator.process_index
         self.is_main = accelerator.is_main_process
 
-    def check(self, examples: int, batch_size: int) -> None:
-        """Refuse batches, the last one of an epoch included, that have fewer examples than there are processes.
+    def check(self, lengths: Sequence[int]) -> None:
+        """Refuse batches, of an epoch's ``lengths``, that have fewer examples than there are processes.
 
         Raises:
             UsageError: There is one.
         """
-        smallest = examples % batch_size or batch_size
-        if smallest < self.number:
+        if min(lengths) < self.number:
             raise UsageError(
-                f"{examples} examples in batches of {batch_size} leave a batch of {smallest} for {self.number}"
-                " processes; take another --batch-size"
+                f"{sum(lengths)} examples in batches of {max(lengths)} leave a batch of {min(lengths)} for"
+                f" {self.number} processes; take another --batch-size"
             )
 
     def autocast(self) -> torch.autocast:

@@ -3,23 +3,23 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
-from promptcli.data.sources import development_task, training_examples
+from promptcli.data.sources import development_task, source_name, training_examples
 from promptcli.errors import UsageError
 from promptcli.registry.registry import Registry
 from promptcli.storage.runs import RunFolder
+from promptcli.training.epochs import steps_of
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import start_processes
 from promptcli.training.run import TrainingRun
 from promptcli.training.starting import read_start
-from promptcli.training.training_loop import TrainingCallbacks, steps_of
+from promptcli.training.training_loop import TrainingCallbacks
 from promptcli.training.training_plan import TrainingPlan, check_published
 from promptcli.training.trials import Begin, TrialResult, plan_trials, run_trials
 
@@ -90,7 +90,7 @@ def train_method(
         processes.accelerator.init_trackers(plan.name, config=dataclasses.asdict(run.settings))
     trials = plan_trials(plan.sweep, range(plan.seeds) if plan.seeds else [run.settings.seed])
     for trial in trials:  # what cannot be trained is refused before a folder is made
-        steps_of(run.method.changed(run.settings, trial.changes), len(run.examples))
+        steps_of(run.method.changed(run.settings, trial.changes), run.examples.sizes)
     results = run_trials(
         run,
         trials,
@@ -124,7 +124,7 @@ def read_run(
     objectives = [find_objective(form) for form in METHODS[plan.method] if form is not None]
     layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
     examples = training_examples(plan.data, layouts=layouts, data_dir=plan.data_dir, offline=offline, announce=announce)
-    source = plan.data if isinstance(plan.data, str | Path) else type(plan.data).__name__
+    source = source_name(plan.data)
     if plan.supervised and not examples.supervised:
         wanted = " or ".join(", ".join(layout) for layout in find_objective(method).layouts if layout)
         raise UsageError(f"--supervised needs pairs or triplets, columns {wanted}; {source} has sentences only")
@@ -133,4 +133,4 @@ def read_run(
         development_task(task, plan.data_dir, offline=offline, announce=announce)
         for task in dict.fromkeys([plan.on, *(plan.tests or [plan.on.removesuffix(":dev")])])
     )
-    return TrainingRun(method, plan.settings(method, 0), examples, str(source), development, tuple(tests))
+    return TrainingRun(method, plan.settings(method, 0), examples, source, development, tuple(tests))

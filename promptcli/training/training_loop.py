@@ -2,26 +2,25 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from torch import Tensor
 
 from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingExamples
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.storage.runs import Position
 from promptcli.training.adamw import OPTIMIZERS
 from promptcli.training.checkpoint import Checkpointer, DevScore
+from promptcli.training.epochs import batch_lengths, batches, steps_of
 from promptcli.training.learner import Learner
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.processes import Processes
 from promptcli.training.step import TrainingStep
 
 _CLIP = 1.0
-_ORDER = 7  # what the generator of the data's order gets with seed and epoch
 
 
 @dataclass(frozen=True)
@@ -48,40 +47,6 @@ class TrainingCallbacks:
     step: Callable[[int, float], None] = lambda step, loss: None  #: with each step's number and loss
     dev_score: Callable[[DevScore], None] = lambda score: None  #: with each score on the development set
     note: Callable[[str], None] = lambda message: None  #: with one line where something was done otherwise than asked
-
-
-def steps_of(settings: TrainingSettings, examples: int) -> int:
-    """Return how many steps a run on that many examples takes.
-
-    Raises:
-        UsageError: Fewer examples than one batch.
-    """
-    if examples < settings.batch_size:
-        raise UsageError(
-            f"{examples} examples are less than one batch of {settings.batch_size}; give more, or --batch-size"
-        )
-    whole = examples // settings.batch_size if settings.drop_last else math.ceil(examples / settings.batch_size)
-    return max(1, round(settings.epochs * whole))
-
-
-def batches(
-    examples: TrainingExamples, batch_size: int, seed: int, *, drop_last: bool = False
-) -> Iterator[list[list[str]]]:
-    """Yield batches without end, epoch after epoch in a new order; an epoch's last one is smaller, or left out.
-
-    They follow from the seed alone, so that any step can be found again.
-    """
-    epoch = 0
-    while True:
-        order = np.random.default_rng([seed, _ORDER, epoch]).permutation(len(examples))
-        for start in range(0, len(order) - (batch_size - 1 if drop_last else 0), batch_size):
-            chosen = order[start : start + batch_size]
-            yield [[column[row] for row in chosen] for column in examples.columns]
-        epoch += 1
-
-
-def _batches(examples: TrainingExamples, settings: TrainingSettings) -> Iterator[list[list[str]]]:
-    return batches(examples, settings.batch_size, settings.seed, drop_last=settings.drop_last)
 
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
@@ -113,8 +78,8 @@ def train(
         UsageError: Too few examples, or a state of another run.
         PromptcliError: The loss is not a number, or memory does not hold one sentence.
     """
-    settings, steps = learner.settings, steps_of(learner.settings, len(examples))
-    processes.check(len(examples), settings.batch_size)
+    settings, steps = learner.settings, steps_of(learner.settings, examples.sizes)
+    processes.check(batch_lengths(settings, examples.sizes))
     accelerator = processes.accelerator
     trainable = learner.trainable()
     optimizer = OPTIMIZERS[settings.optimizer](trainable, settings.learning_rate, settings.weight_decay)
@@ -122,7 +87,7 @@ def train(
     position = checkpointer.resume(trainable, optimizer)
     step = TrainingStep(learner, processes, callbacks.note)
     began = time.perf_counter()
-    for number, columns in enumerate(_batches(examples, settings)):
+    for number, rows in enumerate(batches(settings, examples.sizes)):
         if number >= steps or checkpointer.stalled(settings.patience):
             break
         if number < position.step:
@@ -130,6 +95,7 @@ def train(
         rate = learning_rate(settings, number, steps)
         for group in optimizer.param_groups:
             group["lr"] = rate
+        columns = [[column[row] for row in rows] for column in examples.columns]
         loss = step.gradients(number, columns)
         if not math.isfinite(loss):
             raise PromptcliError(
@@ -140,10 +106,10 @@ def train(
         optimizer.step()
         seconds = position.seconds + time.perf_counter() - began
         began = time.perf_counter()
-        position = Position(number + 1, position.seen + len(columns[0]), seconds)
+        position = Position(number + 1, position.seen + len(rows), seconds)
         callbacks.step(number + 1, loss)
         accelerator.log({"loss": loss, "learning_rate": rate}, step=number + 1)
-        checkpointer.add(loss, len(columns[0]))
+        checkpointer.add(loss, len(rows))
         last = position.step == steps and (settings.scored == "also-ends" or not checkpointer.dev_scores)
         if position.step % settings.eval_steps == 0 or last:
             checkpointer.evaluate(position)

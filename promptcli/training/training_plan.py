@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from promptcli.data.sources import source_name
 from promptcli.errors import UsageError
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
@@ -17,7 +18,7 @@ class TrainingPlan:
 
     method: str  #: a name of ``METHODS``
     name: str  #: of the registry entry
-    data: Any  #: ``demo``, a file, a name of the papers' training files, a list, or a ``datasets.Dataset``
+    data: Any  #: what ``data.sources.training_examples`` takes
     #: Development task, and the SentEval folder it may need.
     on: str
     data_dir: Path | None = None
@@ -49,7 +50,7 @@ class TrainingPlan:
             "method": method.name,
             "source": method.source,
             "backbone": self.backbone,
-            "data": str(self.data),
+            "data": source_name(self.data),
             "chosen_by": self.on,
             "views": list(variant.prompts(settings)),
             "pooling": method.pooling_of(family, settings),

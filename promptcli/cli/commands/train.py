@@ -46,11 +46,12 @@ class TrainingOptions:
     """What is trained on what, and where it goes."""
 
     data: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise, hypothesis, label;"
             " sbert, consert), graded pairs (sentence1, sentence2, score; sbert-regression), definitions (word,"
-            " definition; defsent): a file, demo, wiki1m_for_simcse, nli_for_simcse. Default: demo."
+            " definition; defsent): a file, demo, wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets"
+            " may stand together, and hard_neg may be blank. Default: demo."
         ),
     ] = None
     supervised: Annotated[
@@ -178,7 +179,7 @@ def _plan(
     return TrainingPlan(
         method=name,
         name=training.name or name,
-        data=training.data or (paper_data if training.paper else BARE.corpus),
+        data=_data(training.data or [paper_data if training.paper else BARE.corpus]),
         on=training.on or default_development(data_dir, paper=training.paper),
         data_dir=data_dir,
         tests=training.test or (),
@@ -190,6 +191,10 @@ def _plan(
         sweep=sweep,
         seeds=training.seeds,
     )
+
+
+def _data(names: Sequence[str]) -> str | list[Path]:
+    return names[0] if len(names) == 1 else [Path(name) for name in names]
 
 
 def _backbone_of(method: str, *, paper: bool) -> str:

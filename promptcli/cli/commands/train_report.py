@@ -38,14 +38,15 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
 
     def begin(self, run: "TrainingRun", trials: "Sequence[Trial]", number: int) -> "TrainingCallbacks":
         """Begin a run's bar; return what listens to the run."""
-        from promptcli.training.training_loop import TrainingCallbacks, steps_of
+        from promptcli.training.epochs import steps_of
+        from promptcli.training.training_loop import TrainingCallbacks
 
         self._bar.close()
         settings, trial = run.settings, trials[number - 1]
         if not self._begun:
             self._say(run)
         self._begun = True
-        steps, on = steps_of(settings, len(run.examples)), run.development.label
+        steps, on = steps_of(settings, run.examples.sizes), run.development.label
         advance = self._bar.enter_context(progress(f"train {run.method.name}", steps))
         if len(trials) > 1:
             about = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in trial.changes.items())
@@ -84,10 +85,17 @@ class TrialProgress(contextlib.AbstractContextManager["TrialProgress"]):
         for count, what in (
             (examples.blank, "rows with a blank sentence left out"),
             (examples.unlabelled, "rows without a label left out"),
+            (examples.columns[2].count("") if len(examples.columns) > 2 else 0, "pairs without a hard negative"),
             (examples.repeated, "rows repeat one before them; they stay"),
         ):
             if count:
                 note(f"{source}: {count:,} {what}")
+        if len(examples.sizes) > 1:
+            from promptcli.training.epochs import source_shares
+
+            shares = source_shares(examples.sizes, run.settings.data_temperature)
+            mix = ", ".join(f"{share:,} of {size:,}" for share, size in zip(shares, examples.sizes, strict=True))
+            note(f"{source}: rows an epoch: {mix}")
         if words := examples.untokenised:
             named = ", ".join(words[:_NAMED]) + (", ..." if len(words) > _NAMED else "")
             note(f"{source}: {len(words):,} words that are no single token left out: {named}")

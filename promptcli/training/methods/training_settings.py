@@ -50,6 +50,17 @@ class TrainingSettings:
     )
     patience: int = setting(0, "Stop after so many development scores in a row that are no better; 0: never.", min=0)
     drop_last: bool = setting(False, "Leave out an epoch's last batch where it is short.")
+    data_temperature: float = setting(
+        1.0,
+        "Shares of several --data: of a source of n rows n^(1/T); 1: by size, 2: by square root.",
+        min=1,
+        max=1_000_000,
+    )
+    batches: str = setting(
+        "mixed",
+        "Batches of several --data: mixed, or one-source: the negatives of a batch come from one source.",
+        choices=("mixed", "one-source"),
+    )
     seed: int = setting(42, "Random seed.", min=0)
     chunk_tokens: int = setting(0, "Padded tokens of one forward pass; 0: by device.", min=0)
     gradient_caching: bool = setting(False, "Hold one pass's activations at a time: batches beyond memory.")

@@ -42,8 +42,12 @@ class Contrastive(Objective):
         self.blank: Blank = functools.partial(bias_batch, raw_positions=raw_positions)
 
     def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
-        """Return z1, z2 and, where there are hard negatives or a third view, z3, each (n, d) float32, from the head."""
-        sides = encoder.tokenize(self.sides(columns))
+        """Return z1, z2 and, where there are hard negatives or a third view, z3, each (n, d) float32, from the head.
+
+        Rows of z3 without a hard negative are 0.
+        """
+        texts = self.sides(columns)
+        sides = encoder.tokenize(texts)
         hidden = encoder.hidden(sides)
         if self._denoise == "none":
             vectors = encoder.project(hidden)
@@ -51,15 +55,23 @@ class Contrastive(Objective):
             bias = encoder.bias(sides, self.blank)
             after_head = self._denoise == "head"
             vectors = encoder.project(hidden) - encoder.project(bias) if after_head else encoder.project(hidden - bias)
-        return torch.split(vectors, len(columns[0]))
+        views = torch.split(vectors, [len(side) for _, side in texts])
+        if len(columns) > 2 and len(views[2]) < len(columns[2]):
+            there = torch.tensor([bool(text) for text in columns[2]], device=vectors.device)
+            views = (*views[:2], torch.zeros_like(views[0]).masked_scatter(there.unsqueeze(1), views[2]))
+        return views
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the texts of each view, with its number."""
+        """Return the texts of each view, with its number; the third's are the hard negatives that are there."""
         second = columns[1] if len(columns) > 1 else columns[0]
-        return [(0, columns[0]), (1, second), *((1, hard) for hard in columns[2:])]
+        return [(0, columns[0]), (1, second), *((1, [text for text in hard if text]) for hard in columns[2:])]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the contrastive loss of the whole batch."""
+        """Return the contrastive loss of the whole batch, whose denominator has the hard negatives that are there."""
+        if len(columns) > 2 and not all(columns[2]):
+            there = [row for row, text in enumerate(columns[2]) if text]
+            columns = [*columns[:2], *([[columns[2][row] for row in there]] if there else [])]
+            views = [*views[:2], *([views[2][there]] if there else [])]
         same = equal_sentences(columns).to(views[0].device) if self.settings.mask_duplicates else None
         return contrastive_loss(*views, temperature=self.settings.temperature, same=same)
 

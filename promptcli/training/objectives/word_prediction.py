@@ -1,7 +1,6 @@
 """``word-prediction``: a definition's vector through the frozen masked-LM head to the word it defines (DefSent)."""
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 
 import torch
@@ -36,16 +35,15 @@ class WordPrediction(Objective):
         Raises:
             UsageError: There are none.
         """
-        definitions, words = examples.columns
+        words = examples.columns[1]
         known = [token is not None for token in _tokens(words, backbone)]
         if not any(known):
             raise UsageError(
                 f"none of the {len(words):,} words, {words[0]!r} first, is one token of backbone {backbone.name!r};"
                 " give a table of word and definition whose words it knows"
             )
-        kept = tuple(list(itertools.compress(column, known)) for column in (definitions, words))
         others = tuple(dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one))
-        return dataclasses.replace(examples, columns=kept, untokenised=others)
+        return dataclasses.replace(examples.only(known), untokenised=others)
 
     def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
         """Return the definitions' vectors, (n, d) float32."""
