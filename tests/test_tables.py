@@ -42,6 +42,7 @@ def test_jsonl_wrong_lines_are_named(tmp_path, line, parts):
 def test_jsonl_wrong_ids(tmp_path):
     fails(write(tmp_path, "a.jsonl", '{"id": [1], "text": "a"}'), "line 1", "'id' is [1]")
     fails(write(tmp_path, "a.jsonl", '{"id": 1, "text": "a"}\n{"text": "a"}'), "line 2", "no field 'id'")
+    fails(write(tmp_path, "a.jsonl", '{"id": "\\ud800", "text": "a"}'), "line 1", "'id' holds half a surrogate pair")
 
 
 # --- CSV and TSV

@@ -17,6 +17,7 @@ from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.evaluation.evaluator import kept_random_states
 from promptcli.evaluation.scores import SpearmanScore
 from promptcli.fitting import fits
 from promptcli.interchange.backends import build_on
@@ -147,6 +148,7 @@ class Trained:
     entry: Entry  #: as the registry keeps it
 
 
+@kept_random_states()
 def train(
     method: str,
     data: Any = BARE.corpus,
@@ -163,7 +165,7 @@ def train(
     force: bool = False,
     **settings: Any,
 ) -> Trained:
-    """Train an encoder by a published method.
+    """Train an encoder by a published method. Global random numbers stay as they are.
 
     Args:
         method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``.

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -295,7 +296,7 @@ def id_text(value: Any, field: str, where: str) -> str:
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UsageError(f"{where}: {field!r} is {_shown(value)}; an id is text or a whole number")
-    return str(value)
+    return _unicode(str(value), field, where)
 
 
 def _read_rows(rows: Iterator[tuple[int, list[str]]], fields: Chooser, name: str, hint: str) -> Iterator[Record]:
@@ -333,6 +334,10 @@ def _sentence(value: Any, field: str, where: str) -> str:
         raise UsageError(f"{where}: {field!r} is {_shown(value)}; a sentence is text")
     if "\0" in value:
         raise UsageError(f"{where}: {field!r} holds a NUL character")
+    return _unicode(value, field, where)
+
+
+def _unicode(value: str, field: str, where: str) -> str:
     if not value.isascii():
         try:
             value.encode("utf-8")
@@ -343,9 +348,9 @@ def _sentence(value: Any, field: str, where: str) -> str:
 
 def _cell(value: Any, field: str, where: str) -> str:
     """Return a cell other than the sentence as text; a label or a score may be a number."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
-    if value is None:
+    if value is None or isinstance(value, float):
         raise UsageError(f"{where}: {field!r} is empty; give text or a number")
     return _sentence(value, field, where)
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.given import check_rows
 from promptcli.data.graded_pairs import check_pair_file, is_pair_file
 from promptcli.data.hub import Announce, UnreachableError, read_hub_set, silent
 from promptcli.data.senteval import GoldRow, Parts, senteval_root
@@ -215,7 +216,7 @@ def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
         NotFoundError: A file of pairs that is not there.
     """
     names: list[str] = []
-    for name in [given] if isinstance(given, str | Path) else given:
+    for name in [given] if isinstance(given, str | Path) else check_rows(given, "tasks"):
         if not isinstance(name, str | Path):
             raise UsageError(
                 f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B' or a file of pairs"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from promptcli.data.given import check_rows, is_unicode
 from promptcli.data.tables import SENTENCES, FirstLayout
 from promptcli.data.text import open_source
 from promptcli.errors import UsageError
@@ -134,7 +135,7 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
         names, where = list(data.column_names), "the data set"
         rows: Iterable[tuple[Any, ...]] = zip(*(data[name] for name in names), strict=True)
     else:
-        items, where = list(data), "the list"
+        items, where = check_rows(data, "examples"), "the list"
         if not items:
             raise UsageError("the list has no sentence to train on")
         if isinstance(items[0], dict):
@@ -148,21 +149,24 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
     chooser = FirstLayout(*layouts, *(other for other, layout in _ALSO.items() if layout in layouts))
     choice = chooser.choose(names, where)
     assert chooser.chosen is not None
+    layout = _ALSO.get(chooser.chosen, chooser.chosen)
     at = [names.index(name) for name in (choice.text, *choice.more)]
     least = len(PAIRS) if chooser.chosen == TRIPLETS else len(at)
-    texts = [_texts(row, at, least, number, where) for number, row in enumerate(rows, 1)]
+    graded = at[-1] if layout in _LABEL_READERS else None
+    texts = [_texts(row, at, least, graded, f"{where}: row {number}") for number, row in enumerate(rows, 1)]
     digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
-    return _examples(texts, _ALSO.get(chooser.chosen, chooser.chosen), where, lambda: digest)
+    return _examples(texts, layout, where, lambda: digest)
 
 
-def _texts(row: tuple[Any, ...], at: Sequence[int], least: int, number: int, where: str) -> tuple[str, ...]:
-    """Return the texts of a row's columns, of which ``least`` must be there; a label or a score may be a number."""
-    found = [row[place] if place < len(row) else None for place in at]
-    found[least:] = ["" if value is None else value for value in found[least:]]
-    for value in found:
-        if not isinstance(value, str | int | float) or isinstance(value, bool):
-            raise UsageError(f"{where}: row {number} holds {value!r}; a sentence is text")
-    return tuple(str(value) for value in found)
+def _texts(row: tuple[Any, ...], at: Sequence[int], least: int, graded: int | None, where: str) -> tuple[str, ...]:
+    """Return the texts of a row's columns, of which ``least`` must be there; column ``graded`` may hold a number."""
+    found = {place: row[place] if place < len(row) else None for place in at}
+    found |= {place: "" for place in at[least:] if found[place] is None}
+    for place, value in found.items():
+        number = place == graded and isinstance(value, int | float) and not isinstance(value, bool)
+        if not number and not (isinstance(value, str) and is_unicode(value)):
+            raise UsageError(f"{where} holds {value!r:.60}; a sentence is UTF-8 text")
+    return tuple(str(value) for value in found.values())
 
 
 def _examples(

@@ -5,7 +5,7 @@ Knows nothing of how the vectors are made.
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, overload
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from promptcli.data.given import check_texts as check_texts
 from promptcli.errors import UsageError, unknown
 
 Progress = Callable[[int], None]
@@ -224,23 +225,6 @@ class Embedder(ABC):
         if Embedder.keep is None:
             raise UsageError("there is no registry to save in; use the library as `import promptcli`, and its Encoder")
         Embedder.keep(self, name, force)
-
-
-def check_texts(sentences: str | Sequence[str]) -> list[str]:
-    """Return the sentences as a list; one alone as a list of one.
-
-    Raises:
-        UsageError: Something that is no text, with its index and type.
-    """
-    if isinstance(sentences, str):
-        return [sentences]
-    if isinstance(sentences, bytes) or not isinstance(sentences, Iterable):
-        raise UsageError(f"sentences are {type(sentences).__name__}, not text; give a string or a list of strings")
-    texts = list(sentences)
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UsageError(f"sentence {index} is {type(text).__name__} ({text!r:.40}), not text; give strings only")
-    return texts
 
 
 @contextlib.contextmanager

@@ -224,7 +224,7 @@ def score_vectors(
 
 @contextlib.contextmanager
 def kept_random_states() -> Iterator[None]:
-    """Give Python's, numpy's and torch's global random numbers back as they were: mteb seeds all of them."""
+    """Give Python's, numpy's and torch's global random numbers back as they were: mteb and training seed them all."""
     python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(range(torch.cuda.device_count())):

@@ -58,6 +58,8 @@ def dups(index: VectorIndex, threshold: float, progress: Progress = lambda done:
     if not 0 < threshold <= 1:
         raise UsageError(f"a threshold of {threshold} cannot be; give a cosine above 0 and at most 1, e.g. 0.95")
     rows = index.stack.live()
+    if not len(rows):
+        return []
     _check_crowd(index, rows, threshold)
     label = np.arange(len(index.stack.masked))
     asked = rows

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from promptcli.data.given import check_ids, check_texts
 from promptcli.data.tables import Fields
 from promptcli.errors import UsageError
 from promptcli.index.inputs import RowFiles, rows_to_build
@@ -55,7 +56,7 @@ class SentenceIndex:
         """
         texts = _texts(sentences)
         vectors = encoder.encode(texts)
-        numbers = range(len(texts)) if ids is None else ids
+        numbers = range(len(texts)) if ids is None else check_ids(ids)
         made = VectorIndex.build(vectors, numbers, texts, factory, target=target_recall)
         return cls(StoredIndex(made, origin_of(encoder), utc_now()), encoder)
 
@@ -108,7 +109,7 @@ class SentenceIndex:
     def add(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None) -> None:
         """Append sentences; without ids their numbers go on from the last row."""
         texts = _texts(sentences)
-        self._stored.index.add(self.encoder.encode(texts), range(len(texts)) if ids is None else ids, texts)
+        self._stored.index.add(self.encoder.encode(texts), range(len(texts)) if ids is None else check_ids(ids), texts)
 
     def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
         """Put sentences in the place of those with their ids, append those whose id is new; return how many were there.
@@ -117,7 +118,7 @@ class SentenceIndex:
             UsageError: not equally many ids, or one twice.
         """
         texts = _texts(sentences)
-        return self._stored.index.upsert(self.encoder.encode(texts), ids, texts)
+        return self._stored.index.upsert(self.encoder.encode(texts), check_ids(ids), texts)
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids and return how many they were.
@@ -150,7 +151,8 @@ class SentenceIndex:
         """
         if isinstance(query, str):
             return self.search([query], k, **filters)[0]
-        return self._stored.index.search(self.encoder.encode(_texts(query)), k, **filters) if query else []
+        texts = check_texts(query)
+        return self._stored.index.search(self.encoder.encode(texts), k, **filters) if texts else []
 
     def dups(self, threshold: float = 0.95) -> list[Cluster]:
         """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""
@@ -199,7 +201,7 @@ def _make(entry: Entry, dtype: str) -> "Encoder":
 def _texts(sentences: Sequence[str]) -> list[str]:
     if isinstance(sentences, str):
         raise UsageError("a single text is given where a list of sentences is needed; give [text]")
-    texts = list(sentences)
+    texts = check_texts(sentences)
     if not texts:
         raise UsageError("there are no sentences; give at least one")
     return texts

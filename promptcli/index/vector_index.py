@@ -188,7 +188,7 @@ class VectorIndex:
         Raises:
             UsageError: an id that no row has: then nothing is deleted; or FAISS cannot leave rows of it out.
         """
-        names = {str(name) for name in ids}
+        names = names_of(ids)
         rows, found = self.stack.where(names)
         if unknown := sorted(names - found):
             few = f"{named_ids(unknown)} of {len(names):,}"
@@ -231,8 +231,8 @@ class VectorIndex:
             UsageError: another width, k below 1, a query that is not finite, what the index does not have, or no
                 row with one of the ids of ``allow``.
         """
-        if k < 1:
-            raise UsageError(f"k is {k}; give at least 1")
+        if not isinstance(k, int | np.integer) or k < 1:
+            raise UsageError(f"k is {k!r}; give a whole number, at least 1")
         if queries.ndim != 2 or queries.shape[1] != self.width:
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
@@ -302,14 +302,21 @@ class VectorIndex:
             return None
         allowed = ~self.stack.masked
         if allow is not None:
-            rows, _ = self.stack.where({str(name) for name in allow})
+            rows, _ = self.stack.where(names_of(allow))
             if not len(rows):
                 raise UsageError(f"none of the {len(allow):,} allowed ids is in the index; see `promptcli index info`")
             allowed = np.zeros_like(allowed)
             allowed[rows] = True
         if deny:
-            allowed[self.stack.where({str(name) for name in deny})[0]] = False
+            allowed[self.stack.where(names_of(deny))[0]] = False
         return allowed
+
+
+def names_of(ids: Collection[int | str]) -> set[str]:
+    """Return ids as texts; a single text, whose letters they would be, is refused."""
+    if isinstance(ids, str | bytes):
+        raise UsageError(f"ids are {type(ids).__name__}, not a list; give [{ids!r:.40}]")
+    return {str(name) for name in ids}
 
 
 def _names_of(rows: Rows) -> Iterator[list[str]]:

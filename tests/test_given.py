@@ -1,0 +1,113 @@
+"""What a program hands over in memory is text, in order, or refused in one line: never turned into something else."""
+
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import promptcli as pc
+from promptcli.data.training_examples import PAIRS, examples_of
+from tests.tiny import SENTENCES
+
+NAN = float("nan")
+#: What has no order of its own, or is walked by something else than its rows.
+NO_ROWS = [{"a": 1, "b": 2}, {"a", "b"}, frozenset("ab"), b"ab", pd.DataFrame({"text": ["a", "b"]}), 5, None]
+#: What holds something that is no text.
+NO_TEXTS = [["a", NAN], [1, 2], [True], np.arange(4.0), np.eye(2), [b"a"], ["a", "half \ud800"], pd.Series([1.5])]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return pc.load("mini-static", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def index(encoder):
+    return pc.SentenceIndex.build(["A cat sleeps.", "The market opens."], encoder, ids=["x", "y"])
+
+
+@pytest.mark.parametrize("given", [*NO_ROWS, *NO_TEXTS], ids=repr)
+def test_what_is_no_list_of_texts_is_refused_wherever_it_is_given(given, encoder, index):
+    for take in (
+        encoder.encode,
+        examples_of,
+        index.search,
+        lambda texts: pc.SentenceIndex.build(texts, encoder),
+        lambda texts: pc.fit("first-last-tfidf", on=texts),
+    ):
+        with pytest.raises(pc.PromptcliError) as refused:
+            take(given)
+        assert len(str(refused.value)) < 300 and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", [np.array(["A cat.", "b"]), pd.Series(["A cat.", "b"]), iter(["A cat.", "b"])])
+def test_lists_of_other_kinds_are_read_in_order(given, index):
+    assert [hits[0].id for hits in index.search(given, k=1)] == [
+        hits[0].id for hits in index.search(["A cat.", "b"], 1)
+    ]
+
+
+def test_only_a_label_or_a_score_may_be_a_number():
+    with pytest.raises(pc.PromptcliError, match="row 2 holds nan; a sentence is UTF-8 text"):
+        examples_of([("a", "b"), ("c", NAN)], [PAIRS])
+    with pytest.raises(pc.PromptcliError, match="row 1 holds 3"):
+        examples_of([("a", 3)], [PAIRS])
+
+
+@pytest.mark.parametrize(
+    "ids", [["a", NAN], [1.5, 2.5], [None, "a"], ["half \ud800", "b"], [b"a", b"b"], [True, False], [1 << 63, 1], "ab"]
+)
+def test_an_id_is_text_or_a_whole_number(ids, encoder, index):
+    for take in (lambda: pc.SentenceIndex.build(["a", "b"], encoder, ids), lambda: index.upsert(["a", "b"], ids)):
+        with pytest.raises(pc.PromptcliError, match=r"^ids? "):
+            take()
+    assert len(index) == 2
+
+
+def test_a_single_text_is_no_list_of_ids(index):
+    for take in (
+        lambda: index.delete("xy"),
+        lambda: index.search("a", allow="xy"),
+        lambda: index.search("a", deny="x"),
+    ):
+        with pytest.raises(pc.PromptcliError, match="ids are str, not a list"):
+            take()
+
+
+@pytest.mark.parametrize("k", [0, 2.5, "3", None, NAN])
+def test_k_is_a_whole_number(k, index):
+    with pytest.raises(pc.PromptcliError, match="give a whole number, at least 1"):
+        index.search("a", k=k)
+
+
+@pytest.mark.parametrize("tasks", [5, [5], {"demo": 1}, {"demo"}])
+def test_tasks_are_names_in_a_list(tasks, encoder):
+    with pytest.raises(pc.PromptcliError, match="task"):
+        pc.evaluate(encoder, tasks=tasks)
+
+
+def test_an_index_of_which_all_was_deleted_has_no_near_duplicates(encoder):
+    made = pc.SentenceIndex.build(["A cat sleeps."], encoder)
+    made.delete([0])
+    assert (made.dups(), made.pairs(), made.search("A cat.")) == ([], [], [])
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_training_leaves_the_global_random_numbers_alone(tiny_folder):
+    def drawn():
+        return random.random(), float(np.random.rand()), float(torch.rand(()))  # noqa: NPY002
+
+    def seed():
+        random.seed(3)
+        np.random.seed(3)  # noqa: NPY002
+        torch.manual_seed(3)
+
+    folder = str(tiny_folder("bert"))
+    seed()
+    expected = drawn()
+    seed()
+    settings = {"batch_size": 4, "epochs": 0.5, "eval_steps": 9}
+    pc.train("simcse", data=SENTENCES, backbone=folder, device="cpu", **settings)
+    assert drawn() == expected
