@@ -179,7 +179,7 @@ def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blo
     encoder, held = FakeEncoder(), Held()
     whole = encoder.encode_report
 
-    def encode_report(texts, *, progress):
+    def encode_report(texts, *, progress, most=None):
         made = whole(texts, progress=progress)
         held.one_more(made.vectors)
         return made

@@ -31,7 +31,7 @@ FLOATS = [(words, option) for words, option, real in ALL if real]
 
 
 def test_there_are_options_to_try():
-    assert {"--minutes", "--save-minutes", "--learning-rate", "--epochs", "--gather-ms", "--share"} <= {
+    assert {"--minutes", "--save-minutes", "--learning-rate", "--epochs", "--gather-ms"} <= {
         option for _, option in FLOATS
     }
 
