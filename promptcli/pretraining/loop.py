@@ -7,10 +7,11 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,13 +80,17 @@ class Trainer:
             places.data.copy_(sinusoids(*places.shape))
         threads = torch.get_num_threads()
         self._parts = stream_count(threads) if device == "cpu" and self.model.side_by_side else 1
-        self._pool = ThreadPoolExecutor(self._parts, initializer=lambda: torch.set_num_threads(threads // self._parts))
+        self._map: Callable[..., Iterable[Any]] = map
+        pool = None
+        if self._parts > 1:
+            pool = ThreadPoolExecutor(self._parts, initializer=lambda: torch.set_num_threads(threads // self._parts))
+            self._map = pool.map
         self.optimizer = make_optimizer(
             plan.optimizer,
             self.model.parameters,
             learning_rate=plan.learning_rate,
             weight_decay=plan.weight_decay,
-            executor=self._pool,
+            executor=pool,
             parts=self._parts,
         )
 
@@ -106,7 +111,7 @@ class Trainer:
         ]
         masks = len(batch.bags.places) if batch.bags else 0
         work = functools.partial(self._gradients, predicted=len(batch.gold), masks=masks)
-        (value, right, gradients), *others = self._pool.map(work, parts, drops)
+        (value, right, gradients), *others = self._map(work, parts, drops)
         for loss, guessed, more in others:
             value, right = value + loss, right + guessed
             torch._foreach_add_(gradients, more)

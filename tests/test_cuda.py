@@ -1,0 +1,398 @@
+"""What runs on a GPU gives what the processor gives, and waits for the device no more often than it has to.
+
+Everything here runs on a pretend device (``tests/pretend_cuda.py``), or on a real one where there is one:
+``pytest -m cuda``.
+"""
+
+import contextlib
+import itertools
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+
+import promptcli as pc
+from promptcli.analysis import ANALYSES
+from promptcli.backbones.loading import load_backbone
+from promptcli.data.tasks import Pairs, STSTask
+from promptcli.data.training_examples import examples_of
+from promptcli.encoder.encoder import build_encoder
+from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated
+from promptcli.evaluation.perplexity import prediction_accuracy
+from promptcli.fitting.fits import fit
+from promptcli.pretraining import loop
+from promptcli.pretraining.plan import Plan
+from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
+from promptcli.training.learner import Learner
+from promptcli.training.methods import METHODS, find_method
+from promptcli.training.processes import Processes
+from promptcli.training.step import TrainingStep
+from promptcli.training.training_loop import TrainingCallbacks, train
+from tests.pretend_cuda import PretendCuda, load_switch
+from tests.test_pretraining_steps import random_corpus
+from tests.tiny import FAMILIES, SENTENCES
+
+pytestmark = pytest.mark.cuda
+
+CLOSE = 1e-4  # of the largest number; a real GPU sums in another order
+MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
+PROMPT = MASKED_RECIPES["prompt"]
+
+
+class RealCuda:
+    """The first GPU of this machine, as tests ask for it; see ``PretendCuda``."""
+
+    name = "real"
+
+    @contextlib.contextmanager
+    def waits(self):
+        found = Counter()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                yield found
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        found.update(str(one.message) for one in caught if "synchroniz" in str(one.message))
+
+    @contextlib.contextmanager
+    def memory_for(self, numbers):
+        pytest.skip("a real GPU: its memory holds more than these models take")
+        yield
+
+
+@pytest.fixture
+def cuda(request):
+    """The device: a real one where there is one, else the pretended one."""
+    if torch.cuda.is_available():
+        yield RealCuda()
+        return
+    switch = load_switch(request.config.cache.mkdir("pretend-cuda"))
+    AcceleratorState._reset_state(reset_partial_state=True)  # which remembers the device of whoever came first
+    with PretendCuda(switch) as device:
+        yield device
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def pair(recipe, folder, sentences=MANY, tolerance=CLOSE, **options):
+    """Encode on both devices, and check that the vectors are equal."""
+    recipe = recipe.replace(backbone=str(folder))
+    cpu, gpu = (build_encoder(recipe, device=device, dtype="float32", **options) for device in ("cpu", "cuda"))
+    expected, got = cpu.encode(sentences), gpu.encode(sentences)
+    assert gpu.device.type == "cuda"
+    assert np.abs(expected - got).max() < tolerance * np.abs(expected).max()
+    return cpu, gpu
+
+
+def tiny_recipe(recipe):
+    """Return a named recipe with a head and a width that tiny backbones have."""
+    pooling = recipe.pooling.replace("ditto", "ditto:2-3")
+    return recipe.replace(pooling=pooling, transforms=tuple(one.replace("200", "5") for one in recipe.transforms))
+
+
+EXTRA = {
+    "mean of prompts": Recipe(prompt="mean:[X] [MASK] . || so [X] [MASK] .", pooling="last/mask"),
+    "maximum": Recipe(pooling="last/max"),
+    "all but the top": Recipe(transforms=("all-but-the-top:2",)),
+    "spectral": Recipe(transforms=("spectral:2-8",)),
+    "words": Recipe(pooling="first-last/tfidf:word"),
+}
+FITTED = ("tfidf", "whitening", "flow", "all-but", "spectral")
+
+
+@pytest.mark.parametrize("name", [*MASKED_RECIPES, *EXTRA])
+def test_every_recipe_gives_the_processors_vectors(name, cuda, tiny_folder):
+    recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(backbone=str(tiny_folder("bert")))
+    tensors = None
+    if any(part in " ".join([recipe.pooling, *recipe.transforms]) for part in FITTED):
+        made = [fit(recipe, MANY, device=device, dtype="float32", offline=True) for device in ("cpu", "cuda")]
+        tensors = made[0].encoder.tensors()
+        expected, got = (one.encoder.encode(MANY) for one in made)
+        assert name == "flow" or np.abs(np.abs(expected) - np.abs(got)).max() < 0.01 * np.abs(expected).max()
+    pair(recipe, tiny_folder("bert"), tensors=tensors)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_gives_the_processors_vectors(family, cuda, tiny_folder):
+    recipe = Recipe(str(tiny_folder(family)), pooling="first-last/avg")
+    cpu, _ = pair(recipe, tiny_folder(family))
+    halved = build_encoder(recipe, device="cuda", dtype="bfloat16")
+    assert cosines(cpu.encode(MANY), halved.encode(MANY)).min() > 0.99
+    pair(MASKED_RECIPES["prompt-denoised"], tiny_folder(family))
+    if cpu.backbone.family.seam:
+        pair(Recipe(pooling="last/ditto:2-3"), tiny_folder(family))
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        *((family, "prompteol") for family in ("llama", "opt", "gemma2", "qwen3")),
+        *((family, "prompteol+tp") for family in ("llama", "gemma2")),
+        ("llama", "metaeol"),
+    ],
+)
+def test_causal_recipes_give_the_processors_vectors(family, name, cuda, tiny_folder):
+    recipe = CAUSAL_RECIPES[name]
+    if name == "metaeol":  # the mean of two will do
+        recipe = recipe.replace(prompt=" || ".join(recipe.prompt.split(" || ")[:2]))
+    _, gpu = pair(recipe, tiny_folder(family), SENTENCES)
+    if name == "prompteol" and family in ("llama", "opt"):  # what begins every input is computed once
+        with torch.inference_mode():
+            shared = gpu.shared_tokens(gpu.pooling.needs, np.array([90, 80]))
+        assert all(part.device.type == "cuda" for layer in shared.prefix for part in layer)
+
+
+def cosines(first, second):
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return (first * second).sum(1) / norms
+
+
+PAIRS = [SENTENCES[:6], SENTENCES[3:9]]
+LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "neutral"]
+#: What each method reads, where it is not sentences; with labels the pairs are supervised.
+READ = {
+    ("sbert", True): [*PAIRS, LABELS],
+    ("sbert-regression", True): [*PAIRS, ["5", "0", "2.5", "4", "1", "3"]],
+    ("consert", True): [*PAIRS, LABELS],
+    ("defsent", True): [SENTENCES[:6], ["woman", "dog", "door", "dog", "woman", "door"]],
+}
+FORMS = [(name, supervised) for name, pair in METHODS.items() for supervised in (False, True) if pair[supervised]]
+#: Nothing is drawn that the two devices would draw differently.
+CERTAIN = {"dropout": 0.0}
+PLAIN = {"augment_first": "none", "augment_second": "none"}
+
+
+def read_by(name, supervised):
+    return READ.get((name, supervised), [*PAIRS, SENTENCES[6:]] if supervised else [SENTENCES[:6]])
+
+
+def learner_of(name, supervised, device, tiny_folder, **changes):
+    method = find_method(name, supervised=supervised)
+    small = {"prefix_length": 3} if "prefix_length" in vars(method.small) else {}
+    settings = method.small.replace(**{**small, "max_length": 20, "batch_size": 4, "seed": 1, **changes})
+    folder = tiny_folder("llama" if name == "prompteol" else "bert")
+    return Learner(method, settings, load_backbone(str(folder), device=device, offline=True, dtype=torch.float32))
+
+
+def step_of(learner, *, halves=False, notes=None):
+    device = learner.backbone.device.type
+    processes = Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves)
+    return TrainingStep(learner, processes, [].append if notes is None else notes.append)
+
+
+def gradients(learner, columns, **options):
+    """Return the loss and the gradients, in the processor's memory."""
+    loss = float(step_of(learner, **options).gradients(0, columns))
+    return loss, {name: one.grad.cpu() for name, one in learner.trainable().items() if one.grad is not None}
+
+
+def assert_equal(one, other, tolerance=1e-4):
+    assert one[0] == pytest.approx(other[0], rel=tolerance)
+    assert one[1].keys() == other[1].keys()
+    largest = max(float(gradient.abs().max()) for gradient in one[1].values())
+    assert largest > 0
+    for name, gradient in one[1].items():
+        assert (gradient - other[1][name]).abs().max() <= tolerance * largest, name
+
+
+@pytest.mark.parametrize(("name", "supervised"), FORMS)
+def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_folder):
+    changes = CERTAIN | (PLAIN if name == "consert" else {})
+    changes |= {"lora_dropout": 0.0} if name == "prompteol" else {}
+    columns = read_by(name, supervised)
+    cpu, gpu = (
+        gradients(learner_of(name, supervised, device, tiny_folder, **changes), columns) for device in ("cpu", "cuda")
+    )
+    assert_equal(cpu, gpu)
+
+
+@pytest.mark.parametrize("name", ["simcse", "dcpcse", "promptbert", "consert", "prompteol"])
+def test_cached_gradients_have_the_same_dropout(name, cuda, tiny_folder):
+    plain, cached = (
+        gradients(learner_of(name, False, "cuda", tiny_folder, chunk_tokens=48, gradient_caching=caching), COLUMNS)
+        for caching in (False, True)
+    )
+    assert_equal(plain, cached)
+
+
+COLUMNS = [SENTENCES[:6]]
+
+
+@pytest.mark.parametrize("name", ["simcse", "dcpcse", "prompteol"])
+def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
+    whole, halved = (
+        gradients(learner_of(name, False, "cuda", tiny_folder, **CERTAIN), COLUMNS, halves=halves)
+        for halves in (False, True)
+    )
+    assert halved[0] == pytest.approx(whole[0], abs=0.1)
+    flat, other = (torch.cat([part.flatten() for part in one[1].values()]) for one in (whole, halved))
+    assert torch.nn.functional.cosine_similarity(flat, other, dim=0) > 0.9
+    assert {part.dtype for part in halved[1].values()} == {torch.float32}
+
+
+def test_the_masked_language_term_runs_there(cuda, tiny_folder):
+    loss, found = gradients(learner_of("dcpcse", False, "cuda", tiny_folder, mlm_weight=0.1), COLUMNS)
+    assert np.isfinite(loss)
+    assert any(name.startswith("mlm.") and bool(one.any()) for name, one in found.items())
+
+
+def graded_task():
+    pairs = list(itertools.combinations(SENTENCES, 2))
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    gold = np.random.default_rng(0).permutation(len(pairs)) / 10
+    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, gold)})
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+@pytest.mark.parametrize("name", ["simcse", "dcpcse"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw-4.2.1"])
+def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, tiny_folder, tmp_path):
+    def go(folder, step=lambda number, loss: None):
+        learner = learner_of(name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2)
+        folder.mkdir(exist_ok=True)
+        examples = examples_of(SENTENCES)
+        processes = Processes(Accelerator(), device="cuda")
+        return train(
+            learner, examples, graded_task(), folder=folder, processes=processes, callbacks=TrainingCallbacks(step=step)
+        )
+
+    def kill(number, loss):
+        if number == 4:
+            raise Killed
+
+    whole = go(tmp_path / "whole")
+    with pytest.raises(Killed):
+        go(tmp_path / "killed", kill)
+    resumed = go(tmp_path / "killed")
+    assert whole.steps == resumed.steps == 6
+    assert [one.value for one in whole.dev_scores] == pytest.approx([one.value for one in resumed.dev_scores], abs=1e-2)
+    for key, tensor in whole.tensors.items():
+        assert torch.allclose(tensor.cpu(), resumed.tensors[key].cpu(), atol=1e-5), key
+
+
+@pytest.mark.parametrize(
+    "settings", [{"optimizer": "adamw"}, {"optimizer": "muon"}, {"objective": "causal", "optimizer": "adamw"}]
+)
+def test_a_killed_pretraining_run_ends_at_the_same_numbers(settings, cuda, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "_LOG_EVERY", 2)
+    corpus = random_corpus()
+    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
+    plan = Plan(tokens=1500, batch_tokens=256, dropout_from=0.4, **settings, **shape)
+
+    def go(name, device="cuda", report=lambda made: None):
+        trainer = loop.Trainer(plan, device, dtype=torch.float32)
+        paths = {"state": tmp_path / f"{name}.safetensors", "log": tmp_path / f"{name}.jsonl"}
+        loop.run(trainer, corpus, **paths, save_seconds=0.0, report=report)
+        return {key: one.detach().cpu() for key, one in trainer.model.parameters.items()}
+
+    def kill(made):
+        if made.step == 4:
+            raise Killed
+
+    whole = go("whole")
+    with pytest.raises(Killed):
+        go("killed", report=kill)
+    resumed = go("killed")
+    assert all(torch.allclose(whole[key], resumed[key], atol=1e-5) for key in whole)
+
+
+@pytest.mark.parametrize("objective", ["masked", "causal"])
+def test_pretraining_has_the_processors_loss(objective, cuda, tmp_path):
+    corpus = random_corpus()
+    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
+    plan = Plan(tokens=600, batch_tokens=256, objective=objective, dropout_from=1.0, **shape)
+    losses = []
+    for device in ("cpu", "cuda"):
+        trainer = loop.Trainer(plan, device, dtype=torch.float32)
+        steps = itertools.islice(loop.steps(plan, corpus), 2)
+        losses.append([float(trainer.step(step, trainer.objective.batch(step, plan, corpus))[0]) for step in steps])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_searches_find_the_processors_figures(cuda, tiny_folder):
+    task = graded_task()
+    found = []
+    for device in ("cpu", "cuda"):
+        encoder = build_encoder(Recipe(str(tiny_folder("bert"))), device=device, dtype="float32")
+        heads = pc.search_heads(encoder, task, SENTENCES)
+        layers = pc.search_layers(encoder, task)
+        templates = pc.search_templates(encoder, task, mode="free", limit=4)
+        found.append([row.value for search in (heads, layers, templates) for row in search.ranked])
+    assert found[0] == pytest.approx(found[1], abs=0.05)
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_analyses_find_the_processors_figures(name, cuda, tiny_folder, few_demo_pairs):
+    on = {"sentence": SENTENCES[1], "pairs": "demo:dev"}.get(ANALYSES[name].takes, SENTENCES)
+    options = {"head": "2-3"} if name == "attention" else {}
+    found = []
+    for device in ("cpu", "cuda"):
+        recipe = MASKED_RECIPES["prompt-denoised"].replace(backbone=str(tiny_folder("bert")))
+        found.append(numbers(pc.analyze(name, build_encoder(recipe, device=device, dtype="float32"), on, **options)))
+    assert found[0] and found[0] == pytest.approx(found[1], rel=1e-3, abs=1e-3)
+
+
+def numbers(found):
+    """Every number in a result, in order."""
+    if isinstance(found, bool | str) or found is None:
+        return []
+    if isinstance(found, int | float | np.number):
+        return [float(found)]
+    if isinstance(found, np.ndarray):
+        return found.ravel().tolist() if found.dtype.kind in "if" else []
+    if isinstance(found, dict):
+        return [one for value in found.values() for one in numbers(value)]
+    if isinstance(found, list | tuple):
+        return [one for value in found for one in numbers(value)]
+    return [one for value in vars(found).values() for one in numbers(value)]
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_perplexity_is_the_processors(family, cuda, tiny_folder):
+    cpu, gpu = (
+        prediction_accuracy(load_backbone(str(tiny_folder(family)), device=device, offline=True), MANY)
+        for device in ("cpu", "cuda")
+    )
+    assert numbers(cpu) == pytest.approx(numbers(gpu), rel=1e-4)
+
+
+def test_the_transfer_classifier_is_the_processors(cuda):
+    draws = np.random.default_rng(0)
+    labels = draws.integers(0, 2, 90)
+    features = (draws.normal(size=(90, 8)) + labels[:, None]).astype(np.float32)
+    splits = {"train": (features[:60], labels[:60]), "test": (features[60:], labels[60:])}
+    cpu, gpu = (
+        cross_validated(splits, ClassifierSetting(FAST, 2, device=device), lambda share: None)
+        for device in ("cpu", "cuda")
+    )
+    assert cpu == gpu
+
+
+def test_an_index_is_built_and_searched(cuda, tiny_folder):
+    encoder = build_encoder(Recipe(str(tiny_folder("bert"))), device="cuda", dtype="float32")
+    index = pc.SentenceIndex.build(SENTENCES, encoder)
+    assert [index.search(one, k=1)[0].text for one in SENTENCES] == SENTENCES
+
+
+def test_after_the_pretend_device_there_is_none(cuda, tiny_backbone):
+    if cuda.name == "real":
+        pytest.skip("a real GPU stays")
+    cuda.__exit__()
+    try:
+        assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
+        assert not torch.accelerator.is_available()
+        with pytest.raises((AssertionError, RuntimeError)):
+            torch.ones(2, device="cuda")
+        weight = torch.ones(3, requires_grad=True)
+        weight.sum().backward()
+        assert weight.grad.tolist() == [1, 1, 1]
+    finally:
+        cuda.__enter__()
