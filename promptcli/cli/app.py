@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except OSError as error:
         _drop(sys.stdout)
-        _fail(f"{_what_failed(error)}; nothing half written is left", 1)
+        _fail(*_what_failed(error))
     except Exception as error:
         if not hasattr(error, "format_message"):
             if stopped_by:
@@ -201,12 +201,16 @@ def _device_trouble(error: Exception) -> str | None:
     return None
 
 
-def _what_failed(error: OSError) -> str:
+def _what_failed(error: OSError) -> tuple[str, int]:
+    """Return the line for an error of the system, and the exit code."""
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path", 2
+    what = str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"disk full: {error.filename or 'the output'} could not be written"
+        what = f"disk full: {error.filename or 'the output'} could not be written"
     if error.errno == errno.EBADF:
-        return "stdout is closed, so the result could not be written"
-    return str(error)
+        what = "stdout is closed, so the result could not be written"
+    return f"{what}; nothing half written is left", 1
 
 
 def _drop(stream: TextIO) -> None:

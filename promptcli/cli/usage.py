@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
@@ -47,10 +48,18 @@ class PanelHelpCommand(TyperCommand):
         return self.short_help or " ".join((self.help or "").partition("\n\n")[0].split())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the command line; refuse numbers that are not finite or have more than 64 bits, whatever the option."""
+        """Read the command line; refuse numbers that are not finite or have more than 64 bits, and empty options.
+
+        An empty one comes from a variable of the shell that is not set, and would be taken for the current folder, or
+        for the default.
+        """
+        given = tuple(args)
         rest: list[str] = super().parse_args(ctx, args)
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
+            empty = _given(parameter, given) == ""
+            if empty or ("" in given and value == Path() and parameter.param_type_name == "argument"):
+                raise UsageError(f"{_written(parameter)} is empty (a variable that is not set?); give a value")
             if isinstance(value, float | int) and not abs(value) < 1 << 63:
                 name = _written(parameter).partition(" ")[0]
                 raise UsageError(

@@ -64,10 +64,12 @@ def find_inputs(names: Sequence[str]) -> list[str]:
 
     Raises:
         NotFoundError: A file that is not there, a glob that matches nothing, a file system that is not installed.
-        UsageError: A folder without Parquet files, standard input or a pipe, a file that is given twice.
+        UsageError: An empty name, a folder without Parquet files, standard input or a pipe, a file that is given twice.
     """
     found: list[str] = []
     for name in names:
+        if not name.strip():
+            raise UsageError("the name of an input is empty (a variable that is not set?); give a file")
         found += _find_remote(name) if is_remote(name) else _find_local(name)
     twice = next((name for name in found if found.count(name) > 1), None) if len(set(found)) < len(found) else None
     if twice is not None:
@@ -199,7 +201,7 @@ def _records(
         yield from read_parquet(name, chooser, file=file)
         return
     lines = read_lines(HashedBytes(file), name, gzipped=gzipped)
-    if byte:
+    if byte and not gzipped:  # bytes of what is compressed are not the file's
         head = list(itertools.islice(lines, header))
         file.seek(byte)
         lines = itertools.chain(head, read_lines(HashedBytes(file), name, first=line))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from promptcli.errors import CheckFailedError, PromptcliError, one_line
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 
 
 @contextlib.contextmanager
@@ -37,3 +37,20 @@ def read_batches(file: Any, rows: int, **options: Any) -> Iterator[Any]:
     for batch in file.iter_batches(rows, **options):
         batch.validate(full=True)
         yield batch
+
+
+def cells(batch: Any, column: str, name: Path | str) -> list[Any]:
+    """Return a column of a batch as Python's values; ``name`` is the file's.
+
+    Raises:
+        UsageError: It holds what Python has no value for, such as a date after the year 9999.
+    """
+    found = batch.column(column)
+    try:
+        values: list[Any] = found.to_pylist()
+    except (OverflowError, ValueError) as problem:
+        raise UsageError(
+            f"{name}: column {column!r} of {found.type} cannot be read ({one_line(problem, 80)}); give text or whole"
+            " numbers"
+        ) from None
+    return values

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from promptcli.data.parquet_files import open_parquet, read_batches
+from promptcli.data.parquet_files import cells, open_parquet, read_batches
 from promptcli.data.streams import LONGEST_LINE, strip_ending
 from promptcli.errors import UsageError
 
@@ -268,14 +268,14 @@ def read_parquet(
                 continue
             batch = batch.slice(max(start - row, 0))
             row = max(start, row)
-            texts = batch.column(text).to_pylist()
-            ids = range(row, row + len(texts)) if identifier is None else batch.column(identifier).to_pylist()
-            others = [batch.column(column).to_pylist() for column in more]
+            texts = cells(batch, text, path)
+            ids = range(row, row + len(texts)) if identifier is None else cells(batch, identifier, path)
+            others = [cells(batch, column, path) for column in more]
             for value, found, *rest in zip(texts, ids, *others, strict=True):
                 where = f"{path}: row {row + 1}"
                 known = row if identifier is None else id_text(found, identifier, where)
-                cells = tuple(_cell(cell, column, where) for cell, column in zip(rest, more, strict=True))
-                yield Record(row, known, _sentence(value, text, where), cells)
+                kept = tuple(_cell(cell, column, where) for cell, column in zip(rest, more, strict=True))
+                yield Record(row, known, _sentence(value, text, where), kept)
                 row += 1
 
 

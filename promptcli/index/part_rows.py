@@ -1,6 +1,7 @@
 """A folder of Parquet files as rows of an index, read block by block: parts that ``embed`` made, or anybody's."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from promptcli.data.parquet_files import open_parquet, read_batches
+from promptcli.data.parquet_files import cells, open_parquet, read_batches
 from promptcli.data.vectors.parquet import columns_of, rows_of
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.vector_format import COLUMN
@@ -43,11 +44,13 @@ class PartRows:
 
     def __init__(self, folder: Path) -> None:
         self.manifest: dict[str, Any] | None = None
+        self._unread: dict[Path, Callable[[], None]] = {}  # what compares a part's checksum before its rows are read
         if is_part_folder(folder):
             parts = PartFolder(folder)
             parts.check()
             self.manifest = vars(parts.manifest)
             paths = [folder / part.path for part in parts.manifest.parts]
+            self._unread = {path: functools.partial(parts.check_sum, shard) for shard, path in enumerate(paths)}
         else:
             paths = sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
         self._groups: list[_Group] = []
@@ -75,15 +78,21 @@ class PartRows:
         self.has_texts = "text" in self._columns
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the rows in order; ids that are row numbers over all files are numbers, others texts."""
+        """Yield the rows in order; ids that are row numbers over all files are numbers, others texts.
+
+        Raises:
+            CheckFailedError: A part of ours is not the one that was written.
+        """
         for group in self._groups:
             row = group.start
+            if group.path in self._unread:
+                self._unread.pop(group.path)()
             for batch in self._batches(group, self._columns):
                 for name in self._columns:
                     if batch.column(name).null_count:
                         raise UsageError(f"{group.path}: {name!r} is empty in some of the rows from {row} on")
-                texts = [str(text) for text in batch.column("text").to_pylist()] if self.has_texts else None
-                yield Block(self._vectors(batch, group), _ids(batch, row), texts)
+                texts = [str(text) for text in cells(batch, "text", group.path)] if self.has_texts else None
+                yield Block(self._vectors(batch, group), _ids(batch, row, group.path), texts)
                 row += len(batch)
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
@@ -131,7 +140,7 @@ def _width(file: Any, path: Path) -> int:
     return int(rows_of(first.column(COLUMN), f"{path}: row 1").shape[1])
 
 
-def _ids(batch: Any, row: int) -> range | list[str]:
+def _ids(batch: Any, row: int, path: Path) -> range | list[str]:
     """Return the ids of a batch whose first row has the number ``row``."""
     numbers = range(row, row + len(batch))
     if "id" not in batch.schema.names:
@@ -139,4 +148,4 @@ def _ids(batch: Any, row: int) -> range | list[str]:
     found = batch.column("id")
     if pa.types.is_integer(found.type) and (found.to_numpy() == np.array(numbers)).all():
         return numbers
-    return [str(name) for name in found.to_pylist()]
+    return [str(name) for name in cells(batch, "id", path)]

@@ -20,7 +20,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.index.rows import Recall
 from promptcli.recipe import Recipe
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import is_temporary
+from promptcli.storage.files import is_temporary, real_path
 from promptcli.storage.locks import hold
 from promptcli.storage.parts import SMALL, PartsWriter, check_part, is_part, part_named, read_parts, replace_parts
 
@@ -107,7 +107,7 @@ def check(folder: Path, *, force: bool) -> None:
     Raises:
         UsageError: an index is there, unless ``force``; or something else is, with or without it; or it is no name.
     """
-    name = folder.resolve().name
+    name = real_path(folder).name
     if len(os.fsencode(name)) > _LONGEST_NAME or not name.isprintable():
         raise UsageError(
             f"{name[:40]!r} is no name for an index; use at most {_LONGEST_NAME} bytes without control characters"
@@ -142,7 +142,7 @@ def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> IndexMani
 def create(folder: Path, *, force: bool = False) -> "Iterator[Store]":
     """Yield what takes the segments of a new index as they are made, and then the index; see ``save``."""
     check(folder, force=force)
-    folder = folder.resolve()
+    folder = real_path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with hold(_lock(folder)):
         check(folder, force=force)
@@ -163,7 +163,7 @@ def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
     Raises:
         NotFoundError, CheckFailedError: see ``load``.
     """
-    folder = folder.resolve()
+    folder = real_path(folder)
     if not folder.is_dir():
         raise _missing(folder)
     with hold(_lock(folder)):
@@ -182,7 +182,7 @@ def load(folder: Path) -> StoredIndex:
         NotFoundError: there is no index.
         CheckFailedError: a file is missing, or not the one that was saved.
     """
-    folder = folder.resolve()
+    folder = real_path(folder)
     return read_parts(folder / MANIFEST, lambda: _load(folder, _checked(folder)))
 
 
@@ -192,7 +192,7 @@ def read_manifest(folder: Path) -> IndexManifest:
     Raises:
         NotFoundError, CheckFailedError: see ``load``.
     """
-    folder = folder.resolve()
+    folder = real_path(folder)
     return read_parts(folder / MANIFEST, lambda: _checked(folder))
 
 
@@ -202,7 +202,7 @@ def check_whole(folder: Path) -> IndexManifest:
     Raises:
         NotFoundError, CheckFailedError: see ``load``.
     """
-    folder = folder.resolve()
+    folder = real_path(folder)
 
     def look() -> IndexManifest:
         manifest = _checked(folder, whole=True)

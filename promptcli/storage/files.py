@@ -11,6 +11,9 @@ from pathlib import Path
 
 from promptcli.errors import NotFoundError, UsageError
 
+#: Bytes of the longest name of an output: its manifest and its temporary files have longer ones, of at most 255.
+LONGEST_NAME = 200
+
 
 @contextlib.contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
@@ -41,6 +44,7 @@ def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "--ou
         UsageError: There is something of that name that may not be replaced.
     """
     given = f"{option} {target}"
+    check_name(target, option=option)
     if not target.parent.is_dir():
         raise NotFoundError(f"{given}: no folder {str(target.parent)!r}; make it first")
     ours = (target / marker).is_file()
@@ -87,6 +91,7 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
         UsageError: It is there (unless ``force``), is no regular file, or its folder may not be written.
     """
     given = f"{option} {path}"
+    check_name(path, option=option)
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
         raise UsageError(f"{given}: {kind}, not a file; give the name of a file")
@@ -96,6 +101,31 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
         raise UsageError(f"{given}: the file is there; choose another name, or give --force")
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"{given}: folder {str(path.parent)!r} may not be written; choose another")
+
+
+def check_name(path: Path, *, option: str = "--output") -> None:
+    """Refuse a name that is too long to be written under, and a symbolic link that leads to itself.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise UsageError(
+            f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; give a shorter one"
+        )
+    real_path(path)
+
+
+def real_path(path: Path) -> Path:
+    """Return a path without symbolic links.
+
+    Raises:
+        UsageError: A link that leads to itself.
+    """
+    found = Path(os.path.realpath(path))
+    if found.is_symlink():
+        raise UsageError(f"{path} is a symbolic link that leads to itself; give another path")
+    return found
 
 
 def sha256(path: Path) -> str:

@@ -102,12 +102,13 @@ def embed_parts(
 ) -> None:
     """Make what is missing of a folder of parts."""
     from promptcli.data.input_files import find_inputs, needs_network
-    from promptcli.data.vectors.part_folder import check_precision
+    from promptcli.data.vectors.part_folder import check_folder, check_precision
 
     shards = sharding.shards or 1
     if folder is None or str(folder) == "-":
         raise UsageError("--shards writes a folder; name it with -o FOLDER")
     check_precision(stored.precision)
+    check_folder(folder)
     remote = needs_network(files)
     if remote is not None:
         if runtime.offline:

@@ -64,6 +64,7 @@ class RowOptions:
         """Return where rows come from, with a bar for their encoding; they wait on the disk of ``near``, an index."""
         from promptcli.data.tables import Fields
         from promptcli.index.inputs import RowFiles
+        from promptcli.storage.files import real_path
 
         @contextlib.contextmanager
         def bar(source: "Source") -> "Iterator[Progress]":
@@ -71,7 +72,7 @@ class RowOptions:
                 yield progress
 
         stdin = sys.stdin.buffer if str(file) == STANDARD else None
-        above = near.resolve().parents if near else ()
+        above = real_path(near).parents if near else ()
         disk = next((folder for folder in above if folder.is_dir()), None)
         return RowFiles(file, self.texts, Fields(self.text_field, self.id_field), stdin, bar, disk)
 

@@ -13,6 +13,7 @@ from promptcli.cli.console import note, say
 from promptcli.cli.options import BackendName, FieldOptions, Runtime, options_of
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.serving.settings import ServeSettings
+from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -51,7 +52,7 @@ def serve(
     """
     if missing := [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]:
         raise UsageError(f"serve needs {' and '.join(missing)}, which is not installed: pip install 'promptcli[serve]'")
-    names = [folder.resolve().name for folder in index or []]
+    names = [real_path(folder).name for folder in index or []]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two indexes are called {twice[0]!r}; rename the folder of one")
     from promptcli.serving.running import bind
@@ -104,6 +105,6 @@ def _indexes(folders: list[Path], models: "dict[str, Encoder]", runtime: Runtime
         stored = load(folder)
         encoder = encoders.get(stored.origin.fingerprint) or encoder_of(stored.origin, runtime)
         encoders[encoder.fingerprint] = encoder
-        name = folder.resolve().name
+        name = real_path(folder).name
         served[name] = ServedIndex(name, stored.index, encoder)
     return served

@@ -194,6 +194,7 @@ def output_of(file: Path, output: Path | None, *, id_field: str | None = None, f
         return None
     target = output or file.with_name(file.name + ".npy")
     kind, folder = kind_of(target), target.parent
+    files.check_name(target, option="-o")
     if id_field is not None and kind not in WITH_IDS:
         raise UsageError(f"--id-field: {kind} has no room for ids; give -o with one of: {', '.join(WITH_IDS)}")
     if not folder.is_dir():

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.parquet_files import open_parquet, read_batches
+from promptcli.data.parquet_files import cells, open_parquet, read_batches
 from promptcli.data.tables import Record
 from promptcli.data.vectors.vector_format import COLUMN, Content, Floats, VectorFormat, row_ids, row_texts
 from promptcli.errors import CheckFailedError, UsageError
@@ -32,7 +32,7 @@ def _read_parquet(path: Path) -> Content:
                 raise UsageError(f"{path}: vectors of {matrix.shape[1]} and of {block.shape[1]} numbers")
             matrix[row : row + len(block)] = block
             for name in columns[:-1]:
-                parts[name] += batch.column(name).to_pylist()
+                parts[name] += cells(batch, name, path)
             row += len(block)
     return row_ids(path, parts.get("id"), row), row_texts(path, parts.get("text")), matrix
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from promptcli.data.given import is_unicode
 from promptcli.data.input_files import InputFile
 from promptcli.data.parquet_files import open_parquet, read_batches
 from promptcli.data.vectors.parquet import ABOUT, columns_of, rows_of
 from promptcli.data.vectors.vector_format import COLUMN, Floats
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import convert, parse_json, read_document, to_json
-from promptcli.storage.files import sha256, write_text
+from promptcli.storage.files import check_name, sha256, write_text
 from promptcli.storage.locks import hold_folder
 
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
@@ -158,7 +159,7 @@ class PartFolder:
         """Yield all rows in order, at most so many at once; no more is held.
 
         Raises:
-            CheckFailedError: A part is missing, cut short, or not of this folder.
+            CheckFailedError: A part is missing, damaged, or not of this folder.
         """
         self.check()
         first = 0
@@ -168,6 +169,7 @@ class PartFolder:
 
     def part_blocks(self, shard: int, first: int, rows: int = BLOCK) -> Iterator[Block]:
         """Yield the rows of one part, of which the first is row ``first`` of the folder; see ``blocks``."""
+        self.check_sum(shard)
         yield from read_blocks(self.path / self.manifest.parts[shard].path, first, rows, width=self.manifest.dim)
 
     def check(self) -> None:
@@ -181,6 +183,18 @@ class PartFolder:
             if (about.plan, about.shard, about.rows) != (self.manifest.plan, shard, part.rows):
                 raise CheckFailedError(f"{self.path / part.path}: not the part that {MANIFEST} names; {_AGAIN}")
 
+    def check_sum(self, shard: int) -> None:
+        """Read a part whole and compare its checksum: a number with one bit flipped is a number, too.
+
+        Raises:
+            CheckFailedError: It is another one.
+        """
+        part = self.manifest.parts[shard]
+        if sha256(self.path / part.path) != part.sha256:
+            raise CheckFailedError(
+                f"{self.path / part.path}: its sha256 is not the manifest's; delete it, and {_AGAIN}"
+            )
+
 
 def check_precision(precision: str) -> None:
     """Refuse what parts cannot hold: numbers that are read by something common to all rows, or packed."""
@@ -188,6 +202,22 @@ def check_precision(precision: str) -> None:
         raise UsageError(
             f"--precision {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}, or merge first"
         )
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse, before the work, a name that parts could not be written under.
+
+    Raises:
+        NotFoundError: Its folder is not there.
+        UsageError: It is no folder, or its name is too long or no UTF-8, which Arrow needs.
+    """
+    check_name(folder, option="-o")
+    if not is_unicode(str(folder)):
+        raise UsageError(f"-o {str(folder)!r}: parts need a name in UTF-8; give another folder")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"-o {folder}: a file, not a folder; give the name of a folder")
+    if not folder.parent.is_dir():
+        raise NotFoundError(f"-o {folder}: no folder {str(folder.parent)!r}; make it first")
 
 
 def is_part_folder(path: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.data.input_files import check_unchanged
+from promptcli.data.input_files import check_unchanged, is_remote
 from promptcli.data.tables import Record
 from promptcli.data.vectors import kind_of, manifest_path, open_sink, output_of
 from promptcli.data.vectors.part_folder import (
@@ -33,8 +33,9 @@ _PART = re.compile(r"part-\d+-of-\d+\.parquet")
 def check(folder: Path) -> list[str]:
     """Return the faults of a folder, one line each: none where every part is whole and follows the plan.
 
-    Parts are read once: their checksums, row numbers and vectors. Inputs that are still where they were are compared
-    with their checksums; ids of a column are compared with each other, at eight bytes a row.
+    Parts are read once: their checksums, row numbers and vectors. Input files that are still where they were are
+    compared with their checksums, URLs are not opened; ids of a column are compared with each other, at eight bytes a
+    row.
 
     Raises:
         NotFoundError: It is no such folder.
@@ -128,8 +129,8 @@ def sample(folder: Path, rows: int, seed: int = 0) -> Iterator[tuple[Record, np.
 
 def _input_faults(folder: Path, plan: Plan) -> Iterator[str]:
     for file in plan.inputs:
-        if "://" not in file.path and not Path(file.path).exists():
-            continue  # an archive of vectors need not have its inputs at hand
+        if is_remote(file.path) or not Path(file.path).exists():
+            continue  # an archive of vectors need not have its inputs at hand; a plan from elsewhere may name any URL
         try:
             check_unchanged(file, str(folder))
         except PromptcliError as error:
