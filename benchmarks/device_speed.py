@@ -33,7 +33,7 @@ from promptcli.searching.heads import search_heads
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
+from promptcli.training.trainer import Trainer
 
 _WARM = 2
 
@@ -52,7 +52,7 @@ def train_seconds(name: str, backbone: Backbone, device: str, lines: list[str], 
     method = find_method(name, supervised=False)
     learner = Learner(method, method.small.replace(batch_size=batch, max_length=32), backbone)
     halves = choose_dtype("auto", device) == torch.bfloat16
-    step = TrainingStep(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves), print)
+    step = Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves))
     optimizer = torch.optim.AdamW(learner.trainable().values(), lr=1e-5)
     found = []
     for number in range(_WARM + steps):

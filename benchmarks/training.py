@@ -34,13 +34,13 @@ def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, l
     from promptcli.training.learner import Learner
     from promptcli.training.methods import find_method
     from promptcli.training.processes import Processes
-    from promptcli.training.step import TrainingStep
+    from promptcli.training.trainer import Trainer
 
     method = find_method(name, supervised=False)
     prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}
     settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
     learner = Learner(method, settings, load_backbone(folder, offline=True))
-    step = TrainingStep(learner, Processes(Accelerator(cpu=True), halves=halves), print)
+    step = Trainer(learner, Processes(Accelerator(cpu=True), halves=halves))
     template = learner.network.views[0].template
 
     def tokens(lines: list[str]) -> int:

@@ -20,7 +20,7 @@ _MODULES = {
     "PromptcliError": "errors",
     "Recipe": "recipe",
     "SentenceIndex": "index.sentence_index",
-    "Trained": "api.encoders",
+    "Trained": "api.training",
     "analyze": "api.analyzing",
     "compare": "evaluation.evaluator",
     "embed_dataset": "scaling.datasets",
@@ -39,7 +39,7 @@ _MODULES = {
     "search_templates": "api.searching",
     "similarity": "api.encoders",
     "task_sentences": "api.evaluating",
-    "train": "api.encoders",
+    "train": "api.training",
 }
 __all__ = list(_MODULES)
 

@@ -16,6 +16,7 @@ Advance = Callable[[float], None]
 #: Shows a part of the work, by its name and its number of steps (None: unknown), while its block runs.
 Stage = Callable[[str, int | None], AbstractContextManager[Advance]]
 _STAGE: ContextVar[Stage | None] = ContextVar("promptcli_stage", default=None)
+_SILENT: ContextVar[bool] = ContextVar("promptcli_silent", default=False)
 _OFFLINE: ContextVar[bool] = ContextVar("promptcli_offline", default=False)
 
 
@@ -50,11 +51,31 @@ def working(name: str, steps: int | None) -> AbstractContextManager[Advance]:
     return nullcontext(lambda done: None) if stage is None else stage(name, steps)
 
 
+def describe(advance: Advance, text: str) -> None:
+    """Show a text next to the name of a part of the work, where it is shown as one that has room for it."""
+    show = getattr(advance, "describe", None)
+    if show is not None:
+        show(text)
+
+
+@contextlib.contextmanager
+def silent(wanted: bool = True) -> Iterator[None]:
+    """Say and show nothing in the block where it is wanted, e.g. in all processes of a run but one."""
+    before, stage = _SILENT.set(wanted or _SILENT.get()), _STAGE.set(None if wanted else _STAGE.get())
+    try:
+        yield
+    finally:
+        _SILENT.reset(before)
+        _STAGE.reset(stage)
+
+
 def note(message: str) -> None:
     """Say one line about the work: what was assumed, chosen or left out."""
-    LOG.info("%s", message)
+    if not _SILENT.get():
+        LOG.info("%s", message)
 
 
 def note_network(message: str) -> None:
     """Say one line before the network is used."""
-    LOG.warning("%s", message)
+    if not _SILENT.get():
+        LOG.warning("%s", message)

@@ -253,7 +253,7 @@ def test_train_and_fit_return_encoders_and_save_them():
     sentences = [f"{sentence} {number}" for number in range(4) for sentence in SENTENCES]
     settings = {"batch_size": 8, "epochs": 0.3, "eval_steps": 1, "prefix_length": 2}
     trained = pc.train("dcpcse", data=sentences, name="mine", device="cpu", **settings)
-    assert [score.step for score in trained.curve] == [0, 1, 2] and trained.scores[0].task == "demo"
+    assert [score.step for score in trained.curve] == [0, 1, 2] and list(trained.scores) == ["demo:dev", "demo"]
     assert np.array_equal(pc.load("mine", device="cpu").encode(SENTENCES), trained.encoder.encode(SENTENCES))
     with pytest.raises(pc.PromptcliError, match="'mine' is there already"):
         pc.train("dcpcse", data=sentences, name="mine")

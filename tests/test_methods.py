@@ -23,7 +23,7 @@ from promptcli.training.objectives.negative_view import negative_view_loss
 from promptcli.training.objectives.nt_xent import nt_xent
 from promptcli.training.objectives.pair_classifier import CLASSES
 from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
+from promptcli.training.trainer import Trainer
 from tests.reference import losses
 from tests.tiny import SENTENCES
 
@@ -38,7 +38,7 @@ def learner_of(name, folder, supervised=False, **changes):
 
 
 def gradients(learner, columns):
-    loss = TrainingStep(learner, Processes(Accelerator(cpu=True)), print).gradients(0, columns)
+    loss = Trainer(learner, Processes(Accelerator(cpu=True))).gradients(0, columns)
     return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
 
 

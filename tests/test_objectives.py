@@ -8,6 +8,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+import promptcli as pc
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.tables import SENTENCES as ALONE
 from promptcli.errors import UsageError
@@ -20,10 +21,7 @@ from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.pair_classifier import CLASSES
 from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
-from promptcli.training.train_method import train_method
-from promptcli.training.training_loop import learning_rate
-from promptcli.training.training_plan import TrainingPlan
+from promptcli.training.trainer import Trainer, learning_rate
 from tests.tiny import SENTENCES
 
 LABELS = ["entailment", "contradiction", "neutral", "neutral"]
@@ -36,7 +34,7 @@ def learner_of(method, folder, **changes):
 
 
 def step_of(learner):
-    return TrainingStep(learner, Processes(Accelerator(cpu=True)), print)
+    return Trainer(learner, Processes(Accelerator(cpu=True)))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -142,21 +140,18 @@ SHUFFLED = Method(
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder, tmp_path):
+def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder):
     """As ``docs/extending.md`` has it: a row in each table, and the run, the entry and its encoder follow."""
     monkeypatch.setitem(methods.METHODS, "shuffled", (SHUFFLED, None))
-    plan = TrainingPlan(
-        "shuffled", "mine", SENTENCES * 2, "demo:dev", backbone=str(tiny_folder("bert")), changes={"share": 1.0}
-    )
-    registry = Registry(tmp_path / "home")
+    options = {"on": "demo:dev", "backbone": str(tiny_folder("bert")), "name": "mine", "share": 1.0}
     with pytest.raises(UsageError, match="unknown objective of method shuffled: 'shuffled'; valid: contrastive"):
-        train_method(plan, registry, offline=True)
+        pc.train("shuffled", SENTENCES * 2, **options)
     monkeypatch.setitem(objectives.OBJECTIVES, "shuffled", Shuffled)
-    report = train_method(plan, registry, offline=True)
-    entry = registry.load("mine")
+    trained = pc.train("shuffled", SENTENCES * 2, **options)
+    entry = trained.entry
     assert entry.recipe.pooling == "last/avg"
     assert entry.provenance["trained"]["share"] == 1.0
-    assert entry.scores[0]["value"] == pytest.approx(report.best.chosen_by, abs=0.01)
+    assert entry.scores[0]["value"] == pytest.approx(trained.best.chosen_by, abs=0.01)
     assert not [name for name in entry.tensors if name.startswith("objective.")]
     learner = learner_of(SHUFFLED, tiny_folder("bert"), dropout=0.0)
     first, second = learner([SENTENCES[:4]]).vectors
@@ -165,13 +160,10 @@ def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder, tmp_pat
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_pairs_of_a_data_set_train_the_supervised_form(tiny_folder, tmp_path):
+def test_pairs_of_a_data_set_train_the_supervised_form(tiny_folder):
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"sent0": SENTENCES[:8], "sent1": SENTENCES[4:]})
-    registry = Registry(tmp_path / "home")
-    changes = {"batch_size": 4, "epochs": 1, "prefix_length": 2}
-    plan = TrainingPlan("dcpcse", "mine", data, "demo:dev", backbone=str(tiny_folder("bert")), changes=changes)
-    train_method(plan, registry, offline=True)
-    entry = registry.load("mine")
+    settings = {"batch_size": 4, "steps": 2, "prefix_length": 2}
+    entry = pc.train("dcpcse", data, on="demo:dev", backbone=str(tiny_folder("bert")), **settings).entry
     assert entry.recipe.transforms == ("projection:tanh",)  # which only the supervised form keeps
     assert (entry.provenance["trained"]["source"], entry.provenance["trained"]["steps"]) == ("Dataset", 2)

@@ -10,11 +10,11 @@ from accelerate import Accelerator
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.training import mlm_term
-from promptcli.training.adamw import OPTIMIZERS
 from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
+from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
+from promptcli.training.trainer import Trainer
 
 OFFICIAL = Path(__file__).parent / "reference" / "official"
 BATCHES = json.loads((OFFICIAL / "batches.json").read_text(encoding="utf-8"))
@@ -101,7 +101,7 @@ def texts(columns):
 
 
 def step_of(learner):
-    return TrainingStep(learner, Processes(Accelerator(cpu=True)), lambda message: None)
+    return Trainer(learner, Processes(Accelerator(cpu=True)))
 
 
 @pytest.fixture

@@ -10,13 +10,11 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training import trainable_encoder
-from promptcli.training.adamw import OPTIMIZERS
-from promptcli.training.checkpoint import Checkpointer, DevScore
-from promptcli.training.epochs import batches, steps_of
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.mlm_term import mask_tokens
 from promptcli.training.objectives.negative_view import negative_view_loss
-from promptcli.training.training_loop import learning_rate
+from promptcli.training.optimizers import OPTIMIZERS
+from promptcli.training.trainer import DevScore, batches, learning_rate, stalled, steps_of
 from tests.test_training_step import gradients, learner_of
 from tests.tiny import SENTENCES
 
@@ -144,14 +142,11 @@ def test_steps_with_a_score(run, tiny_folder, tmp_path, scored, steps):
 
 
 def test_a_run_may_end_early():
-    checkpointer = object.__new__(Checkpointer)
     made = [DevScore(step, None, 1.0, best, 0.0, None, False) for step, best in enumerate([True, True, False, False])]
-    checkpointer.dev_scores = made
-    assert checkpointer.stalled(2)
-    assert not checkpointer.stalled(3)
-    assert not checkpointer.stalled(0)
-    checkpointer.dev_scores = made[:2]
-    assert not checkpointer.stalled(2)
+    assert stalled(made, 2)
+    assert not stalled(made, 3)
+    assert not stalled(made, 0)
+    assert not stalled(made[:2], 2)
     assert find_method("consert", supervised=False).published("bert-base-uncased").patience == 10
 
 

@@ -39,7 +39,7 @@ from promptcli.storage.cache import Cache
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
-from promptcli.training.training_loop import train
+from promptcli.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
@@ -404,7 +404,7 @@ def test_trained_rows_are_those_of_training(
     halves = choose_dtype("auto", "cpu") == torch.bfloat16
     processes = start_processes("cpu", halves=halves, trackers=[], folder=tmp_path)
     (tmp_path / "run").mkdir()
-    found = train(learner, read_examples(examples), development, folder=tmp_path / "run", processes=processes)
+    found = Trainer(learner, processes).train(read_examples(examples), development, tmp_path / "run")
     assert found.best.step > 0  # the numbers that are kept were learned
     learner.load(found.tensors)
     learner.eval()

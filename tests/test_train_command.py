@@ -13,7 +13,7 @@ from promptcli.errors import UsageError
 from promptcli.registry.registry import Registry, home
 from promptcli.training.methods import find_method, forms
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
-from promptcli.training.trials import Trial, TrialResult, plan_trials, summarise
+from promptcli.training.runs import Trial, TrialResult, plan_trials, summarise
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
@@ -109,7 +109,7 @@ def test_a_summary_is_the_seeds_mean_and_spread():
     (summary,) = summarise(rows)
     assert summary.mean == pytest.approx(sum(values) / 3)
     assert summary.std == pytest.approx(statistics.stdev(values))
-    assert (summary.least, summary.largest, summary.seeds) == (60.0, 64.0, 3)
+    assert (summary.min, summary.max, summary.seeds) == (60.0, 64.0, 3)
     assert summarise(rows[:1])[0].std == 0.0
 
 

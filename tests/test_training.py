@@ -20,10 +20,10 @@ from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.registry.registry import Registry, home
-from promptcli.training.epochs import batch_lengths, batches, source_shares, steps_of
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives.contrastive import contrastive_loss
+from promptcli.training.trainer import batch_lengths, batches, source_shares, steps_of
 from tests.processes import Program
 from tests.tiny import SENTENCES
 

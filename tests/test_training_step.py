@@ -28,7 +28,7 @@ from promptcli.training.methods import find_method
 from promptcli.training.mlm_term import mask_tokens
 from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
 from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
+from promptcli.training.trainer import Trainer
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
@@ -55,12 +55,12 @@ def learner_of(name, folder, supervised=False, **changes):
     return Learner(method, settings, load_backbone(str(folder), offline=True))
 
 
-def step_of(learner, note=lambda message: None):
-    return TrainingStep(learner, Processes(Accelerator(cpu=True)), note)
+def step_of(learner):
+    return Trainer(learner, Processes(Accelerator(cpu=True)))
 
 
-def gradients(learner, number=0, columns=COLUMNS, note=lambda message: None):
-    loss = step_of(learner, note).gradients(number, columns)
+def gradients(learner, number=0, columns=COLUMNS):
+    loss = step_of(learner).gradients(number, columns)
     return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
 
 
@@ -89,9 +89,9 @@ def test_chunks_change_nothing_but_the_draw_of_dropout(tiny_folder):
     equal(whole, chunks)
 
 
-def test_where_memory_runs_out_the_step_is_begun_anew_with_caching(tiny_folder, monkeypatch):
+def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, monkeypatch, caplog):
     expected = gradients(learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=128, gradient_caching=True))
-    learner, notes = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256), []
+    learner = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256)
     whole = learner.backbone.run
 
     def run(batch, needs):
@@ -100,9 +100,10 @@ def test_where_memory_runs_out_the_step_is_begun_anew_with_caching(tiny_folder, 
         return whole(batch, needs)
 
     monkeypatch.setattr(learner.backbone, "run", run)
-    equal(expected, gradients(learner, note=notes.append))
+    with caplog.at_level("INFO", "promptcli"):
+        equal(expected, gradients(learner))
     assert (learner.network.chunking.tokens, learner.network.chunking.cached) == (128, True)
-    assert notes == [
+    assert caplog.messages == [
         "out of memory at step 1: gradient caching from now on, 128 tokens a pass; the batch and its negatives stay"
     ]
 
@@ -250,7 +251,7 @@ def _one_of_two(folder, out):
     made = {"processes": accelerator.num_processes}
     for name, columns in READ.items():
         learner = learner_of(name, folder, len(columns) > 2, dropout=0.0, **CERTAIN.get(name, {}))
-        loss = TrainingStep(learner, Processes(accelerator), print).gradients(0, columns)
+        loss = Trainer(learner, Processes(accelerator)).gradients(0, columns)
         made[name] = loss, {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     torch.save(made, f"{out}.{accelerator.process_index}")
 

@@ -1,24 +1,17 @@
-"""Encoders: loaded, scored, searched for, fitted and trained."""
+"""Encoders: loaded, compared, fitted and saved."""
 
-import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from promptcli.backbones.devices import choose_device, choose_dtype
-from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.encoder.embedder import Embedder, check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.evaluation.evaluator import kept_random_states
-from promptcli.evaluation.scores import SpearmanScore
 from promptcli.fitting import fits
 from promptcli.interchange.backends import build_on
 from promptcli.recipe import RECIPES, Recipe
@@ -26,12 +19,6 @@ from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
 from promptcli.registry.resolving import changed, named
 from promptcli.settings import BARE
-from promptcli.training.checkpoint import DevScore
-from promptcli.training.processes import start_processes
-from promptcli.training.run import execute
-from promptcli.training.starting import read_start
-from promptcli.training.train_method import read_run
-from promptcli.training.training_plan import TrainingPlan
 
 #: Sentences: a list, or what names them: ``demo``, a task, a file.
 Sentences = str | Path | Sequence[str]
@@ -135,86 +122,6 @@ def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder:
     vectors = _encoder(encoder).encode([*left, *right], normalize_embeddings=True)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
     return float(cosines[0]) if isinstance(first, str) else cosines
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A trained encoder and how it came about."""
-
-    encoder: Encoder
-    curve: list[DevScore]  #: development scores while it learned
-    untrained: list[SpearmanScore]  #: of the same recipe without anything learned
-    scores: list[SpearmanScore]  #: of the encoder, on the same tasks
-    entry: Entry  #: as the registry keeps it
-
-
-@kept_random_states()
-def train(
-    method: str,
-    data: Any = BARE.corpus,
-    *,
-    backbone: str | None = None,
-    start: str | None = None,
-    name: str | None = None,
-    on: str | Path = BARE.development,
-    tests: Sequence[str] = (),
-    data_dir: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "float32",
-    offline: bool = False,
-    force: bool = False,
-    **settings: Any,
-) -> Trained:
-    """Train an encoder by a published method. Global random numbers stay as they are.
-
-    Args:
-        method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``.
-        data: Sentences, pairs or triplets: ``demo``, a file, a list, a ``datasets.Dataset``, or a list of files, of
-            pairs and triplets mixed say. Pairs and triplets make it the supervised method.
-        backbone: What it starts from: a shipped name (``mini-bert`` where nothing is said), a folder, or a hub id.
-        start: A model of the registry whose tuned backbone it goes on from.
-        name: Save it in the registry under this name.
-        on: Graded pairs that the best numbers are chosen by.
-        tests: Tasks to score at the end.
-        data_dir: SentEval folder of tasks other than ``demo``.
-        device: ``auto``, ``cpu``, ``cuda``, ...
-        dtype: Of matrix products; ``bfloat16`` keeps weights and optimiser in float32.
-        offline: Never use the network.
-        force: Replace an entry of that name.
-        settings: The method's own, by the names of its options: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
-
-    Raises:
-        UsageError: An unknown method or setting, data that are no sentences, or a name that is taken.
-    """
-    registry = open_registry()
-    if name is not None:
-        registry.check_free(name, force=force)
-    plan = TrainingPlan(
-        method,
-        name or method,
-        data,
-        str(on),
-        None if data_dir is None else Path(data_dir),
-        tests,
-        backbone or (registry.card(start).recipe.backbone if start else BARE.backbone),
-        start,
-        changes=settings,
-    )
-    run = dataclasses.replace(read_run(plan, offline=offline), start=read_start(plan, registry))
-    import torch
-
-    where = choose_device(device)
-    halves = "bfloat16" in str(choose_dtype(dtype, where))
-    with tempfile.TemporaryDirectory() as work:
-        # first, since among several processes each has a device of its own
-        processes = start_processes(where, halves=halves, trackers=[], folder=Path(work))
-        model = load_backbone(plan.backbone, device=processes.device, dtype=torch.float32, offline=offline)
-        run = run.on(model, plan.settings(run.method, model.width))
-        made = execute(run, model, name=name or method, folder=Path(work), processes=processes)
-    if name is not None:
-        open_registry().save(made.entry, force=force)
-    encoder = Encoder.from_recipe(made.entry.recipe, device=where, offline=offline, tensors=made.entry.tensors)
-    return Trained(encoder, made.trained.dev_scores, made.untrained, made.scores, made.entry)
 
 
 def fit(

@@ -4,15 +4,30 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from promptcli.data.given import check_rows, is_unicode
 from promptcli.data.tables import SENTENCES, FirstLayout
 from promptcli.data.text import open_source
 from promptcli.errors import UsageError
+
+
+class Table(Protocol):
+    """What has columns by name, as a ``datasets.Dataset`` has."""
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """The columns."""
+
+    def __getitem__(self, name: str) -> Sequence[object]:
+        """Return a column."""
+
+
+#: A source by its name or file; examples in memory; or a list of sources.
+TrainingData = str | Path | Table | Sequence[str | Path | Table | Sequence[object] | Mapping[str, object]]
 
 #: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
 PAIRS = ("sent0", "sent1")

@@ -19,7 +19,6 @@ from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.fitting.fits import fit
-from promptcli.notes import working
 from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
@@ -92,7 +91,7 @@ def recipe_id(system: MeasuredSystem) -> str:
 
 
 if TYPE_CHECKING:
-    from promptcli.training.training_loop import TrainedWeights
+    from promptcli.training.trainer import TrainedWeights
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ FORMS = {
 
 def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     """Return why a row cannot be trained here, or None: examples of the other kind, too few, no development pairs."""
-    from promptcli.training.epochs import steps_of
+    from promptcli.training.trainer import steps_of
 
     try:
         method, settings = _method(row, context)
@@ -226,24 +225,14 @@ def _train(
     halves: bool,
 ) -> "tuple[Encoder, TrainedWeights]":
     """Train on a backbone of its own, since training changes it."""
-    from promptcli.training.epochs import steps_of
     from promptcli.training.processes import start_processes
-    from promptcli.training.run import TrainingRun, train_encoder
-    from promptcli.training.training_loop import TrainingCallbacks
+    from promptcli.training.runs import TrainingRun
 
     backbone = context.open_backbone()
-    run = TrainingRun(method, settings, examples, "corpus", development, ()).on(backbone, settings)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        working(f"train {method.name}, seed {settings.seed}", steps_of(settings, examples.sizes)) as advance,
-    ):
-        return train_encoder(
-            run,
-            backbone,
-            folder=Path(folder),
-            processes=start_processes(str(backbone.device), halves=halves, trackers=[], folder=Path(folder)),
-            callbacks=TrainingCallbacks(step=lambda step, loss: advance(1)),
-        )
+    run = TrainingRun(method, settings, examples, "corpus", development).on(backbone, settings)
+    with tempfile.TemporaryDirectory() as folder:
+        processes = start_processes(str(backbone.device), halves=halves, trackers=[], folder=Path(folder))
+        return run.train(backbone, Path(folder), processes)
 
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]

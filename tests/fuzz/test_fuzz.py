@@ -67,9 +67,9 @@ def sound_home(sound, home, monkeypatch):
 
 def _share_backbone(patch):
     """Load the sound backbone once; each folder that is damaged is loaded anew."""
+    from promptcli.api import training
     from promptcli.backbones import loading
     from promptcli.encoder import encoder
-    from promptcli.training import train_method
 
     load, loaded = loading.load_backbone, {}
 
@@ -83,7 +83,7 @@ def _share_backbone(patch):
 
     for module in (loading, encoder):
         patch.setattr(module, "load_backbone", shared)
-    assert train_method.load_backbone is load  # a method may change its backbone: that one stays
+    assert training.load_backbone is load  # a method may change its backbone: that one stays
 
 
 #: What makes the files that promptcli itself writes.

@@ -4,29 +4,18 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from promptcli.cli.commands.train_report import TrialProgress, draw, print_results, print_settings
+from promptcli.cli.commands.train_report import draw, print_results, print_settings
 from promptcli.cli.console import note
-from promptcli.cli.opening import (
-    configure_libraries,
-    data_folder,
-    default_backbone,
-    default_development,
-    open_registry,
-)
+from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
 from promptcli.cli.options import DataDir, FieldOptions, Force, Json, Runtime, option_in, options_of
 from promptcli.cli.pictures.plots import check_picture
 from promptcli.errors import UsageError, unknown
-from promptcli.settings import BARE, PAPER
-from promptcli.training.methods import METHODS, all_settings, find_method, forms
+from promptcli.training.methods import METHODS, all_settings, forms
 
-if TYPE_CHECKING:
-    from promptcli.training.training_plan import TrainingPlan
-
-_TRIPLETS = "nli_for_simcse"
 _many_option = option_in("Several runs")
 #: Settings that are no axis of a sweep, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--template, a run for each"}
@@ -134,87 +123,40 @@ def settings_in_force() -> str:
 def _train(
     name: str, training: TrainingOptions, settings: SettingsOptions, words: Sequence[str], runtime: Runtime
 ) -> None:
-    method = find_method(name, supervised=training.supervised)
-    plan = _plan(name, training, settings, _swept(training.sweep, words))
-    if training.dry_run:
-        _dry_run(plan, as_json=training.json_output)
-        return
     if training.plot is not None:
         check_picture(training.plot, force=training.force)
     configure_libraries(runtime)
-    from promptcli.training.train_method import train_method
+    from promptcli.api.training import train as train_encoder
 
-    registry = open_registry()
-    assumed = None if training.data or training.paper else plan.backbone
-    with TrialProgress(assumed=assumed) as progress:
-        report = train_method(
-            plan,
-            registry,
-            device=runtime.device,
-            dtype=runtime.dtype,
-            offline=runtime.offline,
-            resume=training.resume,
-            force=training.force,
-            trackers=training.report_to or [],
-            begin=progress.begin,
-            announce=note,
-        )
-    if not report.is_main:
+    data_dir, data, dry_run = data_folder(training.data_dir), training.data or [], training.dry_run
+    options: dict[str, Any] = {
+        "data": [Path(one) for one in data] if len(data) > 1 else data[0] if data else None,
+        "backbone": training.backbone or (None if training.start or training.paper else default_backbone(paper=False)),
+        **{field: getattr(training, field) for field in ("start", "supervised", "paper", "on", "seeds")},
+        **{"tests": training.test or (), "data_dir": data_dir, "sweep": _swept(training.sweep, words)},
+        **settings.changes(),
+    }
+    if dry_run:
+        print_settings(train_encoder(name, **options, dry_run=True), as_json=training.json_output)
         return
-    print_results(report, plan.name, as_json=training.json_output)
-    if training.plot is not None:
-        curve = registry.card(plan.name).provenance["trained"]["curve"]
-        draw(training.plot, report.results, curve, f"{method.name} on {plan.backbone}", plan.on)
-        note(f"drawn to {training.plot}")
-
-
-def _plan(
-    name: str, training: TrainingOptions, settings: SettingsOptions, sweep: dict[str, list[Any]]
-) -> "TrainingPlan":
-    from promptcli.training.training_plan import TrainingPlan
-
-    paper_data = _TRIPLETS if training.supervised else PAPER.corpus
-    data_dir = data_folder(training.data_dir)
-    started = open_registry().card(training.start).recipe.backbone if training.start else None
-    return TrainingPlan(
-        method=name,
-        name=training.name or name,
-        data=_data(training.data or [paper_data if training.paper else BARE.corpus]),
-        on=training.on or default_development(data_dir, paper=training.paper),
-        data_dir=data_dir,
-        tests=training.test or (),
-        backbone=training.backbone or started or _backbone_of(name, paper=training.paper),
-        start=training.start,
-        supervised=training.supervised,
-        paper=training.paper,
-        changes=settings.changes(),
-        sweep=sweep,
-        seeds=training.seeds,
+    model = training.name or name
+    trained = train_encoder(
+        name,
+        **options,
+        name=model,
+        resume=training.resume,
+        force=training.force,
+        trackers=training.report_to or (),
+        device=runtime.device,
+        dtype=runtime.dtype,
+        offline=runtime.offline,
     )
-
-
-def _data(names: Sequence[str]) -> str | list[Path]:
-    return names[0] if len(names) == 1 else [Path(name) for name in names]
-
-
-def _backbone_of(method: str, *, paper: bool) -> str:
-    """Return the backbone where none is named; the paper's is BERT-base where its settings are published for that."""
-    if not paper:
-        return default_backbone(paper=False)
-    known = find_method(method, supervised=False).paper
-    return PAPER.backbone if PAPER.backbone in known or not known else next(iter(known))
-
-
-def _dry_run(plan: "TrainingPlan", *, as_json: bool) -> None:
-    """Print what would be done; no weights are read, and the network is not used."""
-    from promptcli.backbones.pretrained import family_and_width
-
-    method = find_method(plan.method, supervised=plan.supervised)
-    if plan.backbone in method.paper:
-        width, family = 0, next(name for name in ("roberta", "bert", "opt", "llama") if name in plan.backbone)
-    else:
-        family, width = family_and_width(plan.backbone)
-    print_settings(plan.describe(method, plan.settings(method, width), family), as_json=as_json)
+    if not trained.is_main:
+        return
+    print_results(trained, model, as_json=training.json_output)
+    if training.plot is not None:
+        draw(training.plot, trained, f"{name} on {trained.entry.recipe.backbone}")
+        note(f"drawn to {training.plot}")
 
 
 def _swept(sweep: str | None, words: Sequence[str]) -> dict[str, list[Any]]:

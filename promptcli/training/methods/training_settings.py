@@ -28,6 +28,7 @@ class TrainingSettings:
     batch_size: int = setting(64, "Examples a step.", min=2)
     learning_rate: float = setting(3e-5, "Start of the linear decay to 0.", min=0, max=1_000_000)
     epochs: float = setting(1.0, "Passes over the data.", min=0, max=1_000_000)
+    steps: int = setting(0, "Steps of the run; 0: by --epochs.", min=0)
     eval_steps: int = setting(125, "Steps between two development scores.", min=1)
     max_length: int = setting(32, "Longest sentence in tokens.", min=3)
     dropout: float = setting(0.1, "Of the backbone: it makes the second view.", min=0, max=0.9)
