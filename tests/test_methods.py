@@ -339,7 +339,7 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, tmp_path, data_stsb):
     assert untrained == pytest.approx(start, abs=0.01)
     assert untrained == pytest.approx(sbert.scores[0]["value"], abs=0.01)
     for word, message in (
-        (["dcpcse"], "--from goes on with a trained backbone, which dcpcse leaves as it is"),
+        (["dcpcse"], "--from starts from a trained backbone, which dcpcse leaves as it is"),
         (["simcse", "--backbone", "mini-bert"], "not 'mini-bert'; leave out --backbone"),
     ):
         ran = run("train", *word, "--from", "sbert", "--offline", "-q")

@@ -193,7 +193,7 @@ def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_f
 
 def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder):
     import promptcli as pc
-    from promptcli.api import encoders
+    from promptcli.api import training
 
     asked = []
 
@@ -204,15 +204,15 @@ def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder)
         asked.append((device, options["dtype"]))
         raise Elsewhere
 
-    start = encoders.start_processes
+    start = training.start_processes
 
     def started(where, **options):
         made = start(where, **options)
         made.device = "cuda:3"
         return made
 
-    monkeypatch.setattr(encoders, "start_processes", started)
-    monkeypatch.setattr(encoders, "load_backbone", loaded)
+    monkeypatch.setattr(training, "start_processes", started)
+    monkeypatch.setattr(training, "load_backbone", loaded)
     with pytest.raises(Elsewhere):
         pc.train("simcse", SENTENCES, backbone=str(tiny_folder("bert")), device="cpu")
     assert asked == [("cuda:3", torch.float32)]

@@ -139,9 +139,9 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
-    from promptcli.training import trials
+    from promptcli.training import runs
 
-    whole = trials.execute
+    whole = runs.execute
     arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--prefix-length", 2, "--json"]
     expected = json.loads(run(*arguments, "--name", "whole").out)["summary"]
 
@@ -150,10 +150,10 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
             raise UsageError("stopped")
         return whole(mine, *others, **options)
 
-    monkeypatch.setattr(trials, "execute", stopping)
+    monkeypatch.setattr(runs, "execute", stopping)
     assert run(*arguments).code == 2
     assert run("models", "show", "dcpcse").code == 0  # the best so far is there already
-    monkeypatch.setattr(trials, "execute", whole)
+    monkeypatch.setattr(runs, "execute", whole)
     assert "holds an unfinished run" in run(*arguments, "--force").err
     other = run(*[2 if argument == 3 else argument for argument in arguments], "--resume")
     assert "was started with" in other.err

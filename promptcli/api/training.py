@@ -213,9 +213,9 @@ def train(
     begun = None if start is None else _read_start(start, method, backbone)
     examples = _read_examples(data, method, supervised, folder, offline)
     form = find_method(method, supervised=examples.supervised)
-    named: list[STSTask | str | Path] = [on, *(tests or [on.removesuffix(":dev") if isinstance(on, str) else on])]
+    also: Sequence[STSTask | str | Path] = tests or [on.removesuffix(":dev") if isinstance(on, str) else on]
     development, *scored = (
-        development_task(task, folder, offline=offline, announce=note_network) for task in dict.fromkeys(named)
+        development_task(task, folder, offline=offline, announce=note_network) for task in dict.fromkeys([on, *also])
     )
     where = choose_device(device)
     halves = choose_dtype(dtype, where) == torch.bfloat16

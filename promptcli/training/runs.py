@@ -234,7 +234,7 @@ def run_trials(
         if processes.is_main:
             _open(inside, mine.identity(backbone), resume=RunFolder(inside).begun)
         processes.wait()
-        row, entry = _run(mine, trial, backbone, name, inside, processes)
+        row, entry = execute(mine, trial, backbone, name, inside, processes)
         if all(row.chosen_by > other.chosen_by for other in rows):
             best = entry
             if processes.is_main:
@@ -269,7 +269,7 @@ def _done(path: Path, run: TrainingRun, trials: Sequence[Trial]) -> list[TrialRe
     return rows
 
 
-def _run(
+def execute(
     run: TrainingRun, trial: Trial, backbone: Backbone, name: str, folder: Path, processes: Processes
 ) -> tuple[TrialResult, Entry]:
     """Train, and score the result next to the untrained encoder."""
