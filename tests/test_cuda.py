@@ -30,8 +30,7 @@ from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import Processes
-from promptcli.training.step import TrainingStep
-from promptcli.training.training_loop import TrainingCallbacks, train
+from promptcli.training.trainer import Trainer
 from tests.pretend_cuda import PretendCuda, load_switch
 from tests.test_pretraining_steps import random_corpus
 from tests.tiny import FAMILIES, SENTENCES
@@ -179,10 +178,10 @@ def learner_of(name, supervised, device, tiny_folder, **changes):
     return Learner(method, settings, load_backbone(str(folder), device=device, offline=True, dtype=torch.float32))
 
 
-def step_of(learner, *, halves=False, notes=None):
+def step_of(learner, *, halves=False):
     device = learner.backbone.device.type
     processes = Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves)
-    return TrainingStep(learner, processes, [].append if notes is None else notes.append)
+    return Trainer(learner, processes)
 
 
 def gradients(learner, columns, **options):
@@ -252,25 +251,29 @@ class Killed(Exception):
     """Stands for the end of a process."""
 
 
+class KilledTrainer(Trainer):
+    """Ends in the fourth step."""
+
+    def gradients(self, number, columns):
+        """Compute the gradients of the first three steps."""
+        if number == 3:
+            raise Killed
+        return super().gradients(number, columns)
+
+
 @pytest.mark.parametrize("name", ["simcse", "dcpcse"])
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-4.2.1"])
 def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, tiny_folder, tmp_path):
-    def go(folder, step=lambda number, loss: None):
+    def go(folder, trainer=Trainer):
         learner = learner_of(name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2)
         folder.mkdir(exist_ok=True)
         examples = examples_of(SENTENCES)
         processes = Processes(Accelerator(), device="cuda")
-        return train(
-            learner, examples, graded_task(), folder=folder, processes=processes, callbacks=TrainingCallbacks(step=step)
-        )
-
-    def kill(number, loss):
-        if number == 4:
-            raise Killed
+        return trainer(learner, processes).train(examples, graded_task(), folder)
 
     whole = go(tmp_path / "whole")
     with pytest.raises(Killed):
-        go(tmp_path / "killed", kill)
+        go(tmp_path / "killed", KilledTrainer)
     resumed = go(tmp_path / "killed")
     assert whole.steps == resumed.steps == 6
     assert [one.value for one in whole.dev_scores] == pytest.approx([one.value for one in resumed.dev_scores], abs=1e-2)
