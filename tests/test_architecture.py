@@ -61,6 +61,7 @@ DOORS = {
     "starlette": ("serving",),
     "uvicorn": ("serving",),
     "fsspec": ("data",),
+    "sklearn": ("analysis", "encoder"),
     "ray": ("scaling",),
 }
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]

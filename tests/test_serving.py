@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from promptcli.analysis.impact import impact
 from promptcli.analysis.sentence import attention
-from promptcli.analysis.token_bias import project
+from promptcli.analysis.sentence_map import sentence_map
 from promptcli.encoder.encoder import Encoder
 from promptcli.fitting.fits import fit
 from promptcli.index.sentence_index import SentenceIndex
@@ -240,11 +240,13 @@ def test_mask_tokens_of_named_templates_and_of_ones_own(client):
     assert error(client.post("/mask-tokens", json={"sentence": "I", "templates": ["no mask"]}), 400)
 
 
-def test_the_map_is_the_plane_of_most_variance(client, served):
+def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, served):
     found = client.get("/map", params={"index": "first"}).json()
-    points, _ = project(served.indexes["first"].index.stack.vectors(np.arange(6)))
-    assert np.allclose([[point["x"], point["y"]] for point in found["points"]], points, atol=1e-4)
+    wanted = sentence_map(served.indexes["first"].index.stack.vectors(np.arange(6)), SENTENCES[:6])
+    assert np.allclose([[point["x"], point["y"]] for point in found["points"]], wanted.points, atol=1e-2)
     assert [point["text"] for point in found["points"]] == SENTENCES[:6]
+    assert [point["cluster"] for point in found["points"]] == wanted.clusters.tolist()
+    assert [cluster["words"] for cluster in found["clusters"]] == wanted.words and 0 <= found["trustworthiness"] <= 1
     assert client.get("/map", params={"index": "first"}).json() == found
 
 

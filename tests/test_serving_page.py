@@ -81,6 +81,7 @@ def test_colours_can_be_read(scheme):
     colours = dict(re.findall(r"--(\S+): (#\w{6})", roots[scheme]))
     pairs = [("text", "paper"), ("text", "panel"), ("text", "heat"), ("muted", "paper"), ("muted", "panel")]
     pairs += [("accent", "paper"), ("on-accent", "accent"), ("error", "paper"), ("text", "bar")]
+    pairs += [(f"c{cluster}", "panel") for cluster in range(8)]
     for front, back in pairs:
         assert contrast(colours[front], colours[back]) >= 4.5, (front, back)
     for front, back in (("edge", "paper"), ("mark", "panel"), ("accent", "panel")):

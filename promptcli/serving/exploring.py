@@ -10,7 +10,7 @@ from starlette.responses import Response
 from promptcli.analysis.impact import impact
 from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.analysis.sentence import attention, plain_encoder, tokenize
-from promptcli.analysis.token_bias import project
+from promptcli.analysis.sentence_map import sentence_map
 from promptcli.encoder.embedder import Progress, unit
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates, template_text
@@ -22,7 +22,7 @@ from promptcli.serving.wire import RequestError, answer
 
 #: Tokens of a sentence whose impact matrix is computed: N tokens take N(N+1)/2 inputs.
 _MOST_TOKENS = 64
-#: Points of a map, spread evenly over the rows, and characters of the text of each.
+#: Points of a map, spread evenly over the rows, and characters of each one's text.
 _MOST_POINTS, _LONGEST_TEXT = 2000, 200
 #: Templates of a request, and tokens of each list.
 _MOST_TEMPLATES, _TOP = 32, 6
@@ -130,7 +130,8 @@ async def mask_tokens(service: Service, request: Request) -> Response:
         rows = []
         for name in templates:
             text = template_text(name)
-            recipe = RECIPES["prompt-denoised"].replace(backbone=encoder.recipe.backbone, prompt=text).explicit()
+            changes = {"backbone": encoder.recipe.backbone, "prompt": text, "denoise": "logits"}
+            recipe = RECIPES["prompt-denoised"].replace(**changes).explicit()
             [found] = predict_mask_tokens(encoder.backbone, recipe, [sentence], count=_TOP)
             lists = {"tokens": found.plain, "tokens_denoised": found.denoised}
             pairs = {
@@ -145,27 +146,31 @@ async def mask_tokens(service: Service, request: Request) -> Response:
 
 
 async def index_map(service: Service, request: Request) -> Response:
-    """Answer ``GET /map?index=NAME``: rows of an index in the plane of most variance."""
+    """Answer ``GET /map?index=NAME``: rows of an index in a plane where near ones lie near, clustered."""
     name = request.query_params.get("index")
     [served, *_] = service.served.searched(None if name is None else [name])
-    if served.name not in service.maps:
-        service.maps[served.name] = await service.work(request, lambda progress: _points(served))
-    return answer(service.maps[served.name])
+    return answer(await service.once(request, f"map of {served.name}", lambda: _map(served)))
 
 
-def _points(served: ServedIndex) -> dict[str, Any]:
+def _map(served: ServedIndex) -> dict[str, Any]:
     index = served.index
-    if index.rows < 3:
-        raise UsageError(f"index {served.name!r} has {index.rows} rows; a map needs at least 3")
-    rows = index.stack.live()[np.unique(np.linspace(0, index.rows - 1, min(index.rows, _MOST_POINTS)).astype(np.int64))]
-    points, variance = project(index.stack.vectors(rows))
-    labels = index.stack.hits(rows, np.zeros(len(rows), np.float32))
+    chosen = np.unique(np.linspace(0, max(index.rows - 1, 0), min(index.rows, _MOST_POINTS)).astype(np.int64))
+    rows = index.stack.live()[chosen]
+    hits = index.stack.hits(rows, np.zeros(len(rows), np.float32))
+    texts = [hit.text or "" for hit in hits]
+    found = sentence_map(index.stack.vectors(rows), texts if any(texts) else None)
+    places = zip(hits, found.points.round(3).tolist(), found.clusters.tolist(), strict=True)
     return {
         "index": served.name,
         "rows": index.rows,
-        "variance": [round(share, 4) for share in variance],
+        "method": found.method,
+        "trustworthiness": round(found.trustworthiness, 3),
+        "clusters": [
+            {"words": words, "x": x, "y": y}
+            for words, (x, y) in zip(found.words, found.places.round(3).tolist(), strict=True)
+        ],
         "points": [
-            {"id": hit.id, "text": None if hit.text is None else hit.text[:_LONGEST_TEXT], "x": x, "y": y}
-            for hit, (x, y) in zip(labels, points.round(5).tolist(), strict=True)
+            {"id": hit.id, "text": hit.text and hit.text[:_LONGEST_TEXT], "x": x, "y": y, "cluster": cluster}
+            for hit, (x, y), cluster in places
         ],
     }

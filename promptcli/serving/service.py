@@ -2,9 +2,10 @@
 
 import asyncio
 import hmac
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
@@ -46,7 +47,7 @@ class Service:
         self.metrics = Metrics()
         self.stopping = False  #: what is in work is finished; connections are closed after their answer
         self.requests = 0  #: in work
-        self.maps: dict[str, object] = {}  #: of indexes, by name, once they were asked for
+        self._made: dict[str, Future[Any]] = {}  #: what was made once for all requests, by name
         served.prepare()
         self.batcher = Batcher(
             gather=self.settings.gather_ms / 1000, most_waiting=self.settings.max_waiting, prepare=prepare
@@ -72,7 +73,13 @@ class Service:
         """Return what a function makes on the encoding thread; see ``Batcher.call``."""
         return await self._wait(request, lambda: self.batcher.call(function))
 
-    async def _wait(self, request: Request, begin: "Callable[[], Future[Result]]") -> Result:
+    async def once(self, request: Request, name: str, function: Callable[[], Result]) -> Result:
+        """Return what a function makes beside the encoding thread, called for the first request of that name only."""
+        if name not in self._made:
+            self._made[name] = _beside(function)
+        return await self._wait(request, lambda: asyncio.shield(asyncio.wrap_future(self._made[name])))
+
+    async def _wait(self, request: Request, begin: "Callable[[], Future[Result] | asyncio.Future[Result]]") -> Result:
         """Wait for the encoding thread, or until the client leaves, whose work is then dropped."""
         try:
             work = asyncio.wrap_future(begin())
@@ -97,6 +104,20 @@ class Service:
             raise RequestError(404, str(error)) from None
         except UsageError as error:
             raise RequestError(400, str(error)) from None
+
+
+def _beside(function: Callable[[], Result]) -> "Future[Result]":
+    """Call a function on a thread of its own, which holds up no encoding, and no end of the program."""
+    future: Future[Result] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future
 
 
 async def _left(receive: Callable[[], Awaitable[Message]]) -> None:
