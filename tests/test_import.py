@@ -12,6 +12,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
+from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, UsageError
@@ -252,3 +253,44 @@ def test_the_recipe_is_changed_by_options_and_names_may_have_slashes_after_the_a
     with pytest.raises(NotFoundError, match="not in the local cache"):
         locate("owner/name@refs/pr/5", True, lambda message: None)
     assert asked == [("owner/name", "refs/pr/5")]
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", '"text"'])
+def test_a_configuration_that_is_no_object_is_said(registry, authors, content):
+    folder = authors("my-unsup-simcse", head())
+    (folder / "config.json").write_text(content)
+    with pytest.raises(UsageError, match=r"config.json of .* is no (JSON )?object"):
+        import_model(registry, str(folder), "new")
+
+
+def test_links_out_of_a_foreign_folder_are_not_followed(registry, authors, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("[PAD]\nsecret\n")
+    folder = authors("my-unsup-simcse", head())
+    (folder / "vocab_more.txt").symlink_to(secret)
+    with pytest.raises(UsageError, match=r"vocab_more.txt is a link that leads out of the folder"):
+        import_model(registry, str(folder), "new")
+    assert "new" not in registry.names()
+    (folder / "vocab_more.txt").unlink()
+    (folder / "vocab_more.txt").symlink_to("config.json")
+    import_model(registry, str(folder), "new")
+
+
+def test_folders_of_the_hub_s_cache_link_to_its_files(registry, authors, tmp_path):
+    cached = tmp_path / "models--me--mine" / "snapshots" / "abc"
+    cached.mkdir(parents=True)
+    (tmp_path / "models--me--mine" / "blobs").mkdir()
+    for number, path in enumerate(sorted(authors("my-unsup-simcse", head()).iterdir())):
+        blob = tmp_path / "models--me--mine" / "blobs" / str(number)
+        path.rename(blob)
+        (cached / path.name).symlink_to(blob)
+    import_model(registry, str(cached), "new")
+
+
+def test_a_pipe_in_a_model_folder_is_refused_and_not_waited_for(registry, authors):
+    folder = authors("my-unsup-simcse", head())
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    for take in (lambda: import_model(registry, str(folder), "new"), lambda: load_backbone(str(folder))):
+        with pytest.raises(UsageError, match=r"model.safetensors of .* is a pipe or a device"):
+            take()

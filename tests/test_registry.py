@@ -396,12 +396,27 @@ def test_a_backbone_stays_as_long_as_an_entry_names_it(registry, tmp_path):
     assert not list((home / "imported").iterdir())
 
 
-def test_entry_moved_away_by_a_killed_process_is_put_back(registry, tmp_path):
+def test_leftovers_of_any_kind_go_and_hold_nobody_up(registry, tmp_path, monkeypatch):
+    monkeypatch.setattr("promptcli.storage.locks.PATIENCE", 0.5)
     registry.save(fitted())
     models = tmp_path / "home" / "models"
-    os.rename(models / "white", models / ".white.old")
-    assert registry.names() == [*SHIPPED, "white"]
-    assert_same(registry.load("white"), fitted())
+    (models / ".white.old").mkdir()
+    (models / ".a.12345.abcdef12.tmp").write_text("a file")
+    (models / ".b.12345.abcdef12.tmp").mkdir()
+    (models / ".c.12345.abcdef12.tmp").symlink_to(tmp_path)
+    registry.alias("short", "white")
+    registry.remove("white")
+    assert (registry.names(), registry.aliases()) == ([*SHIPPED], {})
+    assert [path.name for path in models.iterdir()] == [".white.old"] and tmp_path.is_dir()
+
+
+def test_removing_a_linked_entry_removes_the_link(registry, tmp_path):
+    registry.save(fitted())
+    models = tmp_path / "home" / "models"
+    os.rename(models / "white", tmp_path / "elsewhere")
+    (models / "white").symlink_to(tmp_path / "elsewhere")
+    registry.remove("white")
+    assert registry.names() == [*SHIPPED] and (tmp_path / "elsewhere" / "card.json").is_file()
 
 
 def test_an_entry_of_the_version_before_is_read_and_replaced(registry, tmp_path):

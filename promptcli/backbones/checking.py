@@ -6,7 +6,7 @@ wrong in it. Here the one becomes a refusal and the other one line.
 
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from promptcli.backbones.library import transformers
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.storage.documents import parse_json, shown
+from promptcli.storage.files import real_path
 
 #: How every checkpoint is loaded; what does not fit is reported and left to ``check_loaded``.
 LOADING: dict[str, Any] = {
@@ -125,6 +126,35 @@ def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
         folder.glob("*.model")
     ):
         raise UsageError(f"{what} has no vocabulary: neither a tokenizer.json nor a vocab.txt")
+
+
+def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
+    """Refuse files that are symbolic links out of their folder: whoever made it would have this machine's files copied.
+
+    The hub's cache keeps the files of its folders next to them, in ``blobs``.
+
+    Raises:
+        UsageError: with the first of them.
+    """
+    inside = [folder.resolve()]
+    if inside[0].parent.name == "snapshots":
+        inside.append(inside[0].parents[1] / "blobs")
+    for path in sorted(files):
+        if path.is_symlink() and not any(real_path(path).is_relative_to(one) for one in inside):
+            raise UsageError(
+                f"{what}: {path.relative_to(folder)} is a link that leads out of the folder; put the file there itself"
+            )
+
+
+def check_regular_files(what: str, folder: Path, patterns: Sequence[str]) -> None:
+    """Refuse a folder in which a file to be read is a pipe or a device, which may never end.
+
+    Raises:
+        UsageError: with the first of them.
+    """
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UsageError(f"{path.name} of {what} is a pipe or a device; put a file there")
 
 
 def json_field(path: Path, field: str) -> Any:

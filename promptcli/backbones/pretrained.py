@@ -22,6 +22,7 @@ from promptcli.backbones.checking import (
     check_files,
     check_folder,
     check_loaded,
+    check_regular_files,
     opening,
     read_config,
     reason,
@@ -147,12 +148,14 @@ def locate(
 
     Raises:
         NotFoundError: No such folder or hub id, or it cannot be reached.
+        UsageError: A file of it is a pipe or a device.
     """
     if name in SHIPPED:
         return SHIPPED[name], None
     if Path(name).is_dir():
         if not any((Path(name) / file).is_file() for file in one_of):
             raise NotFoundError(f"folder {name!r} has no {one_of[0]}: not a model folder")
+        check_regular_files(f"folder {name!r}", Path(name), files)
         if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
             announce(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
         return Path(name), None

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from promptcli.backbones.checking import check_links
 from promptcli.backbones.saving import save_weights
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
@@ -26,7 +27,7 @@ def save_encoder(encoder: Encoder, folder: Path, *, backbone: str | None = None)
     """Write an encoder into a folder that is there: its backbone, too, unless ``backbone`` is what others call it.
 
     Raises:
-        UsageError: Its backbone is word vectors.
+        UsageError: Its backbone is word vectors, or a folder with links that lead out of it.
     """
     if encoder.backbone.words_only:
         raise UsageError("word vectors are one file and no folder: give others the file and --recipe static-avg")
@@ -40,10 +41,15 @@ def save_encoder(encoder: Encoder, folder: Path, *, backbone: str | None = None)
 
 def _save_backbone(encoder: Encoder, folder: Path) -> None:
     """Write configuration, weights and tokenizer, and nothing else that lies in the backbone's folder."""
+    copied = [
+        path
+        for path in encoder.backbone.folder.iterdir()
+        if path.name == "config.json" or path.match("*.safetensors*") or is_tokenizer_file(path)
+    ]
+    check_links(f"backbone {encoder.backbone.name!r}", encoder.backbone.folder, copied)
     folder.mkdir(exist_ok=True)
-    for path in encoder.backbone.folder.iterdir():
-        if path.name == "config.json" or path.match("*.safetensors*") or is_tokenizer_file(path):
-            shutil.copyfile(path, folder / path.name)
+    for path in copied:
+        shutil.copyfile(path, folder / path.name)
     if encoder.backbone.merged:
         for path in folder.glob("*.safetensors*"):
             path.unlink()

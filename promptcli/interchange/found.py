@@ -22,16 +22,19 @@ class Folder:
     work: Path  #: an empty folder for what is converted
     convert: bool = False  #: pickles may be converted
 
-    def document(self, file: str) -> Any:
-        """Return the content of a JSON file.
+    def document(self, file: str, kind: type = dict) -> Any:
+        """Return the content of a JSON file, an object or a list of objects.
 
         Raises:
-            UsageError: It is not there, or no JSON.
+            UsageError: It is not there, no JSON, or not of that kind.
         """
         path = self.path / file
         if not path.is_file():
             raise UsageError(f"{self.name} has no {file}")
-        return read_document(path, Any, mend="fetch it again", error=UsageError)
+        found = read_document(path, Any, mend="fetch it again", error=UsageError)
+        if not isinstance(found, kind) or (kind is list and not all(isinstance(item, dict) for item in found)):
+            raise UsageError(f"{file} of {self.name} is no {'object' if kind is dict else 'list of objects'}")
+        return found
 
     def weights(self, stem: str = "model", pickle: str = "pytorch_model.bin", inside: str = "") -> Path:
         """Return a safetensors file, a pickle converted where that is allowed.

@@ -25,9 +25,8 @@ def read_sentence_transformers(folder: Folder) -> Found | None:
     """
     if not folder.has("modules.json"):
         return None
-    modules = [
-        (str(module["type"]).rpartition(".")[2], str(module["path"])) for module in folder.document("modules.json")
-    ]
+    listed = folder.document("modules.json", list)
+    modules = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in listed]
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Dense", "Normalize"}:
         raise UsageError(f"{folder.name} is {', '.join(kinds)}; what is read is Transformer, Pooling, Dense, Normalize")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.checking import opening
+from promptcli.backbones.checking import check_links, opening
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
@@ -78,6 +78,7 @@ def import_model(
     registry.check_free(name, force=force)
     files = [*_FILES, "*.bin"] if convert else _FILES
     path, revision = locate(source, offline, announce, files=files, one_of=_MARKS)
+    check_links(f"model {source!r}", path, path.rglob("*"))
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(kept) as temporary:

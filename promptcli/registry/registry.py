@@ -6,7 +6,6 @@ Knows nothing of how an entry's folder looks inside, nor of the environment.
 import dataclasses
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from promptcli.recipe import Recipe
 from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
 from promptcli.settings import program_folder
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import is_temporary, remove_all_leftovers, remove_folder, write_text
+from promptcli.storage.files import delete, is_temporary, remove_all_leftovers, remove_folder, write_text
 from promptcli.storage.locks import hold
 from promptcli.storage.parts import place_folder, read_parts
 
@@ -39,8 +38,6 @@ SHIPPED: dict[str, Recipe] = {
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
-#: An entry that promptcli 0.1 was moving away when it was killed; it replaced folders by two renames.
-_MOVED = re.compile(rf"\.({_NAME.pattern})\.old")
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -61,9 +58,6 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return the names of all entries, the shipped ones first."""
-        if any(_MOVED.fullmatch(path.name) for path in self._models.glob(".*.old")):
-            with suppress(OSError), self._locked():
-                pass
         saved = (path.name for path in self._models.glob("*") if _NAME.fullmatch(path.name) and is_whole(path))
         return [*SHIPPED, *sorted(set(saved) - SHIPPED.keys())]
 
@@ -195,15 +189,12 @@ class Registry:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock; first what killed processes left is put right, at the end backbones without an entry go."""
+        """Hold the lock; first what killed processes left goes, at the end backbones without an entry go."""
         self._models.mkdir(parents=True, exist_ok=True)
         with hold(self._home / ".lock"):
             for path in self._models.iterdir():
                 if is_temporary(path.name):
-                    shutil.rmtree(path)
-                elif moved := _MOVED.fullmatch(path.name):
-                    if not (self._models / moved[1]).exists():
-                        path.rename(self._models / moved[1])
+                    delete(path)
             try:
                 yield
             finally:

@@ -152,7 +152,7 @@ def remove_leftovers(target: Path) -> None:
             if path.name.startswith(stem) and is_temporary(path.name):
                 process = path.name.removeprefix(stem).partition(".")[0]
                 if not is_alive(int(process)):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                    delete(path)
 
 
 def remove_all_leftovers(folder: Path) -> None:
@@ -160,7 +160,7 @@ def remove_all_leftovers(folder: Path) -> None:
     for path in folder.iterdir():
         found = re.fullmatch(rf"\..*\.{_host()}-(\d+)\.[0-9a-f]{{8}}\.tmp", path.name, re.DOTALL)
         if found and not is_alive(int(found[1])):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            delete(path)
 
 
 def remove_folder(folder: Path) -> None:
@@ -169,9 +169,14 @@ def remove_folder(folder: Path) -> None:
     away = temporary_path(folder)
     try:
         os.rename(folder, away)
-        shutil.rmtree(away)
+        delete(away)
     finally:
         shutil.rmtree(away, ignore_errors=True)  # where a signal came on the way
+
+
+def delete(path: Path) -> None:
+    """Delete a file, a folder with all that is in it, or a link alone and not what it leads to."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def is_alive(process: int) -> bool:

@@ -12,13 +12,12 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError
-from promptcli.storage.files import remove_folder, remove_leftovers, sha256, sync, temporary_path, write_text
+from promptcli.storage.files import delete, remove_folder, remove_leftovers, sha256, sync, temporary_path, write_text
 from promptcli.storage.locks import hold_folder
 
 Result = TypeVar("Result")
@@ -85,7 +84,7 @@ def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> I
         named = set(writer.sums) if writer.committed else _named_parts(folder / manifest)
         for path in folder.iterdir() if named is not None else ():
             if owns(path.name) and path.name not in {manifest, *(named or ())}:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                delete(path)
         if made and not writer.committed:
             with contextlib.suppress(OSError):
                 folder.rmdir()
