@@ -5,6 +5,7 @@ Knows the names of the four parts' fields, not their members: each room checks i
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transforms", tuple(self.transforms))
+        numbers = _LONG_NUMBER.search(" ".join(map(str, (self.pooling, self.denoise, *self.transforms))))
+        if numbers or _LONG_ARGUMENT.match(str(self.prompt)):
+            raise UsageError("a number of the recipe has more than 18 digits; see `models list --recipes` for examples")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values; ``text_rule`` only where there is one."""
@@ -120,6 +124,9 @@ class Recipe:
         return self.replace(period=words) if self.period is None else self
 
 
+#: Numbers that no setting takes and that Python itself would refuse to read.
+_LONG_NUMBER = re.compile(r"\d{19}")
+_LONG_ARGUMENT = re.compile(r"[a-z-]+:[\d-]*\d{19}")
 _OTHER_TYPES: dict[str, Any] = {
     "period": bool | None,
     "text_rule": str | None,

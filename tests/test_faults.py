@@ -9,8 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from promptcli.backbones.devices import choose_device
 from promptcli.data import input_files
 from promptcli.data.vectors.part_folder import part_name
+from promptcli.errors import UsageError
+from promptcli.recipe import Recipe
 from promptcli.storage.files import LONGEST_NAME
 from tests.embed_running import fake_encoder, refused, run_command  # noqa: F401
 
@@ -154,3 +157,28 @@ def test_parts_need_a_name_that_arrow_opens(run, fake):
     refused(run("embed", "a.txt", "-o", "a.txt", "--shards", "2"), 2, "a file, not a folder")
     refused(run("embed", "a.txt", "-o", "no/where", "--shards", "2"), 3, "no folder 'no'; make it first")
     assert not fake
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--pooling", f"layer-{'9' * 5000}/avg"),
+        ("--pooling", f"last/ditto:{'9' * 5000}-1"),
+        ("--pooling", f"last/mask:{'9' * 5000}"),
+        ("--transform", f"whitening:{'9' * 5000}"),
+        ("--transform", f"spectral:{'9' * 5000}-1"),
+        ("--prompt", f"deep-prefix:{'9' * 5000}"),
+        ("--prompt", f"token-prepending:1-{'9' * 5000}:[X]"),
+    ],
+)
+def test_numbers_that_python_does_not_read_are_refused_in_a_recipe(given):
+    fields = {"--pooling": "pooling", "--transform": "transforms", "--prompt": "prompt"}
+    option, value = given
+    with pytest.raises(UsageError, match="more than 18 digits"):
+        Recipe(**{fields[option]: (value,) if option == "--transform" else value})
+
+
+def test_numbers_that_python_does_not_read_are_refused_elsewhere(run):
+    refused(run("index", "build", "a.txt", "-o", "ix", "--memory", "9" * 5000), 2, "no size")
+    with pytest.raises(UsageError, match="unknown device"):
+        choose_device(f"cuda:{'9' * 5000}")

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import threading
+import time
 import urllib.request
 
 import pytest
@@ -112,6 +113,34 @@ def test_sigterm_finishes_what_was_accepted(tiny_folder):
     assert started.process.wait() == 0 and rest == b"stopped; 6 requests were answered\n"
     with pytest.raises(ConnectionRefusedError):
         started.connect()
+
+
+def test_sigterm_does_not_wait_for_clients_that_stand_still(tiny_folder):
+    started = Started(tiny_folder("bert"))
+    half, deaf = started.connect(), socket.socket()
+    half.sendall(b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nabc")
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.connect(("127.0.0.1", started.port))
+    body = json.dumps({"model": str(tiny_folder("bert")), "input": SENTENCES * 200}).encode()
+    deaf.sendall(post("/v1/embeddings", body))
+    deaf.recv(1)  # its answer is on the way
+    started.process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    started.process.stderr.read()
+    assert started.process.wait() == 0 and time.monotonic() - began < 45  # a body may take 60 seconds otherwise
+    for connection in (half, deaf):
+        connection.close()
+
+
+@pytest.mark.parametrize("host", [os.fsdecode(b"\xff"), "a" * 300])
+def test_a_host_that_is_none_is_one_line(run, host):
+    one_line(run("serve", "--host", host), 1, "cannot listen on", "--host")
+
+
+@pytest.mark.parametrize("key", ["a key", "key\n"])
+def test_a_key_that_no_request_can_send_is_refused(run, monkeypatch, key):
+    monkeypatch.setenv("PROMPTCLI_API_KEY", key)
+    one_line(run("serve"), 2, "PROMPTCLI_API_KEY holds blanks or line ends")
 
 
 def test_a_second_signal_ends_at_once(run, tiny_folder, monkeypatch):

@@ -22,7 +22,7 @@ def choose_device(name: str) -> str:
         return next(kind for kind, there in available.items() if there)
     kind, _, number = name.partition(":")
     if not available.get(kind) or (
-        number and not (kind == "cuda" and number.isdecimal() and int(number) < torch.cuda.device_count())
+        number and not (kind == "cuda" and number in map(str, range(torch.cuda.device_count())))
     ):
         raise unknown("device", name, ["auto", *(kind for kind, there in available.items() if there)])
     return name

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 
@@ -18,6 +19,8 @@ from promptcli.serving.settings import ServeSettings
 
 #: Seconds after the signal in which connections are still accepted: those that were on their way are answered.
 _GRACE = 0.3
+#: Seconds after which a client that stands still is cut off while the server stops.
+_STALLED = 5.0
 
 
 def bind(settings: ServeSettings) -> socket.socket:
@@ -43,6 +46,8 @@ def bind(settings: ServeSettings) -> socket.socket:
         raise PromptcliError(
             f"cannot listen on {where}: {why or error.strerror}; give another --port (0: a free one) or --host"
         ) from None
+    except ValueError:  # no letters of a host's name, or too many
+        raise PromptcliError(f"cannot listen on {where[:80]!r}: that is no host; give another --host") from None
     return made
 
 
@@ -119,3 +124,17 @@ class _Server(uvicorn.Server):
         else:
             self._service.stopping = True
             asyncio.get_running_loop().call_later(_GRACE, setattr, self, "should_exit", True)
+            self._drop_stalled({})
+
+    def _drop_stalled(self, before: dict[Any, int]) -> None:
+        """Cut clients off that neither sent the rest of a body nor read an answer since the look ``before``."""
+        waiting: dict[Any, int] = {}
+        for connection in list[Any](self.server_state.connections):
+            cycle, transport = connection.cycle, connection.transport
+            if cycle is not None and not cycle.response_complete:
+                unread = transport.get_write_buffer_size()
+                if unread or cycle.more_body:
+                    waiting[connection] = unread or -len(cycle.body) - 1
+                if connection in before and waiting.get(connection) == before[connection]:
+                    transport.abort()
+        asyncio.get_running_loop().call_later(_STALLED, self._drop_stalled, waiting)

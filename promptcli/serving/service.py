@@ -1,6 +1,7 @@
 """What every handler has: what is served, the encoding thread, and waiting for it without blocking the event loop."""
 
 import asyncio
+import contextlib
 import hmac
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,7 +44,9 @@ class Service:
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self.served, self.settings, self.log = served, settings or ServeSettings(), log
-        self._key = None if key is None else key.encode()
+        self._keys = [] if key is None else [key.encode("utf-8", "surrogateescape")]
+        with contextlib.suppress(UnicodeEncodeError):  # as some clients send it
+            self._keys += [] if key is None else [key.encode("latin-1")]
         self.metrics = Metrics()
         self.stopping = False  #: what is in work is finished; connections are closed after their answer
         self.requests = 0  #: in work
@@ -54,8 +57,9 @@ class Service:
         )
 
     def admits(self, given: str) -> bool:
-        """Return whether an Authorization header holds the key."""
-        return self._key is None or hmac.compare_digest(given.encode("utf-8", "replace"), b"Bearer " + self._key)
+        """Return whether an Authorization header, its bytes as Latin-1, holds the key."""
+        sent = given.encode("latin-1", "replace")
+        return not self._keys or any(hmac.compare_digest(sent, b"Bearer " + key) for key in self._keys)
 
     async def read(self, request: Request, kind: type[Body]) -> Body:
         """Return the request's body; see ``wire.read``."""

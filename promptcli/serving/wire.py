@@ -71,7 +71,7 @@ async def read(request: Request, kind: type[Body], settings: ServeSettings) -> B
         headers={"Connection": "close"},
     )
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > _READ_ON * most:
+    if declared.isdecimal() and float(declared) > _READ_ON * most:
         raise too_large
     body, size = bytearray(), 0
     try:

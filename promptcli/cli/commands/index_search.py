@@ -46,7 +46,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def size_of(text: str) -> int:
     """Return the bytes of a size such as 4GB."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", text.strip(), re.IGNORECASE)
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d+)?) ?([kmgt]?)i?b?", text.strip(), re.IGNORECASE)
     if found is None:
         raise UsageError(f"--memory {text}: no size; give a number and a unit, e.g. 4GB or 800MB")
     return int(float(found[1]) * _UNITS[found[2].upper()])

@@ -58,6 +58,9 @@ def serve(
     from promptcli.serving.running import bind
     from promptcli.serving.running import serve as run
 
+    key = os.environ.get(KEY) or None
+    if key is not None and key != "".join(key.split()):
+        raise UsageError(f"{KEY} holds blanks or line ends, which no request can send; give a key without them")
     given = ServeSettings(**settings.changes())
     with bind(given) as listening:  # before the models are loaded
         opening.configure_libraries(runtime)
@@ -66,7 +69,6 @@ def serve(
 
         models = _models(model or ["mini"], runtime, backend)
         indexes = _indexes(index or [], models, runtime)
-        key = os.environ.get(KEY) or None
         if key is None and given.host not in ("127.0.0.1", "localhost", "::1"):
             note(f"everybody who reaches {given.host} can use it; to ask for a key: {KEY}=...")
         served = Served(models, indexes, normalize)
