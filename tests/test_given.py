@@ -1,14 +1,21 @@
 """What a program hands over in memory is text, in order, or refused in one line: never turned into something else."""
 
+import json
+import os
 import random
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 import promptcli as pc
 from promptcli.data.training_examples import PAIRS, examples_of
+from promptcli.data.vectors import read_vectors
+from promptcli.encoder import streams
+from promptcli.encoder.embedder import unit
 from tests.tiny import SENTENCES
 
 NAN = float("nan")
@@ -92,6 +99,51 @@ def test_an_index_of_which_all_was_deleted_has_no_near_duplicates(encoder):
     made = pc.SentenceIndex.build(["A cat sleeps."], encoder)
     made.delete([0])
     assert (made.dups(), made.pairs(), made.search("A cat.")) == ([], [], [])
+
+
+@pytest.mark.filterwarnings("error")
+def test_lengths_of_very_large_and_very_small_vectors():
+    rows = np.array([[3e38, 3e38], [3e-38, -4e-38], [0, 0], [3, 4]], np.float32)
+    half = 0.5**0.5
+    np.testing.assert_allclose(unit(rows), [[half, half], [0.6, -0.8], [0, 0], [0.6, 0.8]], rtol=1e-6)
+    assert not np.isfinite(unit(np.array([[np.inf, 1], [np.nan, 1]], np.float32))).all(axis=1).any()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl"])
+def test_numbers_beyond_float32_are_read_without_a_warning(kind, tmp_path):
+    path, rows = tmp_path / f"v{kind}", [[1e300, 1.0], [2.0, 3.0]]
+    if kind == ".npy":
+        np.save(path, np.array(rows))
+    elif kind == ".parquet":
+        pq.write_table(pa.table({"embedding": pa.array(rows, pa.list_(pa.float64()))}), path)
+    else:
+        path.write_text("".join(json.dumps({"embedding": row}) + "\n" for row in rows))
+    assert read_vectors(path).matrix[0, 0] == np.inf
+
+
+def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(encoder, monkeypatch):
+    monkeypatch.setattr("promptcli.encoder.encoder.LONGEST_TEXT", 5000)
+    text, taken = "  " + "A cat sleeps. " * 10_000, []
+    rewrite = encoder.pooling.weights.rewrite
+    monkeypatch.setattr(
+        encoder.pooling.weights, "rewrite", lambda pieces, given: taken.extend(pieces) or rewrite(pieces, given)
+    )
+    cut = encoder.encode_report([text])
+    assert sum(map(len, taken)) <= 5001 and cut.truncated.all()
+    monkeypatch.undo()
+    assert np.array_equal(cut.vectors, encoder.encode([text]))
+
+
+def test_a_forked_process_does_not_hang(encoder, monkeypatch):
+    monkeypatch.setattr(streams, "_THREADED", [])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    encoder.encode(["A cat."])
+    assert streams._THREADED == [os.getpid()]
+    encoder.encode(["A cat."])
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
+    with pytest.raises(pc.PromptcliError, match="forked from one that had encoded in several threads"):
+        encoder.encode(["A cat."])
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

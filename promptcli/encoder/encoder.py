@@ -34,7 +34,7 @@ from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.prompts.text_rules import text_rule
-from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, in_streams
+from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, check_not_forked, in_streams
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
@@ -42,6 +42,8 @@ from promptcli.recipe import MASK, SLOT, Recipe
 
 #: Before the names of a tuned backbone's tensors.
 TUNED = "backbone."
+#: Characters of a text that are tokenised, at most.
+LONGEST_TEXT = 1 << 20
 #: Inputs averaged at once where no layer has to run.
 _AT_ONCE = 4096
 #: Waits for vectors on their way from a device; they come by the encoders' numbers.
@@ -199,7 +201,12 @@ class Encoder(Embedder):
         )
 
     def pieces(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as the pieces to tokenise: with period and text rule, and what touches them."""
+        """Return n sentences as the pieces to tokenise: with period and text rule, and what touches them.
+
+        Of a text beyond ``LONGEST_TEXT`` only the beginning is taken: no input has room for more, and a tokenizer takes
+        many times the memory of a text.
+        """
+        sentences = [text if len(text) <= LONGEST_TEXT else text.strip()[:LONGEST_TEXT] for text in sentences]
         return self.template.pieces(sentences, bool(self.recipe.period), text_rule(self.recipe.text_rule))
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
@@ -358,7 +365,11 @@ def encode_together(
         sentences: n texts.
         progress: Called with the number of sentences newly done; adds up to n.
         most: Sentences of a forward pass; without it they fill the token budget.
+
+    Raises:
+        PromptcliError: This process was forked from one that had encoded in several threads.
     """
+    check_not_forked()
     unique = list(dict.fromkeys(sentences))
     row_of = {sentence: row for row, sentence in enumerate(unique)}
     back = np.fromiter((row_of[sentence] for sentence in sentences), np.int64, len(sentences))

@@ -1,5 +1,6 @@
 """Batches computed several at a time on a processor, a few threads each: less waiting of threads for each other."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from promptcli.backbones.states import Batch
+from promptcli.errors import PromptcliError
 
 #: Batches computed at a time, at most: Python hands out the operations of one after the other.
 STREAMS = 8
@@ -25,6 +27,29 @@ class Graph:
 
     run: Callable[[Batch], np.ndarray]  #: (n, d) float32
     provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
+
+
+#: The processes that have computed in several threads; a forked one finds its parent here, and not itself.
+_THREADED: list[int] = []
+
+
+def check_not_forked() -> None:
+    """Refuse to compute in a process that was forked after its parent had computed in several threads.
+
+    OpenMP's threads are not there any more, and it would wait for them for ever.
+
+    Raises:
+        PromptcliError: It was.
+    """
+    process = os.getpid()
+    if _THREADED and process not in _THREADED:
+        raise PromptcliError(
+            "this process was forked from one that had encoded in several threads, which OpenMP does not survive: start"
+            " it by multiprocessing_context='spawn' (DataLoader) or multiprocessing.get_context('spawn'), or call"
+            " torch.set_num_threads(1) before the first encode"
+        )
+    if torch.get_num_threads() > 1 and process not in _THREADED:
+        _THREADED.append(process)
 
 
 def stream_count(threads: int, most: int = STREAMS) -> int:

@@ -19,7 +19,7 @@ from promptcli.data.vectors.npy import NPY
 from promptcli.data.vectors.parquet import PARQUET
 from promptcli.data.vectors.precision import PRECISIONS, Quantized
 from promptcli.data.vectors.safetensors import SAFETENSORS
-from promptcli.data.vectors.vector_format import COLUMN, Floats, Sink, VectorFormat
+from promptcli.data.vectors.vector_format import COLUMN, Floats, Sink, VectorFormat, as_floats
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage import files
 from promptcli.storage.documents import parse_document
@@ -142,7 +142,7 @@ def _read_with_manifest(path: Path, form: VectorFormat) -> Vectors:
         )
     if manifest is not None and matrix.shape != (manifest["rows"], manifest["dim"]):
         raise _not_as_described(path, f"its shape is {matrix.shape}")
-    return Vectors(ids, texts, matrix.astype(np.float32, copy=False), manifest)
+    return Vectors(ids, texts, as_floats(matrix), manifest)
 
 
 def _restored(path: Path, stored: NDArray[Any], manifest: dict[str, Any]) -> NDArray[Any]:

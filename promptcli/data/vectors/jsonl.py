@@ -26,7 +26,8 @@ def _read_jsonl(path: Path) -> Content:
         for number, line in read_lines(raw, str(path)):
             try:
                 values = json.loads(line)
-                rows.append(np.asarray(values[COLUMN], dtype=np.float32))
+                with np.errstate(over="ignore"):
+                    rows.append(np.asarray(values[COLUMN], dtype=np.float32))
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 raise CheckFailedError(f"{path}: line {number}: no object with {COLUMN!r}: {error!r}") from None
             if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:

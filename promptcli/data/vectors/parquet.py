@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.parquet_files import cells, open_parquet, read_batches
 from promptcli.data.tables import Record
-from promptcli.data.vectors.vector_format import COLUMN, Content, Floats, VectorFormat, row_ids, row_texts
+from promptcli.data.vectors.vector_format import COLUMN, Content, Floats, VectorFormat, as_floats, row_ids, row_texts
 from promptcli.errors import CheckFailedError, UsageError
 
 #: Rows of a file held at once, besides the matrix.
@@ -68,7 +68,7 @@ def rows_of(column: Any, where: str) -> Floats:
     values = column.flatten() if numbers else column
     if len(lengths) != 1 or lengths & {None, 0} or values.null_count:
         raise UsageError(f"{where}: {COLUMN!r} is not a list of equally many numbers in every row")
-    block: Floats = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False).reshape(len(column), -1)
+    block: Floats = as_floats(values.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
     return block
 
 

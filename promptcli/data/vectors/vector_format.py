@@ -82,3 +82,9 @@ def row_texts(path: Path, texts: list[Any] | None) -> list[str] | None:
     if texts is not None and not all(isinstance(text, str) for text in texts):
         raise UsageError(f"{path}: 'text' is not text in every row")
     return texts
+
+
+def as_floats(numbers: NDArray[Any]) -> Floats:
+    """Return numbers as float32; those beyond its range are infinite, for whoever uses them to refuse."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32, copy=False)
