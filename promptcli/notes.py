@@ -75,6 +75,12 @@ def note(message: str) -> None:
         LOG.info("%s", message)
 
 
+def warn(message: str) -> None:
+    """Say one line that a program should hear, too."""
+    if not _SILENT.get():
+        LOG.warning("%s", message)
+
+
 def note_network(message: str) -> None:
     """Say one line before the network is used."""
     if not _SILENT.get():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from promptcli.errors import UsageError, unknown
+from promptcli.extensions import added_to
 from promptcli.settings import setting
 from promptcli.storage.documents import parse_json, parse_toml
 
@@ -35,7 +36,7 @@ class Recipe:
         SLOT,
         "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
         " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEMPLATE;"
-        " `mean:ONE || OTHER`, the mean of several.",
+        " `mean:ONE || OTHER`, the mean of several." + added_to("prompts"),
     )
     period: bool | None = setting(
         None,
@@ -49,12 +50,13 @@ class Recipe:
         " full stop). Default: none.",
     )
     pooling: str = setting(
-        "first-last/avg", "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`, `static/unbiased`."
+        "first-last/avg",
+        "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`, `static/unbiased`." + added_to("poolings"),
     )
     transforms: tuple[str, ...] = setting(
         (),
         "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
-        " `all-but-the-top:3`, `spectral:16-112`.",
+        " `all-but-the-top:3`, `spectral:16-112`." + added_to("transforms"),
     )
     denoise: str = setting("none", "Template denoising h - h_hat: none, or where it is taken: hidden, head, logits.")
     max_length: int | None = setting(

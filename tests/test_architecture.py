@@ -33,13 +33,14 @@ ROOMS = [
     "storage",
 ]
 #: What stands at the top of the package; the last four serve every room.
-LOOSE = {"__init__", "__main__", "errors", "notes", "recipe", "settings"}
+LOOSE = {"__init__", "__main__", "errors", "extensions", "notes", "recipe", "settings"}
 #: Loose modules that every room may use -> what they may use themselves.
 LOWEST = {
     "errors": ("errors",),
     "notes": ("errors",),
+    "extensions": ("errors", "notes"),
     "settings": ("errors", "storage"),
-    "recipe": ("errors", "settings", "storage"),
+    "recipe": ("errors", "extensions", "settings", "storage"),
 }
 
 #: Library -> where it may be imported.

@@ -1,10 +1,11 @@
-"""The diffs of docs/extending.md and CONTRIBUTING.md apply to the package, and what they add works."""
+"""The package of docs/extending.md is installed and used; CONTRIBUTING.md's diff applies, and its method trains."""
 
 import functools
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,24 @@ import pytest
 from tests.processes import Program
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "extending.md", ROOT / "CONTRIBUTING.md")
-DIFFS = [diff for page in PAGES for diff in re.findall(r"^```diff\n(.*?)^```$", page.read_text(), flags=re.M | re.S)]
+EXTENDING, CONTRIBUTING = ROOT / "docs" / "extending.md", ROOT / "CONTRIBUTING.md"
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.M | re.S)
+
+
+DIFFS = blocks(CONTRIBUTING, "diff")
 
 TRIED = """
-import sys
 from pathlib import Path
 
 import numpy as np
 from transformers import ErnieConfig, ErnieForMaskedLM
 
-import promptcli
+import promptcli as pc
 from promptcli.cli.app import main
 from tests.tiny import _wordpiece
-
-assert Path(promptcli.__file__).is_relative_to(Path.cwd()), promptcli.__file__
-import promptcli as pc
 
 
 def run(*words):
@@ -47,13 +50,23 @@ tokenizer.save_pretrained("ernie")
 
 sentences = ["The cat sat on the mat.", "A man is playing the guitar.", "Two children run.", "It rains."]
 Path("text.txt").write_text("\\n".join(sentences * 4))
+small = ("--batch-size", "4", "--epochs", "1", "--eval-steps", "2")
+"""
+PLUGGED = """
+def encode(**fields):
+    return pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", **fields), dtype="float32").encode(sentences)
+
+
 encoder = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/median"), dtype="float32")
 alone = np.stack([encoder.encode([sentence])[0] for sentence in sentences])
 assert np.allclose(alone, encoder.encode(sentences), atol=1e-5)
-largest = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/max"), dtype="float32").encode(sentences)
-assert (alone < largest).all()
-diagonal = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/ditto:1-1"), dtype="float32")
-assert np.isfinite(diagonal.encode(sentences)).all()
+assert (alone < encode(pooling="last/max")).all()
+assert np.isfinite(encode(pooling="last/ditto:1-1")).all()
+clipped = encode(pooling="last/cls", transforms=("clipped:1",))
+assert np.array_equal(clipped, encode(pooling="last/cls").clip(-1, 1)) and (clipped == 1).any()
+text = "Instruct: Find a cat. Query: [X]"
+instructed = encode(prompt="instruct:Find a cat.", pooling="last/avg", period=False)
+assert np.allclose(instructed, encode(prompt=text, pooling="last/avg", period=False), atol=1e-6)
 
 run("embed", "text.txt", "-o", "text.csv", "--backbone", "ernie", "--pooling", "last/median", "--dtype", "float32")
 written = np.loadtxt("text.csv", delimiter=",", dtype=np.float32)
@@ -66,40 +79,75 @@ Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2
 scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 
-small = ("--batch-size", "4", "--epochs", "1", "--eval-steps", "2")
-Path("words.tsv").write_text("woman\\tAn adult.\\ndog\\tIt barks.\\ndoor\\tIt opens.\\ngreen\\tA colour.\\n")
-run("train", "--method", "defsent", "--data", "words.tsv", "--backbone", "ernie", *small, "--name", "tuned")
-assert pc.load("tuned").recipe.pooling == "last/avg"
-run("train", "meancse", "--data", "text.txt", "--backbone", "ernie", *small, "--name", "meant")
+run("train", "meancse", "--data", "text.txt", "--backbone", "ernie", "--share", "0.3", *small, "--name", "mine")
+assert pc.models()[-1].provenance["trained"]["share"] == 0.3
+run("embed", "--help")
+run("train", "--help")
+print("all there")
+"""
+METHOD = """
+run("train", "meancse", "--data", "text.txt", "--backbone", "BERT", *small, "--name", "meant")
 assert pc.load("meant").recipe.pooling == "last/avg"
 print("all there")
 """
 
 
-def _try(folder):
-    """Run what is tried on the package in a folder, in the place of the one that is loaded."""
+def _try(folder, script):
+    """Run a script with the packages of a folder, promptcli loaded again."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "promptcli"]:
         del sys.modules[name]
     sys.path.insert(0, str(folder))
-    exec(compile(TRIED, "tried", "exec"), {})
+    exec(compile(script, "tried", "exec"), {})
 
 
-def test_the_diffs_apply_and_their_members_work(tmp_path, monkeypatch):
-    assert len(DIFFS) == 6
+def tried(folder, script):
+    """Return what a script prints, and what is said beside it."""
+    running = Program(main=functools.partial(_try, folder, script))
+    out, err = running.communicate()
+    assert running.returncode == 0, err.decode()[-3000:]
+    return out.decode(), err.decode()
+
+
+def install(folder, module, entry_points):
+    """Install a distribution of one module, as pip lays it down."""
+    (folder / "my_encoders.py").write_text(module)
+    about = folder / "my_encoders-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-encoders\nVersion: 1.0\n")
+    groups = [
+        "\n".join([f"[{group}]", *(f"{name} = {at}" for name, at in rows.items())]) for group, rows in entry_points
+    ]
+    (about / "entry_points.txt").write_text("\n".join(groups))
+
+
+def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    groups = tomllib.loads(blocks(EXTENDING, "toml")[0])["project"]["entry-points"]
+    code = "".join(path.read_text() for path in (ROOT / "promptcli").rglob("*.py"))
+    tables = re.findall(r" = Table\(\s*\"(\w+)\"", code)
+    assert set(groups) == {f"promptcli.{name}" for name in tables}
+    broken = {"broken": "my_encoders:Nothing", "avg": "my_encoders:Median"}
+    groups["promptcli.poolings"] |= broken
+    install(tmp_path, "\n".join(blocks(EXTENDING, "python")), groups.items())
+    out, err = tried(tmp_path, TRIED + PLUGGED)
+    assert out.splitlines()[-1] == "all there"
+    assert err.count("the row 'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError") == 1
+    assert err.count("the row 'avg' that my_encoders:Median adds to poolings is left out: there is one") == 1
+    shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())
+    for word in ("meancse", "--share", "median", "clipped", ".csv"):
+        assert word in shown, word
+
+
+def test_the_diff_applies_and_its_method_works(tiny_folder, tmp_path, monkeypatch):
+    assert len(DIFFS) == 1
     shutil.copytree(ROOT / "promptcli", tmp_path / "promptcli", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    for diff in DIFFS:
-        # what the package has already is taken out first
-        for options in ([["-R"]] if "methods/defsent.py" in diff else []) + [[]]:
-            command = ["git", "apply", "--whitespace=nowarn", *options]
-            applied = subprocess.run(command, input=diff, text=True, cwd=tmp_path, capture_output=True)
-            assert applied.returncode == 0, applied.stderr
+    command = ["git", "apply", "--whitespace=nowarn"]
+    applied = subprocess.run(command, input=DIFFS[0], text=True, cwd=tmp_path, capture_output=True)
+    assert applied.returncode == 0, applied.stderr
     monkeypatch.chdir(tmp_path)
-    running = Program(main=functools.partial(_try, tmp_path))
-    out, err = running.communicate()
-    assert running.returncode == 0, err.decode()[-3000:]
-    assert out.decode().splitlines()[-1] == "all there"
+    assert tried(tmp_path, TRIED + METHOD.replace("BERT", str(tiny_folder("bert"))))[0].splitlines()[-1] == "all there"
 
 
 @pytest.mark.parametrize("diff", DIFFS)

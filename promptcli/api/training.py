@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 import torch
 
-from promptcli.api.encoders import open_registry
+from promptcli.api.encoders import load, open_registry
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
@@ -233,7 +233,8 @@ def train(
         with silent(not processes.is_main):
             first = load()
             changed = _in_force(form, backbone, first.width, paper, settings)
-            run = TrainingRun(form, changed, examples, source_name(data), development, tuple(scored), begun)
+            models = _models(changed, sweep or {}, processes.device, offline)
+            run = TrainingRun(form, changed, examples, source_name(data), development, tuple(scored), begun, models)
             run = run.on(first, changed)
             if assumed:
                 note(
@@ -334,6 +335,25 @@ def _read_start(start: str, method: str, backbone: str) -> Start:
     if backbone != own:
         raise UsageError(f"model {start!r} is on backbone {own!r}, not {backbone!r}; leave out --backbone")
     return Start(start, entry.tensors)
+
+
+def _models(
+    settings: TrainingSettings, sweep: Mapping[str, Sequence[Setting]], device: str, offline: bool
+) -> dict[str, Encoder]:
+    """Return the encoders that settings name, by setting, e.g. a teacher.
+
+    Raises:
+        NotFoundError: No such model.
+        UsageError: None is named, or several to choose from.
+    """
+    models = {}
+    for item in dataclasses.fields(settings):
+        if item.metadata.get("model"):
+            named = getattr(settings, item.name)
+            if not named or item.name in sweep:
+                raise UsageError(f"which {item.name}? give --{item.name} MODEL, one for the whole run")
+            models[item.name] = load(named, device=device, offline=offline)
+    return models
 
 
 def _read_examples(

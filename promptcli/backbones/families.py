@@ -1,6 +1,9 @@
 """What differs between the families of backbones, as a table: heads, positions, floor plan. No code but look-ups."""
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass
+
+from promptcli.extensions import Table
 
 #: A step of the MLM transform that is a function and not a module of the model.
 GELU = "gelu"
@@ -42,7 +45,7 @@ def _roberta(model: str) -> Family:
     return Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, plan=plan, pooler=True)
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: MutableMapping[str, Family] = {
     "bert": Family(
         ("cls.predictions.transform",), "cls.predictions.decoder", plan=BertPlan("BertModel", "bert"), pooler=True
     ),
@@ -69,3 +72,4 @@ FAMILIES: dict[str, Family] = {
     "gemma2": _LLAMA,
     "gemma3_text": _LLAMA,
 }
+FAMILIES = Table("families", FAMILIES)

@@ -4,7 +4,7 @@ Pair sets and aggregation of STS follow SentEval's `sts.py` as the papers use it
 and scored at once ("all"); STS-B is scored on its test (or dev) pairs; no regressor is trained.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from promptcli.data.hub import HubSet
 from promptcli.data.senteval import GoldRow, Parts
 from promptcli.data.text import open_source
 from promptcli.errors import unknown
+from promptcli.extensions import Table
 
 #: Pairs of our own, inside the package.
 DEMO = "demo"
@@ -93,7 +94,7 @@ def _transfer(
 
 
 #: Every task, in the column order of the papers' tables. MR, CR, SUBJ and MPQA have no splits.
-TASKS: dict[str, TaskRow] = {
+TASKS: MutableMapping[str, TaskRow] = {
     "STS12": _year("STS12", 3108),
     "STS13": _year("STS13", 1500),
     "STS14": _year("STS14", 3750),
@@ -133,6 +134,7 @@ TASKS: dict[str, TaskRow] = {
 #: The STS test splits and the transfer tasks of the papers' tables.
 TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"))
 TRANSFER_TASKS = tuple(name for name, row in TASKS.items() if row.metric == "accuracy")
+TASKS = Table("tasks", TASKS)
 #: One word for several tasks.
 GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -31,17 +32,25 @@ class Learner(nn.Module):
         method: What learns how.
         settings: In force.
         backbone: Float32; changed where the method tunes it.
+        models: Encoders that settings name, by setting; they stay as they are.
 
     Raises:
         UsageError: An unknown objective, or parts that do not fit together.
     """
 
-    def __init__(self, method: Method, settings: TrainingSettings, backbone: Backbone) -> None:
+    def __init__(
+        self,
+        method: Method,
+        settings: TrainingSettings,
+        backbone: Backbone,
+        models: Mapping[str, Encoder] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
         self.method, self.settings, self.backbone = method, settings, backbone
         objective = find_objective(method)
         generator = torch.Generator().manual_seed(settings.seed)
         self.network = TrainableEncoder(method, settings, backbone, generator)
+        self.network.models = models
         self.objective = objective(method, settings, self.network, generator)
 
     def forward(self, columns: Sequence[Sequence[str]]) -> BatchViews:

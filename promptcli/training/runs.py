@@ -68,6 +68,7 @@ class TrainingRun:
     development: STSTask  #: what the best numbers are chosen by
     tests: tuple[STSTask, ...] = ()  #: scored at the end, untrained and trained
     start: Start | None = None  #: where it starts; None for the backbone as it was pre-trained
+    models: Mapping[str, Encoder] = dataclasses.field(default_factory=dict)  #: that settings name, by setting
 
     def on(self, backbone: Backbone, settings: TrainingSettings) -> "TrainingRun":
         """Return the run with the settings in force on a backbone, and the examples that it can learn from.
@@ -90,6 +91,7 @@ class TrainingRun:
             "development": self.development.sha256(),
             "backbone": backbone.provenance.weights_sha256,
             **({} if self.start is None else {"from": self.start.sha256}),
+            **{f"{name}_fingerprint": model.fingerprint for name, model in self.models.items()},
         }
 
     def train(self, backbone: Backbone, folder: Path, processes: Processes) -> tuple[Encoder, TrainedWeights]:
@@ -104,7 +106,7 @@ class TrainingRun:
             UsageError: Too few examples, or parts that do not fit together.
             PromptcliError: The loss is not a number.
         """
-        learner = Learner(self.method, self.settings, backbone)
+        learner = Learner(self.method, self.settings, backbone, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
         trained = Trainer(learner, processes).train(self.examples, self.development, folder)

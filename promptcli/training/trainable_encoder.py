@@ -1,6 +1,6 @@
 """An encoder in training: sentences in, hidden vectors of a method's views out, with gradient and within memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,7 @@ class TrainableEncoder(nn.Module):
         self, method: Method, settings: TrainingSettings, backbone: Backbone, generator: torch.Generator
     ) -> None:
         super().__init__()
+        self.models: Mapping[str, Encoder] = {}  #: encoders that the settings name, by setting, e.g. a teacher
         self.backbone, self.variant = backbone, method.variant(backbone.provenance.family)
         self.model: Any = backbone.model
         tokens = settings.chunk_tokens or _TOKENS.get(backbone.device.type, _TOKENS_ELSEWHERE)

@@ -14,6 +14,7 @@ import typer
 from promptcli.cli import console, opening
 from promptcli.cli.options import BackendName, Json, ModelChoice, Runtime, option_in
 from promptcli.errors import UsageError, unknown
+from promptcli.extensions import added_to
 
 if TYPE_CHECKING:
     from promptcli.data.tables import Fields
@@ -237,7 +238,7 @@ def embed(
             "--output",
             "-o",
             help="Vector file: .npy, .parquet, .jsonl or .safetensors; - writes JSONL to stdout; with --shards a"
-            " folder. Default: FILE.npy next to the input; stdout for standard input and pipes.",
+            " folder. Default: FILE.npy next to the input; stdout for standard input and pipes." + added_to("formats"),
         ),
     ] = None,
     text_field: TextField = None,

@@ -5,7 +5,7 @@ Files of other programs, without a manifest, are read as well. Knows nothing of 
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,15 +21,19 @@ from promptcli.data.vectors.precision import PRECISIONS, Quantized
 from promptcli.data.vectors.safetensors import SAFETENSORS
 from promptcli.data.vectors.vector_format import COLUMN, Floats, Sink, VectorFormat, as_floats
 from promptcli.errors import CheckFailedError, UsageError
+from promptcli.extensions import Table
 from promptcli.storage import files
 from promptcli.storage.documents import parse_document
 from promptcli.storage.parts import read_parts, read_sidecar
 
 #: The format of each extension.
-FORMATS: dict[str, VectorFormat] = {".npy": NPY, ".parquet": PARQUET, ".jsonl": JSONL, ".safetensors": SAFETENSORS}
-
-#: Those that have room for ids and texts.
-WITH_IDS = tuple(kind for kind, form in FORMATS.items() if form.columns is not None)
+FORMATS: MutableMapping[str, VectorFormat] = {
+    ".npy": NPY,
+    ".parquet": PARQUET,
+    ".jsonl": JSONL,
+    ".safetensors": SAFETENSORS,
+}
+FORMATS = Table("formats", FORMATS)
 
 
 @dataclass(frozen=True)
@@ -195,8 +199,9 @@ def output_of(file: Path, output: Path | None, *, id_field: str | None = None, f
     target = output or file.with_name(file.name + ".npy")
     kind, folder = kind_of(target), target.parent
     files.check_name(target, option="-o")
-    if id_field is not None and kind not in WITH_IDS:
-        raise UsageError(f"--id-field: {kind} has no room for ids; give -o with one of: {', '.join(WITH_IDS)}")
+    with_ids = [other for other, form in FORMATS.items() if form.columns is not None]
+    if id_field is not None and kind not in with_ids:
+        raise UsageError(f"--id-field: {kind} has no room for ids; give -o with one of: {', '.join(with_ids)}")
     if not folder.is_dir():
         raise UsageError(f"{target}: there is no folder {str(folder)!r}; make it first: mkdir -p {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -1,6 +1,6 @@
 """Pooling = states x weights: hidden states to one vector per sentence. A new one is one file and one line here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,9 +20,10 @@ from promptcli.encoder.pooling.token_states import STATES, States
 from promptcli.encoder.pooling.unbiased import Unbiased
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.errors import UsageError, unknown
+from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
-WEIGHTS: dict[str, Callable[[BuildContext], Weights]] = {
+WEIGHTS: MutableMapping[str, Callable[[BuildContext], Weights]] = {
     "avg": Average,
     "max": Largest,
     "sqrt": SquareRoot,
@@ -35,6 +36,7 @@ WEIGHTS: dict[str, Callable[[BuildContext], Weights]] = {
     "tfidf": choose_granularity,
     "ditto": Ditto,
 }
+WEIGHTS = Table("poolings", WEIGHTS)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Prompts: words, learned vectors, or learned keys and values around a sentence. A new one: one file, one line here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,15 +11,17 @@ from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import LookedUpSoftTemplate, SoftTemplate
 from promptcli.encoder.prompts.token_prepending import TokenPrepending
+from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
 #: Prompts that are more than words, by the name before the colon; anything else is a template of words.
-PROMPTS: dict[str, type[Prompt]] = {
+PROMPTS: MutableMapping[str, type[Prompt]] = {
     "deep-prefix": DeepPrefix,
     "soft-template": SoftTemplate,
     "soft-template-lookup": LookedUpSoftTemplate,
     "token-prepending": TokenPrepending,
 }
+PROMPTS = Table("prompts", PROMPTS)
 _MEAN, _BETWEEN = "mean:", " || "
 
 

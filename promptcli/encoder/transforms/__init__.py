@@ -1,7 +1,7 @@
 """Transforms: vectors to vectors. A new one is one file and one line here."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 from torch import Tensor
 
@@ -17,9 +17,10 @@ from promptcli.encoder.transforms.topk_tokens import TopKTokens
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.encoder.transforms.whitening import Whitening
 from promptcli.errors import UsageError, unknown
+from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
-TRANSFORMS: dict[str, Callable[[BuildContext], Transform]] = {
+TRANSFORMS: MutableMapping[str, Callable[[BuildContext], Transform]] = {
     "topk-tokens": TopKTokens,
     "cls-pooler": ClsPooler,
     "whitening": Whitening,
@@ -31,6 +32,7 @@ TRANSFORMS: dict[str, Callable[[BuildContext], Transform]] = {
     "dense": Dense,
     "normalize": Normalize,
 }
+TRANSFORMS = Table("transforms", TRANSFORMS)
 
 
 def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Transform]:

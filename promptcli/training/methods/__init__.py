@@ -1,15 +1,17 @@
 """Training methods: one paper a file, and this table. Pure data; a new method is a file and a line here."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any, get_type_hints
 
 from promptcli.errors import UsageError, unknown
+from promptcli.extensions import Table
 from promptcli.training.methods import (
     consert,
     cotbert,
     dcpcse,
     defsent,
+    distill,
     isbert,
     optiprompt,
     promptbert,
@@ -21,7 +23,7 @@ from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
 #: Name -> unsupervised, supervised; None where the paper has none.
-METHODS: dict[str, tuple[Method | None, Method | None]] = {
+METHODS: MutableMapping[str, tuple[Method | None, Method | None]] = {
     "promptbert": (promptbert.UNSUPERVISED, promptbert.SUPERVISED),
     "dcpcse": (dcpcse.UNSUPERVISED, dcpcse.SUPERVISED),
     "optiprompt": (optiprompt.OPTIPROMPT, None),
@@ -34,7 +36,9 @@ METHODS: dict[str, tuple[Method | None, Method | None]] = {
     "isbert": (isbert.ISBERT, None),
     "defsent": (None, defsent.DEFSENT),
     "cotbert": (cotbert.COTBERT, None),
+    "distill": (distill.DISTILL, None),
 }
+METHODS = Table("methods", METHODS)
 
 
 def find_method(name: str, *, supervised: bool) -> Method:

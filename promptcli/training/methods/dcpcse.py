@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from promptcli.training.methods.method import CAUSAL, Method, Variant
+from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings, setting
 
 
@@ -17,7 +17,7 @@ class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
         return f"deep-prefix:{self.prefix_length}"
 
 
-_VARIANTS = {"*": Variant(), **dict.fromkeys(CAUSAL, Variant(pooling="last/last-token"))}
+_VARIANTS = {"*": Variant(), "causal": Variant(pooling="last/last-token")}
 
 UNSUPERVISED = Method(
     name="dcpcse",

@@ -15,8 +15,6 @@ from promptcli.training.methods.training_settings import (
     Views,
 )
 
-#: Causal families, whose last token is the one that has seen the sentence.
-CAUSAL = tuple(name for name, family in FAMILIES.items() if family.causal)
 #: The backbone whose published settings hold for all that have none of their own.
 _BASE = "bert-base-uncased"
 #: Below this width the published settings, found on 768 and 1024, are not the best (docs/log.md).
@@ -54,7 +52,8 @@ class Method:
     learns: tuple[str, ...]
     small: TrainingSettings  #: settings for narrow backbones such as ``mini-bert``, found on development pairs
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
-    variants: Mapping[str, Variant]  #: by family of backbones; ``*`` for those not named
+    #: By family of backbones; ``causal`` for causal ones and ``*`` for all that are not named.
+    variants: Mapping[str, Variant]
     #: What the published program does where our own presets do otherwise, next to what is so for every method.
     program: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
@@ -97,7 +96,8 @@ class Method:
 
     def variant(self, family: str) -> Variant:
         """Return the settings for a family of backbones."""
-        return self.variants.get(family, self.variants["*"])
+        kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
+        return self.variants.get(family) or self.variants.get(kind) or self.variants["*"]
 
     def pooling_of(self, family: str, settings: TrainingSettings) -> str:
         """Return how the sentence vector is read at test in a family of backbones."""

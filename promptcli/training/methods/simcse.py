@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from promptcli.training.methods.method import CAUSAL, Method, Variant
+from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings
 
 
@@ -11,7 +11,7 @@ class SimCSESettings(MaskedLMSettings, ContrastiveSettings):
     """Settings of SimCSE."""
 
 
-_VARIANTS = {"*": Variant(), **dict.fromkeys(CAUSAL, Variant(pooling="last/last-token"))}
+_VARIANTS = {"*": Variant(), "causal": Variant(pooling="last/last-token")}
 
 UNSUPERVISED = Method(
     name="simcse",

@@ -1,8 +1,12 @@
 """What a method minimises: one objective a file, and this table. A new one is a file and a line here."""
 
+from collections.abc import MutableMapping
+
 from promptcli.errors import unknown
+from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
 from promptcli.training.objectives.contrastive import Contrastive
+from promptcli.training.objectives.distillation import Distillation
 from promptcli.training.objectives.mutual_information import MutualInformation
 from promptcli.training.objectives.negative_view import NegativeView
 from promptcli.training.objectives.nt_xent import JointNTXent, NTXent
@@ -11,7 +15,7 @@ from promptcli.training.objectives.pair_classifier import PairClassifier
 from promptcli.training.objectives.pair_cosine import PairCosine
 from promptcli.training.objectives.word_prediction import WordPrediction
 
-OBJECTIVES: dict[str, type[Objective]] = {
+OBJECTIVES: MutableMapping[str, type[Objective]] = {
     "contrastive": Contrastive,
     "pair-classifier": PairClassifier,
     "pair-cosine": PairCosine,
@@ -20,7 +24,9 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "mutual-information": MutualInformation,
     "word-prediction": WordPrediction,
     "negative-view": NegativeView,
+    "distillation": Distillation,
 }
+OBJECTIVES = Table("objectives", OBJECTIVES)
 
 
 def find_objective(method: Method) -> type[Objective]:

@@ -1,0 +1,68 @@
+"""``distillation``: a student's vectors against a teacher's, or the cosines of all pairs of a batch against its."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from promptcli.data.tables import SENTENCES
+from promptcli.training.methods.distill import DistillSettings
+from promptcli.training.methods.method import Method
+from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.trainable_encoder import TrainableEncoder
+
+
+class Distillation(Objective):
+    """The teacher reads as at test; vectors of another width are compared through a linear map that is discarded."""
+
+    layouts = (SENTENCES,)
+
+    def __init__(
+        self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
+        super().__init__(method, settings, encoder, generator)
+        assert isinstance(settings, DistillSettings), f"the settings of {method.name} have no target"
+        self.teacher, self.distance = encoder.models["teacher"], _DISTANCES[settings.target]
+        self.map: nn.Module = nn.Identity()
+        width = encoder.backbone.width
+        if settings.target == "vectors" and width != self.teacher.width:
+            self.map = nn.Linear(width, self.teacher.width, bias=False, device=encoder.backbone.device)
+            self.map.weight.data.copy_(torch.randn(self.map.weight.shape, generator=generator) * width**-0.5)
+
+    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+        """Return the student's vectors and the teacher's, each (n, d) of its own d, float32."""
+        student = self.map(encoder.hidden(encoder.tokenize([(0, columns[0])]))).float()
+        with torch.autocast(student.device.type, enabled=False):
+            teacher = torch.from_numpy(self.teacher.encode(list(columns[0])))
+        return student, teacher.to(student.device)
+
+    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return the distance of the whole batch."""
+        return self.distance(*views)
+
+
+def vector_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the mean of 1 - cos(h_i, t_i).
+
+    Args:
+        student: (n, d), h.
+        teacher: (n, d), t.
+    """
+    return (1 - functional.cosine_similarity(student, teacher)).mean()
+
+
+def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the mean over all pairs i != j of (cos(h_i, h_j) - cos(t_i, t_j))^2 (Tung and Mori 2019, eq. 4, cosines).
+
+    Args:
+        student: (n, d), h.
+        teacher: (n, e), t.
+    """
+    (ours, theirs) = (one @ one.T for one in (functional.normalize(part, dim=1) for part in (student, teacher)))
+    n = len(student)
+    return (ours - theirs).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
+
+
+_DISTANCES = {"vectors": vector_distance, "similarities": similarity_distance}
