@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "RECIPES": "recipe",
     "Encoder": "encoder.encoder",
+    "Pretrained": "api.pretraining",
     "PromptcliError": "errors",
     "Recipe": "recipe",
     "SentenceIndex": "index.sentence_index",
@@ -30,6 +31,7 @@ _MODULES = {
     "import_model": "api.exchange",
     "load": "api.encoders",
     "models": "api.encoders",
+    "pretrain": "api.pretraining",
     "pull": "api.exchange",
     "push": "api.exchange",
     "quantize": "data.vectors.precision",

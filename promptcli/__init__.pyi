@@ -11,6 +11,8 @@ from promptcli.api.exchange import export as export
 from promptcli.api.exchange import import_model as import_model
 from promptcli.api.exchange import pull as pull
 from promptcli.api.exchange import push as push
+from promptcli.api.pretraining import Pretrained as Pretrained
+from promptcli.api.pretraining import pretrain as pretrain
 from promptcli.api.searching import search_heads as search_heads
 from promptcli.api.searching import search_layers as search_layers
 from promptcli.api.searching import search_templates as search_templates

@@ -175,7 +175,10 @@ def learner_of(name, supervised, device, tiny_folder, **changes):
     small = {"prefix_length": 3} if "prefix_length" in vars(method.small) else {}
     settings = method.small.replace(**{**small, "max_length": 20, "batch_size": 4, "seed": 1, **changes})
     folder = tiny_folder("llama" if name == "prompteol" else "bert")
-    return Learner(method, settings, load_backbone(str(folder), device=device, offline=True, dtype=torch.float32))
+    backbone = load_backbone(str(folder), device=device, offline=True, dtype=torch.float32)
+    teacher = Recipe(backbone=str(folder), pooling="last/avg")
+    models = {"teacher": pc.load(teacher, device=device)} if "teacher" in vars(method.small) else {}
+    return Learner(method, settings, backbone, models)
 
 
 def step_of(learner, *, halves=False):

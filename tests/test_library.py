@@ -37,7 +37,7 @@ FUNCTIONS = {
     "search-templates": "search_templates",
     "train": "train",
     "optiprompt": "train",
-    "pretrain": "pretraining.loop:run",
+    "pretrain": "pretrain",
     "reproduce": "reproducing.measuring:reproduce_tables",
     "examples": "data.demo:write_examples",
     "index build": "SentenceIndex.build",

@@ -32,9 +32,13 @@ def test_a_dry_run_reads_no_weights_and_no_network(run, monkeypatch, name, super
     if METHODS[name][bool(supervised)] is None and supervised:
         pytest.skip("has no supervised form")
     ran = run("train", name, *supervised, *options, "--dry-run", "--json")
+    published = find_method(name, supervised=bool(supervised)).paper
+    if options and not published:
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert f"--paper: no settings of {name} are published" in ran.err
+        return
     assert ran.code == 0, ran.err
     printed = json.loads(ran.out)
-    published = find_method(name, supervised=bool(supervised)).paper
     assert (printed["backbone"] in published) is bool(options)
 
 

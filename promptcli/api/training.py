@@ -274,6 +274,8 @@ def _backbone_of(method: Method, paper: bool) -> str:
 
 
 def _check_published(method: Method, backbone: str) -> None:
+    if not method.paper:
+        raise UsageError(f"--paper: no settings of {method.name} are published; leave it out")
     if backbone not in method.paper:
         raise UsageError(
             f"--paper: no settings of {method.name} are published for backbone {backbone!r}; there are for:"
