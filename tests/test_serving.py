@@ -282,6 +282,8 @@ def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, se
         ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "no pairs"),
         ("/tokens", {"sentence": "a b c d e f g h " * 9, "by": "impact"}, 400, "tokens"),
         ("/tokens", {"sentence": "x", "head": "9-9"}, 400, "9-9"),
+        ("/tokens", {"sentence": "x", "head": f"{'9' * 5000}-1"}, 400, "more than 18 digits"),
+        ("/compare", {"a": "x", "b": "y", "recipes": [f"layer-{'9' * 5000}/avg"]}, 400, ""),
         ("/nowhere", {}, 404, "there are: /"),
         ("/health", {}, 405, "POST /health"),
     ],
