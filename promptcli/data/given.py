@@ -55,7 +55,7 @@ def check_ids(ids: Any) -> Sequence[int] | list[int | str]:
     for index, name in enumerate(names):
         if isinstance(name, str) and is_unicode(name):
             continue
-        if isinstance(name, Integral) and not isinstance(name, bool) and -(1 << 63) <= name < 1 << 63:
+        if isinstance(name, Integral) and not isinstance(name, bool) and -(1 << 63) <= int(name) < 1 << 63:
             continue
         raise UsageError(f"id {index} is {type(name).__name__} ({name!r:.40}); an id is UTF-8 text or a whole number")
     return names
