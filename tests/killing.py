@@ -1,6 +1,7 @@
 """For tests: a process that dies, as by a kill, at any chosen step of its writing."""
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
     if child == 0:
         code = 1
         try:
+            if streams := sys.modules.get("promptcli.encoder.streams"):
+                streams._THREADED.clear()  # whatever an earlier test did, one thread is what this process computes in
             left = iter(range(calls))
             for name in STEPS:
                 setattr(os, name, _counting(getattr(os, name), left))
