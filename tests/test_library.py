@@ -3,10 +3,12 @@
 import ast
 import doctest
 import importlib
+import json
 import pkgutil
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -263,6 +265,27 @@ def test_train_and_fit_return_encoders_and_save_them():
         pc.train("dcpse", data=sentences)
     fitted = pc.fit("first-last-tfidf", on=sentences, name="idf", device="cpu")
     assert np.array_equal(pc.load("idf", device="cpu").encode(SENTENCES), fitted.encode(SENTENCES))
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_train_is_the_command(run, tiny_folder, tmp_path):
+    data = tmp_path / "text.txt"
+    data.write_text("\n".join(f"{sentence} {number}" for number in range(4) for sentence in SENTENCES))
+    typed = ["--data", data, "--backbone", tiny_folder("bert"), "--steps", 2, "--eval-steps", 1, "--batch-size", 8]
+    ran = run("train", "simcse", *typed, "--seeds", 2, "--sweep", "dropout=0,0.2", "--name", "typed", "--json")
+    assert ran.code == 0, ran.err
+    settings = {"steps": 2, "eval_steps": 1, "batch_size": 8, "backbone": str(tiny_folder("bert"))}
+    several = {"seeds": 2, "sweep": {"dropout": [0.0, 0.2]}}
+    trained = pc.train("simcse", str(data), name="called", **settings, **several)
+    assert [(made.changes, made.seed) for made in trained.runs] == [
+        ({"dropout": x}, y) for x in (0, 0.2) for y in (0, 1)
+    ]
+    told = json.loads(ran.out)["runs"]
+    assert [{**row, "seconds": 0} for row in told] == [{**asdict(row), "seconds": 0} for row in trained.runs]
+    one, other = (pc.load(name, device="cpu").encode(SENTENCES) for name in ("typed", "called"))
+    assert np.array_equal(one, other)
+    shown = json.loads(run("train", "simcse", *typed, "--dry-run", "--json").out)
+    assert pc.train("simcse", str(data), dry_run=True, **settings) == shown
 
 
 def test_examples_are_written_where_people_look():

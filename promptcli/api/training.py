@@ -175,7 +175,7 @@ def train(
         on: Graded pairs that the best numbers are chosen by: ``demo:dev``, with ``data_dir`` ``STS-B:dev``, or a file.
         tests: Tasks to score at the end; the test split of ``on`` where none is named.
         data_dir: SentEval folder of tasks other than ``demo``.
-        seeds: Run so many seeds, 0, 1, ...
+        seeds: Run that many seeds, 0, 1, ...
         sweep: Values to try by setting; every combination is run. The best by the development set is kept.
         resume: Resume the unfinished run of that name; it ends at the numbers of one that was never killed.
         force: Replace an entry of that name.

@@ -31,7 +31,7 @@ _SHAPE = {
 
 @dataclass(frozen=True)
 class BegunModel:
-    """A BERT that ``promptcli pretrain`` made, to go on from; of several, the mean of their weights.
+    """A BERT that ``promptcli pretrain`` made, to start from; of several, the mean of their weights.
 
     The mean of models that went on from one model is as good as the best of them or better (Wortsman et al. 2022, the
     uniform "model soup").
@@ -63,7 +63,7 @@ class BegunModel:
         return cls(tuple(names), folders, shapes[0])
 
     def plan(self, wanted: Plan) -> Plan:
-        """Return the plan of a run that goes on from it: its shape, no start vectors, the weights' hashes.
+        """Return the plan of a run that starts from it: its shape, no start vectors, the weights' hashes.
 
         Raises:
             UsageError: Another shape is asked for.

@@ -161,18 +161,18 @@ def open_corpus(folder: Path, vocab_size: int) -> Corpus:
     Raises:
         UsageError: A file is not what was written, or they do not fit together.
     """
-    about = read_document(folder / "corpus.json", CorpusDocument, mend=start_anew(folder), error=UsageError)
+    about = read_document(folder / "corpus.json", CorpusDocument, mend=start_again(folder), error=UsageError)
     ends = read_prepared(folder / "lines.npy")
     whole = ends.ndim == 1 and ends.dtype.kind == "i" and about.dtype in _DTYPES
     whole = whole and [0, *ends] == sorted([0, *ends]) and 0 <= about.unrelated_from <= len(ends) > 0
     if not whole or ends[-1] != about.tokens:
-        raise UsageError(f"{folder / 'lines.npy'} does not fit corpus.json next to it; {start_anew(folder)}")
+        raise UsageError(f"{folder / 'lines.npy'} does not fit corpus.json next to it; {start_again(folder)}")
     path, dtype = folder / "tokens.bin", np.dtype(about.dtype)
     if not path.is_file() or path.stat().st_size != about.tokens * dtype.itemsize or not about.tokens:
-        raise UsageError(f"{path} was changed since it was written; {start_anew(folder)}")
+        raise UsageError(f"{path} was changed since it was written; {start_again(folder)}")
     tokens = np.memmap(path, dtype=dtype, mode="r")
     if tokens.max() >= vocab_size:
-        raise UsageError(f"{path} holds id {tokens.max()}, and the vocabulary ends before it; {start_anew(folder)}")
+        raise UsageError(f"{path} holds id {tokens.max()}, and the vocabulary ends before it; {start_again(folder)}")
     return Corpus(tokens, ends, about.unrelated_from)
 
 
@@ -185,9 +185,9 @@ def read_prepared(path: Path) -> np.ndarray:
     try:
         return np.array(read_array(path))
     except CheckFailedError as error:
-        raise UsageError(f"{error}; {start_anew(path.parent)}") from None
+        raise UsageError(f"{error}; {start_again(path.parent)}") from None
 
 
-def start_anew(folder: Path) -> str:
+def start_again(folder: Path) -> str:
     """Return what to do about a damaged file of a run."""
-    return f"delete {folder} and start anew"
+    return f"delete {folder} and start again"

@@ -69,7 +69,7 @@ class Plan:
     long_from: float = setting(0.9, "Share of the budget from which on chunks are long, up to --positions.")
     sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only=MASKED)
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
-    seed: int = setting(0, "Seed of everything random.", min=0)
+    seed: int = setting(0, "Random seed.", min=0)
     begun_from: str = ""  #: SHA-256 of the weights that the run goes on from
     templates: str = ""  #: SHA-256 of the file of templates
     files: tuple[str, ...] = ()  #: SHA-256 of each corpus file, in order; those of unrelated lines marked
@@ -99,17 +99,8 @@ class Plan:
 
     def _check_shares(self) -> None:
         """Refuse shares out of range: some may be 1, masking and decay must be above 0."""
-        for name in (
-            "masking",
-            "dropout",
-            "warmup",
-            "decay",
-            "at_start",
-            "dropout_from",
-            "long_from",
-            "templated",
-            "neighbours",
-        ):
+        shares = "masking dropout warmup decay at_start dropout_from long_from templated neighbours"
+        for name in shares.split():
             value = getattr(self, name)
             above = name in ("masking", "decay")
             to_one = name not in ("masking", "dropout", "warmup", "neighbours")
@@ -155,5 +146,5 @@ class Plan:
         for name in sorted({*hints, *fields}):
             kinds = (list, tuple) if name == "files" else (hints.get(name), int)
             if name not in hints or not isinstance(fields.get(name), kinds):  # type: ignore[arg-type]
-                raise UsageError(f"the run's plan.json has no usable field {name!r}; start anew in another folder")
+                raise UsageError(f"the run's plan.json has no usable field {name!r}; start again in another folder")
         return cls(**{**fields, "files": tuple(fields["files"])})

@@ -19,7 +19,7 @@ class _Begun:
 def choose_precision(device: str, log: Path) -> tuple[torch.dtype, str | None]:
     """Return the precision, and a line for the user where it is not what one would expect.
 
-    bfloat16 where the device computes in it. A run that was begun in the other precision goes on in float32, which
+    bfloat16 where the device computes in it. A run that was begun in the other precision is resumed in float32, which
     every device has.
 
     Args:
@@ -31,7 +31,7 @@ def choose_precision(device: str, log: Path) -> tuple[torch.dtype, str | None]:
     before = lines[0].precision if lines else None
     now = name(here)
     if before is not None and before != now:
-        return torch.float32, f"the run was begun in {before}, and this device's own is {now}: it goes on in float32"
+        return torch.float32, f"the run was begun in {before}, and this device's own is {now}: it is resumed in float32"
     if here == torch.float32:
         return here, "this device has no bfloat16 arithmetic: the run is in float32"
     return here, None

@@ -10,7 +10,7 @@ import torch
 from promptcli.backbones.vocabulary import Vocabulary, train_vocabulary
 from promptcli.errors import UsageError
 from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, read_templates
-from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, read_prepared, start_anew, tokenise
+from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, read_prepared, start_again, tokenise
 from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.pretraining.start import ppmi_svd
 from promptcli.storage.files import atomic_path
@@ -37,7 +37,7 @@ def make_vocabulary(
             vocabulary.save(temporary)
     loaded = Vocabulary.load(folder / "vocab.txt")
     if loaded.size != size:
-        raise UsageError(f"{folder / 'vocab.txt'} holds {loaded.size:,} pieces, not {size:,}; {start_anew(folder)}")
+        raise UsageError(f"{folder / 'vocab.txt'} holds {loaded.size:,} pieces, not {size:,}; {start_again(folder)}")
     return loaded
 
 
@@ -91,5 +91,5 @@ def make_start(folder: Path, corpus: Corpus, plan: Plan) -> torch.Tensor | None:
             np.save(out, vectors, allow_pickle=False)
     vectors = read_prepared(path)
     if vectors.shape != (plan.vocab_size, plan.width) or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
-        raise UsageError(f"{path} holds no {plan.vocab_size} x {plan.width} finite numbers; {start_anew(folder)}")
+        raise UsageError(f"{path} holds no {plan.vocab_size} x {plan.width} finite numbers; {start_again(folder)}")
     return torch.from_numpy(vectors)

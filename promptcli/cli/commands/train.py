@@ -56,11 +56,11 @@ class TrainingOptions:
     backbone: Annotated[str | None, typer.Option(help="Pre-trained model. Default: mini-bert.")] = None
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="MODEL", help="Model of yours whose tuned backbone the run goes on from."),
+        typer.Option("--from", metavar="MODEL", help="Model of yours whose tuned backbone the run starts from."),
     ] = None
     name: Annotated[str | None, typer.Option(help="Name of the registry entry. Default: the method's.")] = None
     force: Force = False
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run of that name.")] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the unfinished run of that name.")] = False
     paper: Annotated[bool, typer.Option("--paper", help="The published settings, backbone and data.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False
     plot: Annotated[
@@ -70,9 +70,7 @@ class TrainingOptions:
         list[str] | None, typer.Option(help="Tracker of accelerate: tensorboard, wandb, ...; repeatable.")
     ] = None
     json_output: Json = False
-    seeds: Annotated[
-        int | None, _many_option(min=1, max=1000, help="Run so many seeds, 0, 1, ...: mean and spread.")
-    ] = None
+    seeds: Annotated[int | None, _many_option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread.")] = None
     sweep: Annotated[
         str | None,
         _many_option(

@@ -35,7 +35,7 @@ class CoTBERTSettings(QuoteSettings, SelectionSettings, DenoisingSettings, Templ
     most_templates: ClassVar[int] = 3
 
     negatives_within: int = setting(
-        0, "negatives come from groups of so many examples; 0: from the whole batch.", min=0, published=128
+        0, "negatives come from groups of N examples; 0: from the whole batch.", min=0, published=128
     )
 
 

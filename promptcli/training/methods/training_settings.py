@@ -25,16 +25,16 @@ Views = tuple[str, ...]
 class TrainingSettings:
     """What every method has; a method's own settings are fields of its subclass."""
 
-    batch_size: int = setting(64, "Examples a step.", min=2)
-    learning_rate: float = setting(3e-5, "Start of the linear decay to 0.", min=0, max=1_000_000)
-    epochs: float = setting(1.0, "Passes over the data.", min=0, max=1_000_000)
+    batch_size: int = setting(64, "Examples per step.", min=2)
+    learning_rate: float = setting(3e-5, "Peak learning rate; it decays linearly to 0.", min=0, max=1_000_000)
+    epochs: float = setting(1.0, "Passes over the data; see also --steps.", min=0, max=1_000_000)
     steps: int = setting(0, "Steps of the run; 0: by --epochs.", min=0)
     eval_steps: int = setting(125, "Steps between two development scores.", min=1)
-    max_length: int = setting(32, "Longest sentence in tokens.", min=3)
-    dropout: float = setting(0.1, "Of the backbone: it makes the second view.", min=0, max=0.9)
-    weight_decay: float = setting(0.0, "AdamW's.", min=0)
+    max_length: int = setting(32, "Maximum tokens of a sentence; longer ones are cut.", min=3)
+    dropout: float = setting(0.1, "Backbone dropout; it makes the two views differ.", min=0, max=0.9)
+    weight_decay: float = setting(0.0, "Weight decay of AdamW.", min=0)
     warmup: float = setting(0.0, "Share of the steps in which the learning rate rises from 0.", min=0, max=1)
-    warmup_steps: int = setting(0, "The same in steps; 0: by --warmup.", min=0)
+    warmup_steps: int = setting(0, "Warm-up in steps; 0: by --warmup.", min=0)
     optimizer: str = setting(
         "adamw",
         "adamw (torch), adamw-4.2.1 (transformers 4.2.1: epsilon before the bias correction), or adamw-uncorrected"
@@ -49,22 +49,22 @@ class TrainingSettings:
         choices=("also-ends", "multiples"),
         published="multiples",
     )
-    patience: int = setting(0, "Stop after so many development scores in a row that are no better; 0: never.", min=0)
-    drop_last: bool = setting(False, "Leave out an epoch's last batch where it is short.")
+    patience: int = setting(0, "Stop after N development scores in a row without improvement; 0: never.", min=0)
+    drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is short.")
     data_temperature: float = setting(
         1.0,
-        "Shares of several --data: of a source of n rows n^(1/T); 1: by size, 2: by square root.",
+        "Weight of each --data by n^(1/T), n its rows; 1: by size, 2: by square root.",
         min=1,
         max=1_000_000,
     )
     batches: str = setting(
         "mixed",
-        "Batches of several --data: mixed, or one-source: the negatives of a batch come from one source.",
+        "Batches from several --data: mixed, or one-source, whose negatives come from one file.",
         choices=("mixed", "one-source"),
     )
     seed: int = setting(42, "Random seed.", min=0)
-    chunk_tokens: int = setting(0, "Padded tokens of one forward pass; 0: by device.", min=0)
-    gradient_caching: bool = setting(False, "Hold one pass's activations at a time: batches beyond memory.")
+    chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: by device.", min=0)
+    gradient_caching: bool = setting(False, "Keep one forward pass's activations at a time, for batches beyond memory.")
 
     def __post_init__(self) -> None:
         """Refuse a value that is not among its choices, or a number out of its bounds."""
@@ -112,7 +112,7 @@ class TrainingSettings:
 class ContrastiveSettings(TrainingSettings):
     """What the ``contrastive`` objective reads."""
 
-    temperature: float = setting(0.05, "Of the contrastive loss.", min=1e-4)
+    temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
     mask_duplicates: bool = setting(
         True, "Equal sentences of a batch are no negatives of one another.", published=False
     )
@@ -125,7 +125,7 @@ class TemplateSettings(TrainingSettings):
     most_templates: ClassVar[int] = 2  #: that may be given
 
     template: tuple[str, ...] = setting(
-        (), "template with [X] and [MASK], or a named one; given again: of the next view."
+        (), "template with [X] and [MASK], or the name of one; a second one is the other view's."
     )
 
     def replace(self, **changes: Any) -> Self:
@@ -207,14 +207,14 @@ class MaskedLMSettings(TrainingSettings):
 class AugmentationSettings(ContrastiveSettings):
     """Of methods whose views are augmentations of the embedding layer (ConSERT)."""
 
-    temperature: float = setting(0.1, "Of the contrastive loss.", min=1e-4)
+    temperature: float = setting(0.1, "Temperature of the contrastive loss.", min=1e-4)
     augment_first: str = setting(
         "feature-cutoff",
         f"first view: {', '.join(AUGMENTATIONS)}; with labelled pairs also {ADVERSARIAL}.",
         choices=AUGMENTATIONS,
     )
     augment_second: str = setting("shuffle", "second view, as the first.", choices=AUGMENTATIONS)
-    cutoff_rate: float = setting(0.2, "share of tokens, features or numbers that are set to 0.", min=0, max=0.99)
+    cutoff_rate: float = setting(0.2, "share of tokens, features or numbers set to 0.", min=0, max=0.99)
 
     @property
     def augmentations(self) -> tuple[str, str]:
@@ -236,4 +236,4 @@ class JointSettings(AugmentationSettings):
 class GradedSettings(TrainingSettings):
     """Of methods that learn from graded pairs."""
 
-    top_score: float = setting(5.0, "largest score that a pair may have; scores are divided by it.", min=1e-6)
+    top_score: float = setting(5.0, "maximum score of a pair; scores are divided by it.", min=1e-6)
