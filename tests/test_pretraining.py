@@ -177,7 +177,7 @@ def test_the_position_table_starts_from_sinusoids(width):
         ("bfloat16", torch.bfloat16, torch.bfloat16, None),
         (None, torch.float32, torch.float32, "no bfloat16 arithmetic"),
         ("bfloat16", torch.float32, torch.float32, "was begun in bfloat16"),
-        ("float32", torch.bfloat16, torch.float32, "goes on in float32"),
+        ("float32", torch.bfloat16, torch.float32, "is resumed in float32"),
     ],
 )
 def test_the_precision_is_the_devices_and_a_resumed_run_keeps_to_float32(
