@@ -20,10 +20,9 @@ import promptcli as pc
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.encoder.encoder import TUNED
-from promptcli.interchange.exactness import PROBES, lowest_cosine
 from promptcli.interchange.export import export
 from promptcli.interchange.importing import import_model
-from promptcli.interchange.target import Choices
+from promptcli.interchange.target import PROBES, Choices, lowest_cosine
 from promptcli.registry.registry import Entry, Registry
 from tests.making import random_numbers
 

@@ -20,9 +20,7 @@ from promptcli.data.sources import fitting_sentences
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.transforms import build_transforms
-from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
-from promptcli.encoder.transforms.spectral import fit_spectral
-from promptcli.encoder.transforms.whitening import fit_whitening
+from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
 from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
 from promptcli.fitting.fits import CANDIDATES, fit

@@ -17,11 +17,13 @@ __version__ = "0.1.0"
 _MODULES = {
     "RECIPES": "recipe",
     "Encoder": "encoder.encoder",
+    "NotFoundError": "errors",
     "Pretrained": "api.pretraining",
     "PromptcliError": "errors",
     "Recipe": "recipe",
     "SentenceIndex": "index.sentence_index",
     "Trained": "api.training",
+    "UsageError": "errors",
     "analyze": "api.analyzing",
     "compare": "evaluation.evaluator",
     "embed_dataset": "scaling.datasets",
@@ -49,7 +51,8 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    importlib.import_module("promptcli.api.encoders")  # with it encoders can be saved
+    if name == "Encoder":
+        importlib.import_module("promptcli.api.encoders")  # with it encoders can be loaded and saved
     value = getattr(importlib.import_module(f"promptcli.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

@@ -21,7 +21,9 @@ from promptcli.api.training import train as train
 from promptcli.data.vectors import read_vectors as read_vectors
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.encoder.encoder import Encoder as Encoder
+from promptcli.errors import NotFoundError as NotFoundError
 from promptcli.errors import PromptcliError as PromptcliError
+from promptcli.errors import UsageError as UsageError
 from promptcli.evaluation.evaluator import compare as compare
 from promptcli.index.sentence_index import SentenceIndex as SentenceIndex
 from promptcli.recipe import RECIPES as RECIPES

@@ -22,12 +22,12 @@ def one_line(error: BaseException | str, most: int | None = None) -> str:
 
 
 class PromptcliError(Exception):
-    """A failure that the user can understand and mend; exit code 1."""
+    """A failure that the user can understand and fix; exit code 1."""
 
     exit_code = 1
 
 
-class UsageError(PromptcliError):
+class UsageError(PromptcliError, ValueError):
     """A name, key, value or file content that is not allowed; exit code 2."""
 
     exit_code = 2
@@ -37,7 +37,7 @@ class WrongKindError(UsageError):
     """A recipe of masked models with a causal one, or the reverse."""
 
 
-class NotFoundError(PromptcliError):
+class NotFoundError(PromptcliError, FileNotFoundError):
     """Data or a model that is not there, or cannot be reached offline; exit code 3."""
 
     exit_code = 3

@@ -6,7 +6,8 @@ Knows the names of the four parts' fields, not their members: each room checks i
 import dataclasses
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.errors import UsageError, unknown
@@ -124,6 +125,20 @@ class Recipe:
         """
         words = self.prompt != SLOT and not self.prompt.startswith("deep-prefix:")
         return self.replace(period=words) if self.period is None else self
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Texts in front of a sentence, by name, as sentence-transformers keeps them beside a model."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    default: str | None = None  #: name of the one that stands there where none is asked for
+    counted: bool = True  #: whether the pooling takes the text's tokens in (``include_prompt``)
+
+    @property
+    def text(self) -> str:
+        """What stands in front of a sentence where nothing is asked for."""
+        return self.texts.get(self.default or "", "")
 
 
 #: Numbers that no setting takes and that Python itself would refuse to read.

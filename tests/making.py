@@ -7,8 +7,8 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR as IDF
 from promptcli.encoder.prompts import start_numbers
 from promptcli.encoder.transforms.flow import Glow
-from promptcli.encoder.transforms.projection import start_projection
-from promptcli.encoder.transforms.whitening import MATRIX, MEAN
+from promptcli.encoder.transforms.heads import start_projection
+from promptcli.encoder.transforms.principal_axes import MATRIX, MEAN
 from promptcli.recipe import split_spec
 
 

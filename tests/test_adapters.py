@@ -11,11 +11,9 @@ from transformers import AutoModel
 
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import UsageError
-from promptcli.interchange.exactness import InexactError, lowest_cosine
-from promptcli.interchange.merged import export_merged
-from promptcli.interchange.model2vec import export_model2vec
-from promptcli.interchange.peft import export_peft
-from promptcli.interchange.target import Choices, Source
+from promptcli.interchange.export import export_merged, export_peft
+from promptcli.interchange.tables import export_model2vec
+from promptcli.interchange.target import Choices, InexactError, Source, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import Entry
 from tests.making import random_encoder

@@ -9,8 +9,8 @@ import torch
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.interchange import backends
 from promptcli.interchange.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
-from promptcli.interchange.exactness import lowest_cosine
-from promptcli.interchange.graph import EncoderGraph
+from promptcli.interchange.onnx import EncoderGraph
+from promptcli.interchange.target import lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 
 SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for number in range(200)]
@@ -64,12 +64,11 @@ def build(recipe, tiny_folder, tmp_path, backend="stand-in", **options):
     return build_on(backend, recipe, folder=tmp_path / "graphs", offline=True, **options)
 
 
-def test_a_graph_is_made_once_and_computes_the_vectors(stand_in, tiny_folder, tmp_path):
+def test_a_graph_is_made_once_and_computes_the_vectors(stand_in, tiny_folder, tmp_path, caplog):
     graphs, calls = stand_in()
-    told = []
-    first, again = (
-        build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="float32", announce=told.append) for _ in "ab"
-    )
+    with caplog.at_level("INFO", logger="promptcli"):
+        first, again = (build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="float32") for _ in "ab")
+    told = caplog.messages
     assert len(graphs) == 1 and calls == ["float32", "float32"]
     assert [line for line in told if "stand-in" in line][1:] == ["stand-in: what it costs"] * 2
     assert again.provenance["backend"] == "stand-in" and again.fingerprint == first.fingerprint
@@ -94,12 +93,12 @@ def test_vectors_that_are_not_torchs_are_not_used(stand_in, tiny_folder, tmp_pat
         build(RECIPES["prompt"], tiny_folder, tmp_path)
 
 
-def test_auto_takes_float32_where_bfloat16_is_too_far(stand_in, tiny_folder, tmp_path, monkeypatch):
+def test_auto_takes_float32_where_bfloat16_is_too_far(stand_in, tiny_folder, tmp_path, monkeypatch, caplog):
     stand_in(off=0.5)
     monkeypatch.setattr(backends, "choose_dtype", lambda name, device: torch.bfloat16)
-    told = []
-    encoder = build(RECIPES["prompt"], tiny_folder, tmp_path, announce=told.append)
-    assert encoder.provenance["dtype"] == "float32" and "taking float32" in told[-1]
+    with caplog.at_level("INFO", logger="promptcli"):
+        encoder = build(RECIPES["prompt"], tiny_folder, tmp_path)
+    assert encoder.provenance["dtype"] == "float32" and "taking float32" in caplog.messages[-1]
     with pytest.raises(CheckFailedError, match="bfloat16 vectors have cosines of only"):
         build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="bfloat16")
 
@@ -130,11 +129,12 @@ def test_an_absent_library_is_one_line(tiny_folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("backend", ["openvino", "onnx", "onnx-int8"])
-def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, few_demo_pairs):
+def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, few_demo_pairs, caplog):
     for library in BACKENDS[backend].libraries:
         pytest.importorskip(library, reason=f"{library} is not installed")
-    told = []
-    encoder = build(RECIPES["prompt"], tiny_folder, tmp_path, backend, dtype="stored", announce=told.append)
+    with caplog.at_level("INFO", logger="promptcli"):
+        encoder = build(RECIPES["prompt"], tiny_folder, tmp_path, backend, dtype="stored")
+    told = caplog.messages
     torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32").encode(SENTENCES)
     assert lowest_cosine(torchs, encoder.encode(SENTENCES)) > (0.9 if backend == "onnx-int8" else 0.99999)
     assert ("Spearman on the demo pairs" in told[-1]) == (backend == "onnx-int8")

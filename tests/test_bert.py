@@ -13,8 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 from promptcli.backbones.bert import ACTIVATIONS, BertModel
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.backbones.wordpiece import read_wordpiece
+from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 
 PLANNED = [name for name, family in FAMILIES.items() if family.plan]
 SPECIALS = {

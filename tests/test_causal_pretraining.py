@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from promptcli.backbones.causal_lm import CausalLM
 from promptcli.backbones.dropout import Dropout
+from promptcli.backbones.language_models import CausalLM
 from promptcli.backbones.vocabulary import CLS, PAD, SEP
 from promptcli.data.demo import SENTENCES
 from promptcli.errors import UsageError

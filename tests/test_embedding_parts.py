@@ -13,8 +13,8 @@ import pytest
 
 from promptcli.data.tables import Fields
 from promptcli.data.vectors.part_folder import MANIFEST, PLAN, PartFolder, is_part_folder, part_name
-from promptcli.encoder import embedding_parts
-from promptcli.encoder.embedding_parts import counted_inputs, finish_folder, make_part, make_plan, missing_shards
+from promptcli.encoder import embedding as embedding_parts
+from promptcli.encoder.embedding import counted_inputs, finish_folder, make_part, make_plan, missing_shards
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.recipe import RECIPES

@@ -15,11 +15,9 @@ from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
 from promptcli.encoder.pooling import WEIGHTS, start_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.encoder.transforms import TRANSFORMS
-from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
 from promptcli.encoder.transforms.flow import Glow
-from promptcli.encoder.transforms.projection import start_projection
-from promptcli.encoder.transforms.spectral import fit_spectral
-from promptcli.encoder.transforms.whitening import MATRIX, MEAN
+from promptcli.encoder.transforms.heads import start_projection
+from promptcli.encoder.transforms.principal_axes import MATRIX, MEAN, fit_all_but_the_top, fit_spectral
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, WrongKindError
 from promptcli.recipe import MASKED_RECIPES, Recipe
 from tests.tiny import SENTENCES

@@ -9,12 +9,11 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from promptcli.errors import CheckFailedError
-from promptcli.interchange.encoder_folder import load_encoder
-from promptcli.interchange.exactness import PROBES, TYPED, check_parity, lowest_cosine
-from promptcli.interchange.sentence_transformers import export_sentence_transformers
-from promptcli.interchange.target import Source
+from promptcli.interchange.export import export_sentence_transformers
+from promptcli.interchange.target import PROBES, TYPED, Source, check_parity, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry.registry import Entry, Registry
+from promptcli.registry.reading import read_folder
+from promptcli.registry.registry import Entry, Registry, load_encoder
 from tests.making import random_encoder, random_numbers
 from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES
@@ -91,7 +90,7 @@ def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_back
     assert any("trust_remote_code=True" in note for note in written.notes)
     types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert types == ["modeling_promptcli.PromptcliModule"] and (tmp_path / "modeling_promptcli.py").is_file()
-    again = load_encoder(tmp_path, device="cpu", offline=True)
+    again = load_encoder(read_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32", offline=True)
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
 

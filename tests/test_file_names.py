@@ -45,7 +45,7 @@ def test_finished_work_is_saved(words, run, small, home):
     ran = run(*words, "--name", "made", *small)
     assert ran.code == 0, ran.err
     assert Registry(home).load("made").recipe
-    assert "caf?.t" in (home / "models" / "made" / "card.json").read_text(encoding="utf-8")
+    assert "caf?.t" in (home / "models" / "made" / "promptcli.json").read_text(encoding="utf-8")
 
 
 def test_a_pretrained_model_is_saved(run, small):

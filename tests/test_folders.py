@@ -150,14 +150,14 @@ def test_prompts_by_name_and_by_default(tiny_folder, tmp_path):
     def wanted(before):
         return [pooled(states(body, before + text), "mean").numpy() for text in TEXTS]
 
-    assert dict(encoder.prompts) == prompts
+    assert dict(encoder.prompts) == {"document": "", **prompts} and encoder.default_prompt_name == "passage"
     assert least_cosine(encoder.encode(TEXTS), wanted("flowers : ")) >= 0.9999
-    assert least_cosine(encoder.encode_document(TEXTS), wanted("flowers : ")) >= 0.9999
+    assert least_cosine(encoder.encode_document(TEXTS), wanted("")) >= 0.9999
     assert least_cosine(encoder.encode_query(TEXTS), wanted("the dog : ")) >= 0.9999
     assert least_cosine(encoder.encode(TEXTS, prompt_name="query"), wanted("the dog : ")) >= 0.9999
     assert least_cosine(encoder.encode(TEXTS, prompt="a man "), wanted("a man ")) >= 0.9999
     assert least_cosine(encoder.encode(TEXTS, prompt=""), wanted("")) >= 0.9999
-    with pytest.raises(PromptcliError, match="prompt_name 'other'; valid: query, passage, none"):
+    with pytest.raises(PromptcliError, match="prompt_name 'other'; valid: query, document, passage, none"):
         encoder.encode(TEXTS, prompt_name="other")
 
 
@@ -221,9 +221,9 @@ def add_module(kind):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (remove("1_Pooling/config.json"), "has no config.json in 1_Pooling"),
+        (remove("1_Pooling/config.json"), "has no 1_Pooling/config.json"),
         (remove("config.json"), "has no config.json"),
-        (remove("2_Dense/model.safetensors"), "has no model.safetensors in 2_Dense"),
+        (remove("2_Dense/model.safetensors"), "has no 2_Dense/model.safetensors"),
         (change("2_Dense/config.json", out_features=7), "its config.json says (7, "),
         (change("2_Dense/config.json", activation_function="torch.nn.Mish"), "a Dense layer with mish"),
         (change("1_Pooling/config.json", pooling_mode="median"), "pools by median"),
@@ -232,7 +232,7 @@ def add_module(kind):
         (change("config.json", model_type="nomic_bert", auto_map={"AutoModel": "x"}), "nomic_bert"),
         (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X), which is not read"),
         (add_module("custom_st.Transformer"), "code of its own and is never run"),
-        (lambda folder: write(folder, "modules.json", {"a": 1}), "is not what sentence-transformers writes"),
+        (lambda folder: write(folder, "modules.json", {"a": 1}), "is no JSON list"),
         (lambda folder: write(folder, "modules.json", []), "begins with no module"),
     ],
 )
@@ -247,12 +247,135 @@ def test_what_cannot_be_read_faithfully_is_refused_by_name(tiny_folder, tmp_path
     assert "\n" not in str(raised.value)
 
 
-def test_include_prompt_false_with_prompts_is_refused(tiny_folder, tmp_path):
-    pooling = {"pooling_mode": "mean", "include_prompt": False}
-    assert load(made(tmp_path, tiny_folder("bert"), pooling=pooling)).width
-    folder = made(tmp_path / "other", tiny_folder("bert"), pooling=pooling, prompts={"query": "ask: "})
-    with pytest.raises(PromptcliError, match="leaves its prompts out of the mean"):
+@pytest.mark.parametrize("mode", ["cls", "max", "mean", "mean_sqrt_len_tokens", "lasttoken", ["cls", "mean"]], ids=str)
+def test_a_pooling_may_leave_the_prompt_out(tiny_folder, tmp_path, mode):
+    body, query = tiny_folder("bert"), "the dog : "
+    pooling = {"pooling_mode": mode, "include_prompt": False}
+    encoder = load(made(tmp_path, body, pooling=pooling, prompts={"query": query}))
+    count = len(opened(body)[0](query)["input_ids"]) - 1  # [SEP] is no part of it
+    modes = mode if isinstance(mode, list) else [mode]
+
+    def wanted(before, first):
+        kept = [states(body, before + text)[first:] for text in TEXTS]
+        return [torch.cat([pooled(x, name) for name in modes]).numpy() for x in kept]
+
+    assert least_cosine(encoder.encode_query(TEXTS), wanted(query, count)) >= 0.9999
+    assert least_cosine(encoder.encode(TEXTS), wanted("", 0)) >= 0.9999
+    assert least_cosine(encoder.prompted(query).encode_document(TEXTS), wanted("", 0)) >= 0.9999
+
+
+def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_for(tiny_folder, tmp_path):
+    pooling = {"pooling_mode": "weightedmean", "include_prompt": False}
+    encoder = load(made(tmp_path, tiny_folder("bert"), pooling=pooling, prompts={"query": "ask: "}))
+    with pytest.raises(PromptcliError, match="weightedmean"):
+        encoder.encode_query(TEXTS)
+
+
+def test_a_layer_for_vectors_of_another_width_is_refused_when_it_is_loaded(tiny_folder, tmp_path):
+    tanh = "torch.nn.modules.activation.Tanh"
+    folder = made(tmp_path, tiny_folder("bert"), after=[dense(1, 8, 16, tanh), dense(2, 8, 9, tanh)])
+    with pytest.raises(PromptcliError, match=r"for vectors of 9 numbers .*, and those before it have 8"):
         load(folder)
+
+
+def test_two_recipes_in_one_folder_are_refused(tiny_folder, tmp_path):
+    load(made(tmp_path, tiny_folder("bert"))).save(tmp_path / "ours")
+    config = json.loads((tmp_path / "ours" / "1_Pooling" / "config.json").read_text())
+    write(tmp_path / "ours", "1_Pooling/config.json", {**config, "pooling_mode_cls_token": True})
+    with pytest.raises(PromptcliError, match=r"two things: 1_Pooling/config\.json was changed after promptcli\.json"):
+        load(tmp_path / "ours")
+    (tmp_path / "ours" / "promptcli.json").unlink()
+    assert load(tmp_path / "ours").recipe.pooling == "last/cls+avg"
+    load(made(tmp_path / "more", tiny_folder("bert"))).save(tmp_path / "half")
+    (tmp_path / "half" / "model.safetensors").unlink()
+    with pytest.raises(PromptcliError, match=r"has no model\.safetensors: half of its files are not there"):
+        load(tmp_path / "half")
+
+
+def test_a_name_of_a_model_and_of_a_folder_is_the_model_and_that_is_said(tiny_folder, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path, tiny_folder("bert"), pooling={"pooling_mode": "cls"})
+    load(pc.Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")).register("model")
+    with caplog.at_level("INFO", logger="promptcli"):
+        assert load("model").recipe.pooling == "last/avg"
+    assert "taken: the model (the folder: ./model)" in caplog.text
+    assert load("./model").recipe.pooling == "last/cls"
+
+
+def static_folder(tmp_path, *, distilled):
+    """A table of words as sentence-transformers or model2vec writes it; its tokenizer, its rows."""
+    from tests.published import bert_tokenizer
+
+    tokenizer, _ = bert_tokenizer()
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(20)
+    rows = torch.randn(tokenizer.get_vocab_size(), 8, generator=torch.Generator().manual_seed(0))
+    write(tmp_path, "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}StaticEmbedding"}])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    if distilled:
+        write(tmp_path, "config.json", {"model_type": "model2vec", "normalize": True, "max_length": 20})
+    save_file({"embeddings" if distilled else "embedding.weight": rows}, tmp_path / "model.safetensors")
+    return tokenizer, rows
+
+
+@pytest.mark.parametrize("distilled", [False, True])
+def test_a_table_of_words(tmp_path, distilled):
+    tokenizer, rows = static_folder(tmp_path, distilled=distilled)
+    texts, wanted = [*TEXTS, "dog ☂ cat", ""], []
+    for text in texts:
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        ids = [token for token in ids if not (distilled and token == tokenizer.token_to_id("[UNK]"))]
+        vector = rows[ids].mean(0) if ids else torch.zeros(8)
+        wanted.append((torch.nn.functional.normalize(vector, dim=0) if distilled else vector).numpy())
+    encoder = load(tmp_path)
+    np.testing.assert_allclose(encoder.encode(texts), wanted, atol=1e-6)
+    encoder.save(tmp_path / "saved")
+    np.testing.assert_array_equal(load(tmp_path / "saved").encode(texts), encoder.encode(texts))
+    with pytest.raises(PromptcliError, match="holds word vectors"):
+        load(tmp_path, pooling="last/avg")
+    for program, there in (("model2vec", distilled), ("sentence_transformers", not distilled)):
+        if there and importlib.util.find_spec(program):
+            library = importlib.import_module(program)
+            kind = library.StaticModel.from_pretrained if distilled else library.SentenceTransformer
+            np.testing.assert_allclose(kind(str(tmp_path)).encode(texts), encoder.encode(texts), atol=1e-6)
+
+
+def test_a_size_of_no_part_of_the_model_is_no_reason_to_refuse_it(tiny_folder, tmp_path):
+    folder = made(tmp_path, tiny_folder("bert"))
+    change("config.json", num_parameters=11_000_000)(folder)
+    assert load(folder).width == 16
+
+
+def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_backbone, tmp_path):
+    from promptcli.interchange.export import export
+    from promptcli.interchange.target import Choices
+    from promptcli.registry.entries import Entry, manifest_of
+    from promptcli.storage.documents import to_json
+    from tests.making import random_encoder, random_numbers
+
+    backbone = tiny_backbone("bert")
+    template = 'This sentence : "[X]" means [MASK] .'
+    for number, (recipe, to) in enumerate(
+        [
+            (pc.Recipe(prompt=template, pooling="last/mask", transforms=("projection:mlm",)), "sentence-transformers"),
+            (pc.Recipe(pooling="first-last/ditto:1-3"), "sentence-transformers"),
+            (pc.Recipe(pooling="static/avg", transforms=("whitening:8",)), "sentence-transformers"),
+            (pc.Recipe(pooling="static/unbiased"), "model2vec"),
+            (pc.Recipe(prompt="deep-prefix:3", pooling="last/avg", transforms=("whitening:8",)), "peft"),
+        ]
+    ):
+        recipe = recipe.replace(backbone=str(tiny_folder("bert")))
+        encoder, numbers = random_encoder(recipe, backbone), random_numbers(recipe, backbone)
+        export(Entry("x", recipe, numbers), to, tmp_path / str(number), choices=Choices(base="owner/tiny"))
+        options = {"backbone": recipe.backbone} if to == "peft" else {}
+        back, own = load(tmp_path / str(number), **options).encode(SENTENCES), encoder.encode(SENTENCES)
+        there = back.any(axis=1)  # of filtered words only: zeros
+        assert there.sum() > 8 and least_cosine(back[there], own[there]) >= 0.9999
+    (tmp_path / "graph").mkdir()
+    manifest = to_json(manifest_of(Entry("x", pc.Recipe()), target="onnx"))
+    (tmp_path / "graph" / "promptcli.json").write_text(manifest)
+    with pytest.raises(PromptcliError, match="is an export for onnx: a graph"):
+        load(tmp_path / "graph")
 
 
 def test_a_change_of_one_field_and_what_contradicts(tiny_folder, tmp_path):

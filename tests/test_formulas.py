@@ -6,7 +6,7 @@ import torch
 
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
-from promptcli.encoder.transforms.whitening import fit_whitening
+from promptcli.encoder.transforms.principal_axes import fit_whitening
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from tests.reference import plain

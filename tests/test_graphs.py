@@ -7,11 +7,9 @@ import torch
 
 from promptcli.backbones.saving import file_inputs
 from promptcli.errors import UsageError
-from promptcli.interchange.exactness import PROBES, InexactError, lowest_cosine
-from promptcli.interchange.graph import EncoderGraph, TableGraph
-from promptcli.interchange.onnx import encode_with, export_onnx
-from promptcli.interchange.static_table import static_table
-from promptcli.interchange.target import Choices, Source
+from promptcli.interchange.onnx import EncoderGraph, TableGraph, encode_with, export_onnx
+from promptcli.interchange.tables import static_table
+from promptcli.interchange.target import PROBES, Choices, InexactError, Source, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import Entry
 from tests.making import random_encoder

@@ -102,25 +102,31 @@ SCORES = [
 
 @pytest.mark.parametrize("where", ["folder", "hub"])
 @pytest.mark.parametrize("kind", [{"transforms": ["whitening"]}, {"prompt": "deep-prefix:3"}, {"tuned": True}], ids=str)
-def test_what_was_pushed_comes_back_bit_by_bit(where, kind, hub, api, entry, registry, tiny_folder, tmp_path):
+def test_what_was_pushed_comes_back_bit_by_bit(
+    where, kind, hub, api, entry, registry, tiny_folder, tmp_path, monkeypatch
+):
     sha = put_backbone(hub, tiny_folder("bert"))
     transfer = Recipe(backbone=str(tiny_folder("bert")), pooling="last/cls")
     about = {"provenance": {"trained": {"source": f"{tmp_path}/wiki1m_for_simcse.txt", "seed": 3}}, "scores": SCORES}
     made = entry(**kind, backbone="owner/tiny" if where == "hub" else None, transfer=transfer, **about)
     heard = []
-    pushed = push(api, made, REPO, announce=lambda line: heard.append((line, list(hub.asked))))
+    monkeypatch.setattr(publishing, "note", lambda line: heard.append((line, list(hub.asked))))
+    pushed = push(api, made, REPO)
     files = hub.repos[REPO].files()
-    sent = {name for name in files if name.startswith("backbone/")}
+    kept = json.loads(files["promptcli.json"])["recipe"]["backbone"]
     if where == "hub":
-        assert pushed.backbone == f"owner/tiny@{sha}" and not sent and "is named, not sent" in heard[-1][0]
-        assert json.loads(files["recipe.json"])["backbone"] == pushed.backbone
+        assert kept == pushed.backbone == f"owner/tiny@{sha}" and "is named, not sent" in heard[-1][0]
+        assert "model.safetensors" not in files and "backbone/model.safetensors" not in files
     else:
-        assert pushed.backbone is None and {"backbone/config.json", "backbone/tokenizer.json"} < sent
-    assert (
-        f"to {hub.url}/{REPO}: README.md, promptcli.json, recipe.json, tensors.safetensors; the backbone"
-        in heard[-1][0]
-    )
+        assert pushed.backbone is None and kept == ("backbone" if "prompt" in kind else ".")
+        assert ("backbone/" if "prompt" in kind else "") + "model.safetensors" in files
+    numbers = "tensors.safetensors" in files
+    assert numbers == ("tuned" not in kind or where == "hub")
+    assert f"MB to {hub.url}/{REPO}: README.md" in heard[-1][0] and "; the backbone" in heard[-1][0]
     assert not any(REPO in request for request in heard[-1][1])  # said before it is done
+    types = {module["type"] for module in json.loads(files["modules.json"])}
+    own = where == "folder" and "prompt" not in kind
+    assert all(one.startswith("sentence_transformers.") for one in types) == own
     assert not any(
         str(tmp_path).encode() in content or str(tiny_folder("bert")).encode() in content for content in files.values()
     )
@@ -209,7 +215,7 @@ def marked(**changes):
 
 
 def other_weights(files):
-    name = "backbone/model.safetensors"
+    name = "model.safetensors"
     content = files[name][:-1] + bytes([files[name][-1] ^ 1])
     sums = {"sha256": {name: hashlib.sha256(content).hexdigest()}}
     return {name: content, **marked(**sums)(files)}
@@ -217,12 +223,13 @@ def other_weights(files):
 
 #: What somebody did to the files of a repository, and what pull says.
 TAMPERED = [
-    (lambda files: {"recipe.json": files["recipe.json"] + b" "}, CheckFailedError, "recipe.json is not the file"),
+    (lambda files: {"modules.json": files["modules.json"] + b" "}, CheckFailedError, "modules.json is not the file"),
+    (marked(recipe={"pooling": "last/cls"}), CheckFailedError, "another encoder than was pushed"),
     (other_weights, CheckFailedError, "another encoder than was pushed"),
     (marked(sha256={"backbone/../../evil.json": "0"}), CheckFailedError, "which no model of promptcli has"),
     (marked(sha256={"modeling.py": "0"}), CheckFailedError, "which no model of promptcli has"),
     (marked(sha256={"backbone/vocab.txt": "0"}), NotFoundError, "no me/mine of that revision"),
-    (marked(schema_version=9), CheckFailedError, "reads versions up to 1"),
+    (marked(schema_version=9), CheckFailedError, "reads versions up to 3"),
     (marked(scores="none"), CheckFailedError, "'scores' holds"),
 ]
 
@@ -254,8 +261,8 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
 def test_what_is_damaged_on_the_way_out_is_not_sent(hub, api, entry, monkeypatch):
     real = publishing.save_encoder
 
-    def other(encoder, folder, **options):
-        real(encoder, folder, **options)
+    def other(entry, encoder, folder, **options):
+        real(entry, encoder, folder, **options)
         tensors = load_file(folder / "tensors.safetensors")
         save_file({name: tensor * 1.001 for name, tensor in tensors.items()}, folder / "tensors.safetensors")
 
@@ -324,9 +331,13 @@ def test_the_library(hub, entry, tiny_folder, tmp_path, monkeypatch):
     pulled = pc.pull(REPO, "again")
     np.testing.assert_array_equal(pc.load("again", device="cpu").encode(SENTENCES), encoder.encode(SENTENCES))
     assert pc.push("again", REPO).commit == pulled.commit  # nothing new
+    for revision in (None, pulled.commit):
+        opened = pc.load(REPO, revision=revision, device="cpu")
+        np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
+    assert encoder.push_to_hub("me/other").fingerprint == opened.fingerprint == encoder.fingerprint
     exported = pc.export(encoder, tmp_path / "st", "sentence-transformers")
     assert exported.notes or exported.cosine >= 0.99999
-    back = pc.import_model(tmp_path / "st", "back", pooling="last/avg")
+    back = pc.import_model(tmp_path / "st", "back")
     np.testing.assert_allclose(pc.load("back", device="cpu").encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-4)
     assert back.kind and back.entry.recipe.transforms == ("whitening",)
 

@@ -114,7 +114,7 @@ def test_the_examples_of_the_docstrings_run(name):
 def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_path):
     folder = tiny_folder("bert")
     recipe = pc.Recipe(backbone=str(folder), pooling="last/cls")
-    pc.load(recipe).save("mine")
+    pc.load(recipe).register("mine")
     pc.api.encoders.open_registry().alias("other", "mine")
     file = tmp_path / "mine.json"
     file.write_text(recipe.to_json())
@@ -124,8 +124,8 @@ def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_pat
     assert pc.load("cls").recipe.pooling == "last/cls"
     assert [model.name for model in pc.models()] == ["mini", "mini-static", "mine"]
     with pytest.raises(pc.PromptcliError, match="'mine' is there already"):
-        pc.load(recipe).save("mine")
-    pc.load(recipe).save("mine", force=True)
+        pc.load(recipe).register("mine")
+    pc.load(recipe).register("mine", force=True)
 
 
 def test_the_defaults_of_the_command_line_are_not_the_librarys(run, tiny_folder):

@@ -69,7 +69,7 @@ def test_list_of_a_fresh_machine_writes_nothing(run, home):
 
 
 def test_a_damaged_entry_is_said_and_the_others_are_listed(run, registry, home):
-    (recipe,) = (home / "models" / "white").glob("recipe-*.json")
+    recipe = home / "models" / "white" / "promptcli.json"
     recipe.write_text("{}")
     ran = run("models", "list", "--json")
     assert [row["name"] for row in json.loads(ran.out)] == list(SHIPPED)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from promptcli.backbones.dropout import Dropout
-from promptcli.backbones.masked_lm import MaskedLM
+from promptcli.backbones.language_models import MaskedLM
 from promptcli.data.demo import SENTENCES
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.pretraining import loop

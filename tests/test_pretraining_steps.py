@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.backbones.masked_lm import MaskedLM
+from promptcli.backbones.language_models import MaskedLM
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, train_vocabulary
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus

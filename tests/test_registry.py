@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.recipe import RECIPES, Recipe
+from promptcli.registry.entries import OPENERS
 from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
 from promptcli.registry.resolving import resolve
 from promptcli.storage import locks
@@ -60,7 +60,7 @@ def test_entry_without_tensors_has_no_tensor_file(registry, tmp_path):
     registry.save(Entry("plain", RECIPES["last-avg"]))
     folder = tmp_path / "home" / "models" / "plain"
     names = sorted(path.name for path in folder.iterdir())
-    assert len(names) == 2 and names[0] == "card.json" and re.fullmatch(r"recipe-[0-9a-f]{16}\.json", names[1])
+    assert names == ["modeling_promptcli.py", "modules.json", "promptcli.json"]
     assert registry.load("plain").tensors == {}
 
 
@@ -72,8 +72,8 @@ def test_card_holds_checksums_version_and_utc_time(registry, tmp_path):
 
     registry.save(fitted())
     folder = tmp_path / "home" / "models" / "white"
-    card = json.loads((folder / "card.json").read_text())
-    assert [name.partition("-")[0] for name in card["sha256"]] == ["recipe", "tensors"]
+    card = json.loads((folder / "promptcli.json").read_text())
+    assert sorted(name.partition("-")[0] for name in card["sha256"]) == [*sorted(OPENERS), "tensors"]
     assert card["sha256"] == {name: sha256(folder / name) for name in card["sha256"]}
     assert card["promptcli"] == promptcli.__version__
     assert datetime.datetime.fromisoformat(card["created"]).utcoffset() == datetime.timedelta(0)
@@ -130,7 +130,7 @@ def test_every_allowed_name_round_trips(tmp_path_factory, name):
 def test_folder_without_card_is_no_entry_and_is_replaced(registry, tmp_path):
     folder = tmp_path / "home" / "models" / "white"
     folder.mkdir(parents=True)
-    (folder / "recipe.json").write_text("{}")
+    (folder / "modules.json").write_text("{}")
     (folder / "rest").write_text("x")
     assert registry.names() == list(SHIPPED)
     with pytest.raises(NotFoundError):
@@ -140,7 +140,7 @@ def test_folder_without_card_is_no_entry_and_is_replaced(registry, tmp_path):
     assert not (folder / "rest").exists()
 
 
-@pytest.mark.parametrize("name", ["recipe.json", "tensors.safetensors"])
+@pytest.mark.parametrize("name", ["tensors.safetensors"])
 def test_altered_truncated_or_missing_file_is_named(registry, tmp_path, name):
     registry.save(fitted())
     stem, suffix = name.split(".")
@@ -160,8 +160,8 @@ def test_altered_truncated_or_missing_file_is_named(registry, tmp_path, name):
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"created": 1', '{"sha256": {}}'])
 def test_damaged_card_is_named_and_the_entry_can_be_removed(registry, tmp_path, content):
     registry.save(fitted())
-    (tmp_path / "home" / "models" / "white" / "card.json").write_text(content)
-    with pytest.raises(CheckFailedError, match=r"card\.json"):
+    (tmp_path / "home" / "models" / "white" / "promptcli.json").write_text(content)
+    with pytest.raises(CheckFailedError, match=r"promptcli\.json"):
         registry.load("white")
     registry.remove("white")
     assert registry.names() == list(SHIPPED)
@@ -382,7 +382,7 @@ def test_a_backbone_stays_as_long_as_an_entry_names_it(registry, tmp_path):
     registry.save(dataclasses.replace(registry.load("white"), name="fitted"))
     registry.remove("white")
     assert first.is_dir()
-    card = home / "models" / "other" / "card.json"
+    card = home / "models" / "other" / "promptcli.json"
     sound = card.read_text()
     card.write_text("{")  # it may name any
     registry.remove("fitted")
@@ -416,24 +416,7 @@ def test_removing_a_linked_entry_removes_the_link(registry, tmp_path):
     os.rename(models / "white", tmp_path / "elsewhere")
     (models / "white").symlink_to(tmp_path / "elsewhere")
     registry.remove("white")
-    assert registry.names() == [*SHIPPED] and (tmp_path / "elsewhere" / "card.json").is_file()
-
-
-def test_an_entry_of_the_version_before_is_read_and_replaced(registry, tmp_path):
-    registry.save(fitted())
-    folder = tmp_path / "home" / "models" / "white"
-    card = json.loads((folder / "card.json").read_text())
-    for name in list(card["sha256"]):
-        plain = f"{name.partition('-')[0]}{os.path.splitext(name)[1]}"
-        os.rename(folder / name, folder / plain)
-        card["sha256"][plain] = card["sha256"].pop(name)
-    (folder / "card.json").write_text(json.dumps({**card, "schema_version": 1}))
-    assert_same(registry.load("white"), fitted())
-    registry.add_scores("white", [{"task": "x"}])
-    assert registry.card("white").scores[-1] == {"task": "x"}
-    registry.save(fitted(fill=2.0), force=True)
-    assert_same(registry.load("white"), fitted(fill=2.0))
-    assert not (folder / "recipe.json").exists() and len(list(folder.iterdir())) == 3
+    assert registry.names() == [*SHIPPED] and (tmp_path / "elsewhere" / "promptcli.json").is_file()
 
 
 def test_a_tensor_file_cut_short_with_a_checksum_that_matches_is_one_line(registry, tmp_path):
@@ -443,9 +426,9 @@ def test_a_tensor_file_cut_short_with_a_checksum_that_matches_is_one_line(regist
     folder = tmp_path / "home" / "models" / "white"
     (path,) = folder.glob("tensors-*")
     path.write_bytes(path.read_bytes()[:-9])
-    card = json.loads((folder / "card.json").read_text())
+    card = json.loads((folder / "promptcli.json").read_text())
     card["sha256"][path.name] = sha256(path)
-    (folder / "card.json").write_text(json.dumps(card))
+    (folder / "promptcli.json").write_text(json.dumps(card))
     with pytest.raises(CheckFailedError, match="tensors-") as raised:
         registry.load("white")
     assert "\n" not in str(raised.value)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.index.stored import IndexManifest
 from promptcli.recipe import Recipe
-from promptcli.registry.entries import CardDocument
+from promptcli.registry.entries import Manifest
 from promptcli.settings import SettingsFile
 from promptcli.storage import locks
 from promptcli.storage.documents import parse_document, read_document, to_json
@@ -108,7 +108,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("kind", [Sample, CardDocument, IndexManifest, dict[str, str]])
+@pytest.mark.parametrize("kind", [Sample, Manifest, IndexManifest, dict[str, str]])
 def test_hostile_content_is_one_short_line(name, kind):
     content = HOSTILE[name]
     if (name, kind) == ("half a surrogate pair as key", dict[str, str]):
@@ -125,7 +125,7 @@ json_values = st.recursive(
 )
 DOCUMENTS = {
     Sample: WHOLE,
-    CardDocument: asdict(CardDocument("2026", "0.1", {"width": 2}, [{"task": "x"}], {"recipe.json": "0"})),
+    Manifest: asdict(Manifest({"pooling": "last/cls"}, "x", "2026", "0.1", scores=[{"task": "x"}])),
     IndexManifest: asdict(IndexManifest(5, 2, "Flat", True, None, "f", {}, None, {}, "2026", {"index.faiss": "0"})),
     SettingsFile: {"backbone": "mini-bert"},
 }

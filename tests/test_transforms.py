@@ -13,9 +13,7 @@ from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms import TRANSFORMS, build_transforms
-from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
-from promptcli.encoder.transforms.spectral import fit_spectral
-from promptcli.encoder.transforms.whitening import fit_whitening
+from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.fitting.fits import CANDIDATES, fit

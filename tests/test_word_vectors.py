@@ -101,9 +101,10 @@ def test_damaged_gzip_data_and_files_that_are_not_there(tmp_path):
 SENTENCES = ["The dog barks", "dog", "dog dog unknown barks", "dog , the", "nothing known", "", "  the\u00a0dog  "]
 
 
-def test_vectors_are_the_average_of_the_known_words(glove):
-    said = []
-    encoder = build_encoder(static(glove), announce=said.append)
+def test_vectors_are_the_average_of_the_known_words(glove, caplog):
+    with caplog.at_level("INFO", logger="promptcli"):
+        encoder = build_encoder(static(glove))
+    said = caplog.messages
     vectors = encoder.encode(SENTENCES)
     assert np.abs(vectors - [average(sentence) for sentence in SENTENCES]).max() < 1e-6
     assert not vectors[4:6].any() and vectors[:4].any(axis=1).all()
@@ -114,11 +115,11 @@ def test_vectors_are_the_average_of_the_known_words(glove):
     assert build_encoder(static(glove), dtype="bfloat16").provenance["dtype"] == "float32"
 
 
-def test_memory_is_said_in_mebibytes(tmp_path):
+def test_memory_is_said_in_mebibytes(tmp_path, caplog):
     (tmp_path / "big.txt").write_text("".join(f"w{row} {' '.join(['0.5'] * 64)}\n" for row in range(8191)))
-    said = []
-    load_word_vectors(f"glove:{tmp_path / 'big.txt'}", announce=said.append)
-    assert said == ["big.txt: 8,191 words of 64 numbers, 2.0 MiB in memory"]
+    with caplog.at_level("INFO", logger="promptcli"):
+        load_word_vectors(f"glove:{tmp_path / 'big.txt'}")
+    assert caplog.messages == ["big.txt: 8,191 words of 64 numbers, 2.0 MiB in memory"]
 
 
 def test_fingerprints_follow_the_vectors_and_not_the_folder(tmp_path):

@@ -1,20 +1,21 @@
 """Encoders: loaded, compared, fitted and saved."""
 
+import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from promptcli.data.sources import development_task, fitting_sentences
-from promptcli.encoder.embedder import Embedder, check_texts
+from promptcli.encoder.embedder import check_texts
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, UsageError, did_you_mean
+from promptcli.errors import UsageError
 from promptcli.fitting import fits
 from promptcli.interchange.backends import build_on
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import Recipe
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
 from promptcli.registry.resolving import changed, named
@@ -44,7 +45,6 @@ def load(
     offline: bool = False,
     backend: str = "torch",
     rows: int | None = None,
-    announce: Callable[[str], None] = lambda message: None,
 ) -> Encoder:
     """Return an encoder.
 
@@ -66,7 +66,6 @@ def load(
         offline: Never use the network.
         backend: What computes it on a processor: ``torch``, ``openvino``, ``onnx``, ``onnx-int8``, or ``auto``.
         rows: How many will be encoded, for ``auto``.
-        announce: Called with one line: what ``auto`` took and why, or what int8 costs.
 
     Raises:
         NotFoundError: Nothing of that name is known; with what there is.
@@ -84,21 +83,10 @@ def load(
     if revision is not None:
         choice = f"{choice}@{revision}"
     entry = changed(entry_of(choice, offline=offline), changes)
-    try:
-        options: dict[str, Any] = {"device": device, "dtype": dtype, "offline": offline, "tensors": entry.tensors}
-        graphs = open_registry().graphs_folder
-        encoder = build_on(backend, entry.recipe, folder=graphs, rows=rows, announce=announce, **options)
-        encoder.prompts = MappingProxyType(dict(entry.provenance.get("loaded", {}).get("prompts", {})))
-        return encoder
-    except NotFoundError as error:
-        if entry.name or Path(entry.recipe.backbone).exists():
-            raise
-        known = [*open_registry().names(), *RECIPES]
-        near = did_you_mean(str(choice), known)
-        raise NotFoundError(
-            f"nothing is called {str(choice)!r}{near}; there are: {', '.join(known)}; or give a Recipe, a folder, or a"
-            f" hub id ({str(error).partition(';')[0]})"
-        ) from None
+    options: dict[str, Any] = {"device": device, "dtype": dtype, "offline": offline}
+    options |= {"tensors": entry.tensors, "prompts": entry.prompts}
+    graphs = open_registry().graphs_folder
+    return build_on(backend, entry.recipe, folder=graphs, rows=rows, **options)
 
 
 def entry_of(choice: str | Path | Recipe, *, offline: bool = False) -> Entry:
@@ -166,7 +154,7 @@ def fit(
     source = str(on) if isinstance(on, str | Path) else "a list"
     if name is not None:
         fitted_on = {"source": source, "sentences": made.sentences}
-        _keep(made.encoder, name, force, fitted_on=fitted_on, **made.selected_on)
+        register(made.encoder, name, force=force, fitted_on=fitted_on, **made.selected_on)
     return made.encoder
 
 
@@ -192,11 +180,28 @@ def _sentences(on: Sentences, data_dir: str | Path | None, offline: bool) -> lis
     return fitting_sentences(str(on), None if data_dir is None else Path(data_dir), offline=offline)
 
 
-def _keep(encoder: Embedder, name: str, force: bool, **about: Any) -> None:
-    """Save an encoder in the registry."""
-    assert isinstance(encoder, Encoder)
-    provenance = {**encoder.provenance, "width": encoder.width, **about}
-    open_registry().save(Entry(name, encoder.recipe, encoder.tensors(), provenance), force=force)
+def register(encoder: Encoder, name: str, *, force: bool = False, **about: Any) -> None:
+    """Keep an encoder in the registry; ``about`` says more of where it came from."""
+    entry = entry_from(encoder, name)
+    open_registry().save(dataclasses.replace(entry, provenance={**entry.provenance, **about}), force=force)
 
 
-Embedder.keep = staticmethod(_keep)
+def entry_from(encoder: Encoder, name: str = "encoder") -> Entry:
+    """Return an encoder as an entry of that name."""
+    about = {**encoder.provenance, "width": encoder.width}
+    return Entry(name, encoder.recipe, encoder.tensors(), about, prompts=encoder.texts)
+
+
+def _save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
+    from promptcli.interchange.saving import save_folder
+
+    save_folder(entry_from(encoder, Path(folder).name), encoder, Path(folder), force=force)
+
+
+def _push(encoder: Encoder, repo: str, **options: Any) -> Any:
+    from promptcli.interchange import hub
+
+    return hub.push(hub.client(), entry_from(encoder), repo, **options)
+
+
+Encoder.face = SimpleNamespace(load=load, register=register, save=_save, push=_push)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from promptcli.api.encoders import entry_of, open_registry
+from promptcli.api.encoders import entry_from, entry_of, open_registry
 from promptcli.encoder.encoder import Encoder
 from promptcli.interchange import export as exporting
 from promptcli.interchange import hub, importing
@@ -89,5 +89,5 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
 
 def _as_entry(encoder: Encoder | str | Path | Recipe) -> Entry:
     if isinstance(encoder, Encoder):
-        return Entry("encoder", encoder.recipe, encoder.tensors(), encoder.provenance)
+        return entry_from(encoder)
     return entry_of(encoder)

@@ -226,9 +226,7 @@ def train(
         )  # before the backbone: each process may have a device of its own
 
         def load() -> Backbone:
-            return load_backbone(
-                backbone, device=processes.device, dtype=torch.float32, offline=offline, announce=note_network
-            )
+            return load_backbone(backbone, device=processes.device, dtype=torch.float32, offline=offline)
 
         with silent(not processes.is_main):
             first = load()

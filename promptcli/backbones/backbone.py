@@ -15,8 +15,9 @@ from promptcli.backbones.bert import BertModel
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
+from promptcli.backbones.library import transformers
 from promptcli.backbones.lora import is_lora, merge_lora
-from promptcli.backbones.seam import SeamCall, allow_prepending
+from promptcli.backbones.seam import SeamCall, allow_prepending, register
 from promptcli.backbones.seam_check import seam_fault
 from promptcli.backbones.states import (
     LAST,
@@ -29,6 +30,9 @@ from promptcli.backbones.states import (
 )
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
+
+#: Where a folder whose tokenizer.json holds a template, for other programs, has the backbone's own tokenizer.
+OWN_TOKENIZER = "backbone_tokenizer"
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,26 @@ class Backbone:
         """The word-embedding matrix, (v, d) (d may be smaller than the width: ALBERT, small ELECTRA)."""
         rows: Tensor = self.model.get_input_embeddings().weight
         return rows
+
+    def to(self, device: torch.device) -> "Backbone":
+        """Return a copy on a device."""
+        made = copy.copy(self)
+        made.model = copy.deepcopy(self.model).to(device)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("head", "pooler", "_seam_fault")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.family.seam and not isinstance(self.model, BertModel):
+            register()
+
+    def tokenizer_of_transformers(self) -> Any:
+        """Return the tokenizer as transformers has it."""
+        own = self.folder / OWN_TOKENIZER
+        folder = own if own.is_dir() else self.folder
+        return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
         """Put tuned weights in the place of the pre-trained ones, or add an adapter to them.

@@ -36,11 +36,12 @@ CALLING: dict[str, Any] = {
 }
 
 _CUT = 200  # characters of a library's text in a message
-_DEEPEST = 1000  # layers
-_LARGEST = 1 << 20  # any other whole number of a configuration: positions, types of tokens
-#: Sizes that are the side of a matrix; without one of that size no memory is taken for it.
-_SIDES = ("vocab_size", "hidden_size", "intermediate_size", "embedding_size", "dim", "hidden_dim")
-_DEPTHS = ("num_hidden_layers", "n_layers")
+#: Sizes for which memory is taken -> the most that a model has; None: the side of one of its tensors.
+_MOST: dict[str, int | None] = {
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "embedding_size", "dim", "hidden_dim")),
+    **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_attention_heads", "n_heads", "n_head"), 1000),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "type_vocab_size"), 1 << 24),
+}
 _FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)  # whose text says little alone
 
 
@@ -166,6 +167,15 @@ def json_field(path: Path, field: str) -> Any:
     return content.get(field) if isinstance(content, dict) else None
 
 
+def tensor_names(path: Path) -> frozenset[str]:
+    """Return the names of a safetensors file's tensors; none where it is broken, which is said when it is loaded."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return frozenset(file.keys())
+    except (SafetensorError, OSError):
+        return frozenset()
+
+
 def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -> frozenset[str]:
     """Compare config.json with the headers of the safetensors files, before memory is taken; return the tensors' names.
 
@@ -190,13 +200,11 @@ def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -
     if isinstance(pad, int) and isinstance(rows, int) and not 0 <= pad < rows:
         raise UsageError(f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}")
     sides = {side for shape in shapes.values() for side in shape}
-    for field, value in config.items():
-        if not isinstance(value, int) or field.endswith(("_token_id", "theta")):
-            continue
-        if field in _SIDES and value not in sides:
-            raise UsageError(f"config.json of {what} has {field} {value}, and none of its tensors has that size")
-        if value > (_DEEPEST if field in _DEPTHS else _LARGEST) and field not in _SIDES:
-            raise UsageError(f"config.json of {what} has {field} {value}, which no model of its family has")
+    for field, most in _MOST.items():
+        value = config.get(field)
+        if isinstance(value, int) and (value not in sides if most is None else value > most):
+            said = "and none of its tensors has that size" if most is None else "which no model of its family has"
+            raise UsageError(f"config.json of {what} has {field} {value}, {said}")
     return frozenset(shapes)
 
 

@@ -1,7 +1,8 @@
 """What differs between the families of backbones, as a table: heads, positions, floor plan. No code but look-ups."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from typing import Any
 
 from promptcli.extensions import Table
 
@@ -71,5 +72,14 @@ FAMILIES: MutableMapping[str, Family] = {
     "qwen3": _LLAMA,
     "gemma2": _LLAMA,
     "gemma3_text": _LLAMA,
+    "gemma3_text-bidirectional": Family((), "lm_head"),
 }
 FAMILIES = Table("families", FAMILIES)
+
+
+def family_of(config: Mapping[str, Any]) -> str | None:
+    """Return the row of a ``config.json``: its ``model_type``, and whether tokens of a causal family see both sides."""
+    family = config.get("model_type")
+    if not isinstance(family, str):
+        return None
+    return f"{family}-bidirectional" if config.get("use_bidirectional_attention") else family

@@ -59,10 +59,10 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
     """
     row = FAMILIES[family]
     lacking = UsageError(
-        f"backbone {name!r} has no masked-LM head ({row.transform[0]}): `topk-tokens` and whatever else predicts tokens"
-        " needs one; take a checkpoint saved with it"
+        f"backbone {name!r} has no masked-LM head ({next(iter(row.transform), row.decoder)}): `topk-tokens` and"
+        " whatever else predicts tokens needs one; take a checkpoint saved with it"
     )
-    if not any(tensor.startswith(row.transform[0] + ".") for tensor in tensor_names):
+    if not row.transform or not any(tensor.startswith(row.transform[0] + ".") for tensor in tensor_names):
         raise lacking
     what = f"the masked-LM head of backbone {name!r}"
     with opening(what):

@@ -20,10 +20,10 @@ def _load_pretrained(name: str, **options: Any) -> "Backbone":
     return load_pretrained(name, **options)
 
 
-def _load_word_vectors(name: str, *, device: str, announce: Callable[[str], None], **_: Any) -> "Backbone":
+def _load_word_vectors(name: str, *, device: str, **_: Any) -> "Backbone":
     from promptcli.backbones.word_vectors import load_word_vectors
 
-    return load_word_vectors(name, device=device, announce=announce)
+    return load_word_vectors(name, device=device)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ def load_backbone(
     device: str = "cpu",
     dtype: "torch.dtype | None" = None,
     offline: bool = False,
-    announce: Callable[[str], None] = lambda message: None,
     words: bool = False,
 ) -> "Backbone":
     """Load a backbone in eval mode.
@@ -60,7 +59,6 @@ def load_backbone(
         dtype: Of the weights; by default float32, and for causal models that of their files where the device
             computes in it.
         offline: Never use the network.
-        announce: Called with one line before the network is used, and with the memory that word vectors take.
         words: Word vectors will do; without it they are refused.
 
     Raises:
@@ -73,7 +71,7 @@ def load_backbone(
             f"backbone {name!r} holds word vectors and no language model; they serve eval, embed, similarity and index"
             " with --recipe static-avg"
         )
-    return _split(name)[1].load(name, device=device, dtype=dtype, offline=offline or is_offline(), announce=announce)
+    return _split(name)[1].load(name, device=device, dtype=dtype, offline=offline or is_offline())
 
 
 def words_only(name: str) -> bool:

@@ -5,7 +5,7 @@ Knows nothing of recipes. Every model is loaded from a folder, so transformers i
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from safetensors import safe_open
 
 from promptcli.backbones import seam
+from promptcli.backbones.backbone import OWN_TOKENIZER as OWN_TOKENIZER
 from promptcli.backbones.backbone import Backbone, Provenance
 from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import (
@@ -23,18 +24,20 @@ from promptcli.backbones.checking import (
     check_folder,
     check_loaded,
     check_regular_files,
+    json_field,
     opening,
     read_config,
     reason,
 )
 from promptcli.backbones.devices import computes
-from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.library import transformers
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
 from promptcli.backbones.probing import check_probe, check_vocabulary
-from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.backbones.wordpiece import read_wordpiece
+from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
+from promptcli.backbones.word_vectors import is_table, load_table
 from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.notes import note, note_network
 from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
@@ -42,8 +45,10 @@ SHIPPED: dict[str, Path] = {"mini-bert": Path(__file__).parents[1] / "shipped" /
 
 _ENCODER = "mini"  # the shipped encoder, trained on the shipped backbone
 
+_MARKS = ("config.json", CONFIG)  # one of them is in every folder of a language model
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # as safetensors writes them
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
+_NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
 
 
@@ -53,7 +58,6 @@ def load_pretrained(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
     offline: bool = False,
-    announce: Callable[[str], None] = lambda message: None,
 ) -> Backbone:
     """Load a pre-trained language model in eval mode; see ``load_backbone``.
 
@@ -61,22 +65,18 @@ def load_pretrained(
     """
     if name == _ENCODER:
         raise NotFoundError(f"{name} is an encoder, for --model; the language model under it: --backbone {name}-bert")
-    folder, revision = locate(name, offline, announce)
+    folder, revision = locate(name, offline, one_of=(*_MARKS, "tokenizer.json"))
+    if is_table(folder):
+        return load_table(name, folder, revision, device=device)
+    _check_marked(name, folder)
     what = f"backbone {name!r}"
     if (base := base_of(what, folder)) is not None:
-        backbone = load_pretrained(base, device=device, dtype=dtype, offline=offline, announce=announce)
-        merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
-        both = backbone.provenance.weights_sha256 + sha256(folder / CONFIG) + sha256(folder / WEIGHTS)
-        backbone.merged = True
-        weights_sha256 = hashlib.sha256(both.encode()).hexdigest()
-        backbone.provenance = replace(
-            backbone.provenance, backbone=name, revision=revision, weights_sha256=weights_sha256
-        )
-        return backbone
+        backbone = load_pretrained(base, device=device, dtype=dtype, offline=offline)
+        return _with_adapter(backbone, name, folder, revision)
     with opening(what):
         config = read_config(what, folder)
-        family = config.get("model_type")
-        if not isinstance(family, str):
+        family = family_of(config)
+        if family is None:
             raise UsageError(f"config.json of {what} is no JSON object with a model_type")
         if family not in FAMILIES:
             raise unknown(f"family of {what}", family, FAMILIES)
@@ -84,7 +84,8 @@ def load_pretrained(
         check_folder(what, folder, config)
         names = check_files(what, weights, config)
         causal = FAMILIES[family].causal
-        pieces = PieceTokenizer(_load_tokenizer(folder, config), what, causal=causal)
+        tokens = folder / OWN_TOKENIZER if (folder / OWN_TOKENIZER).is_dir() else folder
+        pieces = PieceTokenizer(_load_tokenizer(tokens, config), what, causal=causal)
         if causal and dtype is None:
             dtype = _stored_dtype(weights, device)
         if (plain := read_bert_config(family, config)) is not None:
@@ -94,11 +95,8 @@ def load_pretrained(
         if causal:  # large: probed where it is to run
             model.to(device)
         check_loaded(what, model, info)
-        check_vocabulary(what, folder, pieces, len(model.get_input_embeddings().weight))
-        digest = hashlib.sha256()
-        for path in [folder / "config.json", *weights]:
-            digest.update(sha256(path).encode())
-        provenance = Provenance(name, family, revision, digest.hexdigest(), pieces.sha256)
+        check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
+        provenance = Provenance(name, family, revision, _known_as(folder, weights_digest(folder)), pieces.sha256)
         backbone = Backbone(
             model=model.eval(), tokenizer=pieces, provenance=provenance, folder=folder, tensor_names=names
         )
@@ -106,6 +104,22 @@ def load_pretrained(
         if causal:  # its attention is always the seam's
             backbone.require_seam("a causal model")
         model.to(device=device, dtype=dtype or torch.float32)
+    return backbone
+
+
+def _check_marked(name: str, folder: Path) -> None:
+    if not any((folder / mark).is_file() for mark in _MARKS):
+        raise NotFoundError(f"folder {name!r} has no {_MARKS[0]}: not a model folder")
+
+
+def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | None) -> Backbone:
+    """Add the adapter in a folder to its base."""
+    what = f"backbone {name!r}"
+    merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
+    both = backbone.provenance.weights_sha256 + sha256(folder / CONFIG) + sha256(folder / WEIGHTS)
+    digest = hashlib.sha256(both.encode()).hexdigest()
+    backbone.merged = True
+    backbone.provenance = replace(backbone.provenance, backbone=name, revision=revision, weights_sha256=digest)
     return backbone
 
 
@@ -117,32 +131,37 @@ def family_and_width(name: str, *, offline: bool = True) -> tuple[str, int]:
         UsageError: Its configuration does not say.
     """
     what = f"backbone {name!r}"
-    folder, _ = locate(name, offline, lambda message: None)
+    folder, _ = locate(name, offline)
     if (base := base_of(what, folder)) is not None:
         return family_and_width(base, offline=offline)
     config = read_config(what, folder)
     widths = [config.get(field) for field in ("hidden_size", "d_model", "n_embd", "dim")]
     width = next((width for width in widths if isinstance(width, int)), None)
-    family = config.get("model_type")
+    family = family_of(config)
     if family not in FAMILIES or width is None:
         raise unknown(f"family of {what}", str(family), FAMILIES)
     return str(family), width
 
 
+def added_after(folder: Path) -> str:
+    """Return the text of the tokens that a folder's tokenizer itself adds after an input."""
+    with opening(f"the tokenizer of {folder}"):
+        tokenizer = transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
+
+
 def locate(
     name: str,
     offline: bool,
-    announce: Callable[[str], None],
     *,
     files: Sequence[str] = _FILES,
-    one_of: Sequence[str] = ("config.json", CONFIG),
+    one_of: Sequence[str] = _MARKS,
 ) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None where it is no hub model).
 
     Args:
         name: Shipped, a folder, or ``owner/name`` with ``@revision`` after it, which may have slashes of its own.
         offline: Never use the network.
-        announce: Called with one line before the network is used, and where a folder is called as a model of the hub.
         files: Patterns of what is fetched.
         one_of: The folder holds at least one of these.
 
@@ -157,7 +176,7 @@ def locate(
             raise NotFoundError(f"folder {name!r} has no {one_of[0]}: not a model folder")
         check_regular_files(f"folder {name!r}", Path(name), files)
         if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
-            announce(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
+            note(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
         return Path(name), None
     repository, _, wanted = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
@@ -178,7 +197,7 @@ def locate(
         raise NotFoundError(
             f"no backbone {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
         ) from None
-    announce(f"downloading backbone {repository} from the Hugging Face hub")
+    note_network(f"downloading backbone {repository} from the Hugging Face hub")
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
@@ -198,9 +217,25 @@ def _snapshot(
     return folder, folder.name
 
 
+def weights_digest(folder: Path) -> str:
+    """Return the hash of a folder's configuration and weights."""
+    digest = hashlib.sha256()
+    for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
+        if path.name != _NUMBERS:
+            digest.update(sha256(path).encode())
+    return digest.hexdigest()
+
+
+def _known_as(folder: Path, digest: str) -> str:
+    """Return the hash of the backbone that a folder of ours was written from, where it is as it was written."""
+    about = json_field(folder / "promptcli.json", "backbone")
+    written = isinstance(about, dict) and about.get("written") == digest
+    return str(about["weights"]) if written else digest
+
+
 def weight_files(what: str, folder: Path) -> list[Path]:
     """Return the safetensors files, in order; pickles are refused with the reason."""
-    files = sorted(folder.glob("*.safetensors"))
+    files = sorted(path for path in folder.glob("*.safetensors") if path.name != _NUMBERS)
     if files:
         return files
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
@@ -235,11 +270,7 @@ def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dt
     library = transformers()
     options: dict[str, Any] = {**LOADING, "dtype": dtype}
     if FAMILIES[family].seam:
-        from transformers.masking_utils import sdpa_mask
-
-        options["attn_implementation"] = seam.NAME
-        library.AttentionInterface.register(seam.NAME, seam.attention)
-        library.AttentionMaskInterface.register(seam.NAME, sdpa_mask)
+        options["attn_implementation"] = seam.register()
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
     config = library.AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)

@@ -19,6 +19,15 @@ from promptcli.storage.tensors import save_tensors
 _SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
+#: How the names of a tokenizer's files begin.
+_TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece")
+
+
+def is_tokenizer_file(path: Path) -> bool:
+    """Return whether a file of a backbone's folder belongs to its tokenizer."""
+    return path.suffix == ".model" or (path.name.startswith(_TOKENIZER) and path.suffix in (".json", ".txt"))
+
+
 def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor] | None = None, **config: Any) -> None:
     """Write ``config.json`` and ``model.safetensors`` in float32, the encoder without heads.
 
@@ -54,7 +63,7 @@ def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor]
 def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
     """Return the content of ``tokenizer.json`` of a backbone, as its files say it."""
     with opening(f"backbone {backbone.name!r}"):
-        tokenizer = AutoTokenizer.from_pretrained(backbone.folder, trust_remote_code=False)
+        tokenizer = backbone.tokenizer_of_transformers()
         definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return {**definition, "truncation": None, "padding": None}
 
@@ -62,7 +71,7 @@ def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
 def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, Any], longest: int) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``; inputs are cut to ``longest`` tokens."""
     with opening(f"backbone {backbone.name!r}"):
-        own = AutoTokenizer.from_pretrained(backbone.folder, trust_remote_code=False)
+        own = backbone.tokenizer_of_transformers()
         specials = {name: text for name in _SPECIALS if (text := getattr(own, name)) is not None}
     specials.setdefault("pad_token", backbone.tokenizer.text(backbone.tokenizer.pad))  # causal models may have none
     about = {

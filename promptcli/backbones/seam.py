@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones import dropout as quick
+from promptcli.backbones.library import transformers
 from promptcli.backbones.states import Prepending
 
 NAME = "promptcli"
@@ -43,6 +44,16 @@ class SeamCall:
         """Return the number (0-based) of the layer that is calling."""
         self.calls += 1
         return self.calls - 1
+
+
+def register() -> str:
+    """Make the attention known to transformers; return its name."""
+    library = transformers()
+    from transformers.masking_utils import sdpa_mask
+
+    library.AttentionInterface.register(NAME, attention)
+    library.AttentionMaskInterface.register(NAME, sdpa_mask)
+    return NAME
 
 
 def allow_prepending(layers: Iterable[torch.nn.Module]) -> None:

@@ -3,7 +3,7 @@
 Loaded through the same guards as a backbone: safetensors only, no remote code. Knows nothing of templates.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -109,7 +109,6 @@ def load_t5(
     *,
     device: str = "cpu",
     offline: bool = False,
-    announce: Callable[[str], None] = lambda message: None,
 ) -> T5:
     """Load a T5.
 
@@ -117,14 +116,13 @@ def load_t5(
         name: A local folder or a hub id, ``@revision`` after it allowed.
         device: A torch device.
         offline: Never use the network.
-        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: No such folder or hub id, or it cannot be reached.
         UsageError: No T5, no safetensors weights, or broken files.
     """
     try:
-        folder, _ = pretrained.locate(name, offline, announce)
+        folder, _ = pretrained.locate(name, offline)
     except NotFoundError as error:
         reason = str(error).partition("; shipped")[0].replace("backbone", "T5")
         raise NotFoundError(

@@ -1,7 +1,8 @@
-"""``glove:FILE``: static word vectors in a backbone's place, for the average of a sentence's words and nothing else.
+"""Static vectors in a backbone's place, for the average of a sentence's words: ``glove:FILE``, or a folder.
 
-Words are the sentence's text, lower-cased and split at blanks: the tasks' text is tokenised already. The file is text
-in word2vec's format, with a header, or in GloVe's, without; both also .gz. What is held is the matrix and the words.
+A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of sentence-transformers, or a
+model of model2vec. For a file of word vectors the sentence is lower-cased and split at blanks: the tasks' text is
+tokenised already. The file is text in word2vec's format, with a header, or in GloVe's, without; both also .gz.
 """
 
 import contextlib
@@ -10,22 +11,30 @@ import hashlib
 import math
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone, Provenance
+from promptcli.backbones.checking import opening, read_config, tensor_names
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import note
+from promptcli.storage.documents import parse_json
 from promptcli.storage.files import sha256
 
 _FAMILY = "glove"
 _PREFIX = "glove:"
+TABLE = "table"  #: family of a table in a folder
+_ROWS, _MATRICES = "model.safetensors", frozenset(("embedding.weight", "embeddings"))
 _BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
 
@@ -48,14 +57,36 @@ class WordTokenizer(PieceTokenizer):
         return [ids or [_NOTHING] for ids in known]
 
 
+class TableTokenizer(WordTokenizer):
+    """The tokens of a ``tokenizer.json``, none added at the ends; of a sentence without any, the row of zeros."""
+
+    def __init__(self, path: Path, rows: int, *, unknown: bool, longest: int | None) -> None:
+        super().__init__({})
+        definition = path.read_bytes()
+        self.sha256 = hashlib.sha256(definition).hexdigest()
+        self.pad = rows
+        self._tokenizer = Tokenizer.from_str(definition.decode())
+        self._tokenizer.no_padding()
+        if longest is not None:
+            self._tokenizer.enable_truncation(longest)
+        text = getattr(self._tokenizer.model, "unk_token", None) or parse_json(definition)["model"].get("unk_token")
+        self.unk = None if unknown or text is None else self._tokenizer.token_to_id(text)
+
+    def encode(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Return the ids of every sentence's tokens, unknown ones left out where the table has no row for them."""
+        encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
+        return [[token for token in one.ids if token != self.unk] or [self.pad] for one in encoded]
+
+
 class WordVectors(Backbone):
     """A matrix of word vectors; no layers, no attention, no head. Always float32."""
 
     words_only = True
     causal = False
 
-    def __init__(self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance) -> None:
+    def __init__(self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance, folder: Path) -> None:
         self.tokenizer = tokenizer
+        self.folder = folder
         self.provenance = provenance
         self.width = self.last_width = rows.size(1)
         self.n_layers = self.n_heads = 0
@@ -64,23 +95,27 @@ class WordVectors(Backbone):
 
     @property
     def token_rows(self) -> Tensor:
-        """The vectors, (v + 1, d); row 0 is zero."""
+        """The vectors, (v + 1, d); the row of a sentence without any word is zero."""
         return self._rows
+
+    def to(self, device: torch.device) -> "WordVectors":
+        """Return a copy on a device."""
+        return WordVectors(self.tokenizer, self._rows.to(device), self.provenance, self.folder)  # type: ignore[arg-type]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Return the words' vectors as static states."""
         return HiddenStates(static=self._rows[batch.ids])
 
 
-def load_word_vectors(
-    name: str, *, device: str = "cpu", announce: Callable[[str], None] = lambda message: None
-) -> WordVectors:
+def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
     """Load word vectors.
 
     Args:
         name: ``glove:FILE``.
         device: A torch device.
-        announce: Called with one line: how many they are, and the memory they take.
 
     Raises:
         NotFoundError: There is no such file.
@@ -91,10 +126,41 @@ def load_word_vectors(
         raise UsageError("backbone 'glove:' names no file; give --backbone glove:FILE, word vectors as text")
     table = read_word_vectors(path)
     count, width = len(table.rows) - 1, table.rows.shape[1]
-    announce(f"{path.name}: {count:,} words of {width:,} numbers, {table.rows.nbytes / 2**20:,.1f} MiB in memory")
+    note(f"{path.name}: {count:,} words of {width:,} numbers, {table.rows.nbytes / 2**20:,.1f} MiB in memory")
     rows = torch.from_numpy(table.rows).to(device)
     tokenizer = WordTokenizer(table.row_of)
-    return WordVectors(tokenizer, rows, Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256))
+    return WordVectors(tokenizer, rows, Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256), path.parent)
+
+
+def is_table(folder: Path) -> bool:
+    """Return whether a folder is a table of words: nothing but a row for each token."""
+    names = tensor_names(folder / _ROWS) if (folder / _ROWS).is_file() else frozenset()
+    return bool(names & _MATRICES) and names <= _MATRICES | {"mapping", "weights"}
+
+
+def load_table(name: str, folder: Path, revision: str | None, *, device: str = "cpu") -> WordVectors:
+    """Load the table of words in a folder; ``name`` and ``revision`` say where it came from.
+
+    Raises:
+        UsageError: Files are missing or broken, or of two models.
+    """
+    what = f"the table of words {name!r}"
+    config = read_config(what, folder) if (folder / "config.json").is_file() else {}
+    distilled = config.get("model_type") == "model2vec"
+    with opening(what):
+        stored = load_file(folder / _ROWS)
+        rows = next(stored[matrix] for matrix in _MATRICES if matrix in stored)
+        if "mapping" in stored:
+            rows = rows[stored["mapping"].long()]
+        if "weights" in stored:
+            rows = rows.float() * stored["weights"].float()[:, None]
+        longest = config.get("max_length", 512) if distilled else None
+        tokenizer = TableTokenizer(folder / "tokenizer.json", len(rows), unknown=not distilled, longest=longest)
+        if (highest := max(tokenizer.items(), default=-1)) >= len(rows):
+            raise UsageError(f"{what} has {len(rows)} rows, and its vocabulary goes to id {highest}: not of one model")
+    whole = torch.cat([rows.float(), torch.zeros(1, rows.size(1))]).to(device)
+    about = Provenance(name, TABLE, revision, sha256(folder / _ROWS), tokenizer.sha256)
+    return WordVectors(tokenizer, whole, about, folder)
 
 
 @dataclass(frozen=True)

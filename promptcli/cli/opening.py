@@ -99,9 +99,7 @@ def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None, word
 
     device = choose_device(runtime.device)
     wanted = dtype or ("stored" if runtime.dtype == "auto" else runtime.dtype)
-    return load_backbone(
-        name, device=device, dtype=weights_dtype(wanted, device), offline=runtime.offline, announce=note, words=words
-    )
+    return load_backbone(name, device=device, dtype=weights_dtype(wanted, device), offline=runtime.offline, words=words)
 
 
 def default_backbone(*, paper: bool) -> str:
@@ -176,8 +174,8 @@ def open_entries(
                 dtype=dtype,
                 offline=runtime.offline,
                 tensors=entry.tensors,
+                prompts=entry.prompts,
                 backbone=shared[0] if shared else None,
-                announce=note,
             )
         except UsageError as error:
             if refused is None:

@@ -7,8 +7,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -51,11 +50,6 @@ class Encoded:
 class Embedder(ABC):
     """Sentences in, vectors out; everything but the vectors themselves."""
 
-    #: Keeps an encoder under a name, replacing one of that name if asked to; the library's face puts the registry here.
-    keep: "ClassVar[Callable[[Embedder, str, bool], None] | None]" = None
-    #: Texts in front of a sentence, by name (sentence-transformers' prompts).
-    prompts: Mapping[str, str] = MappingProxyType({})
-
     @property
     @abstractmethod
     def device(self) -> torch.device:
@@ -65,6 +59,15 @@ class Embedder(ABC):
     @abstractmethod
     def width(self) -> int:
         """d, the width of the vectors."""
+
+    @property
+    @abstractmethod
+    def prompts(self) -> Mapping[str, str]:
+        """Texts in front of a sentence, by name (sentence-transformers' prompts)."""
+
+    @abstractmethod
+    def prompted(self, text: str) -> "Embedder":
+        """Return the encoder with this text in front of every sentence in place of its own."""
 
     @abstractmethod
     def encode_report(
@@ -140,10 +143,10 @@ class Embedder(ABC):
             raise UsageError(f"precision {precision!r} is not allowed; give float32, then promptcli.quantize")
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size {batch_size} is not allowed; give at least 1, or leave it out")
-        texts, encoder = check_texts(sentences), self
+        texts = check_texts(sentences)
+        encoder: Embedder = self
         if prompt is not None or prompt_name is not None:
-            before, encoder = self._prompt_text(prompt_name, prompt), self.without_prompt()
-            texts = [before + text for text in texts]
+            encoder = self.prompted(self._prompt_text(prompt_name, prompt))
         with _progress_bar(len(texts), progress) if show_progress_bar else contextlib.nullcontext(progress) as advance:
             encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors
         vectors = unit(encoded) if normalize_embeddings else encoded
@@ -158,17 +161,17 @@ class Embedder(ABC):
         return self._encode_as(("query",), sentences, options)
 
     def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
-        """Return the vectors of what is searched: with the prompt ``document``, ``passage`` or ``corpus``, if any."""
+        """Return the vectors of what is searched: with the prompt ``document``, ``passage`` or ``corpus``, if any.
+
+        A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
+        as in that library.
+        """
         return self._encode_as(("document", "passage", "corpus"), sentences, options)
 
     def _encode_as(self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Any]) -> Any:
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options["prompt_name"] = next((name for name in names if name in self.prompts), None)
         return self.encode(sentences, **options)
-
-    def without_prompt(self) -> "Embedder":
-        """Return the encoder without the text that it puts in front of every sentence by itself."""
-        return self
 
     def _prompt_text(self, name: str | None, text: str | None) -> str:
         if text is not None:
@@ -211,20 +214,6 @@ class Embedder(ABC):
         tags = BaseEstimator().__sklearn_tags__()
         tags.requires_fit = False
         return tags
-
-    def save(self, name: str, *, force: bool = False) -> None:
-        """Save the encoder in the registry; from then on ``promptcli.load(name)`` and ``--model name`` know it.
-
-        Args:
-            name: Up to 100 of ``A-Z a-z 0-9 . _ -``.
-            force: Replace an entry of that name.
-
-        Raises:
-            UsageError: The name is taken, or no name.
-        """
-        if Embedder.keep is None:
-            raise UsageError("there is no registry to save in; use the library as `import promptcli`, and its Encoder")
-        Embedder.keep(self, name, force)
 
 
 @contextlib.contextmanager

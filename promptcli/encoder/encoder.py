@@ -5,7 +5,8 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
-from promptcli.backbones.states import Batch, HiddenStates, Needs, SharedTokens
+from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
+from promptcli.backbones.word_vectors import TABLE
 from promptcli.encoder.batching import (
     Memory,
     average_rows,
@@ -29,6 +31,7 @@ from promptcli.encoder.embedder import Embedder, Encoded, Share, check_texts
 from promptcli.encoder.embedder import Progress as Progress
 from promptcli.encoder.embedder import silent as silent
 from promptcli.encoder.pooling import Pooling, build_pooling
+from promptcli.encoder.pooling.slot import causal_families
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.prompt import Prompt
@@ -37,8 +40,8 @@ from promptcli.encoder.prompts.text_rules import text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, check_not_forked, in_streams
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Transform
-from promptcli.errors import UsageError
-from promptcli.recipe import MASK, SLOT, Recipe
+from promptcli.errors import UsageError, WrongKindError
+from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
 #: Before the names of a tuned backbone's tensors.
 TUNED = "backbone."
@@ -69,12 +72,24 @@ class Encoder(Embedder):
     backbone: Backbone
     max_length: int  #: longest input in tokens
 
-    def __init__(self, recipe: Recipe, backbone: Backbone, tensors: Mapping[str, Tensor]) -> None:
+    #: What the library's face does for encoders (``load``, ``save``, ...); it puts itself here.
+    face: ClassVar[Any] = None
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        backbone: Backbone,
+        tensors: Mapping[str, Tensor],
+        *,
+        prompts: Prompts = Prompts(),  # noqa: B008 - frozen
+        graphs: Sequence[Graph] = (),
+    ) -> None:
         self.backbone = backbone
+        self.texts = prompts
         #: The encoders of single prompts whose vectors are averaged before the transforms; none where there is one.
         self.members = [
-            Encoder(recipe.replace(prompt=one, transforms=()), backbone, tensors)
-            for one in prompts_of_mean(recipe.prompt)
+            Encoder(recipe.replace(prompt=one, transforms=()), backbone, tensors, graphs=graphs[number : number + 1])
+            for number, one in enumerate(prompts_of_mean(recipe.prompt))
         ]
         if self.members:
             self.prompt: Prompt = self.members[0].prompt
@@ -94,7 +109,8 @@ class Encoder(Embedder):
         #: What becomes of a pooled vector, step by step; denoising is taken after the step of its name.
         self.stages = [("hidden", _as_it_is), *(stage for made in self.transforms for stage in made.stages)]
         self.biases: dict[int, Tensor] = {}  #: h_hat by length, kept between calls
-        self.graph: Graph | None = None  #: what computes batches in the backbone's place
+        #: What computes batches in the backbone's place.
+        self.graph: Graph | None = graphs[0] if graphs and not self.members else None
         self._check()
 
     def _check(self) -> None:
@@ -102,11 +118,16 @@ class Encoder(Embedder):
         text_rule(self.recipe.text_rule)
         self.template.check_room(self.max_length)
         if self.backbone.words_only:
-            _check_words_only(self.recipe)
+            _check_words_only(self.recipe, table=self.backbone.provenance.family == TABLE)
         masks = len(self.template.masks)
         if (self.pooling.needs.slot or 0) > masks:
             has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
             raise UsageError(f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} {has}")
+        if self.pooling.needs.slot == LAST and not self.backbone.causal and self.recipe.prompt.split(SLOT)[1:] != [""]:
+            raise WrongKindError(
+                f"weights 'last-token' are for causal models ({', '.join(causal_families())});"
+                f" backbone {self.backbone.name!r} is a masked one, which is read at its mask: take --recipe prompt"
+            )
         place = self.denoising.place
         if place not in ("none", *(name for name, _ in self.stages)):
             raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. --transform topk-tokens:200")
@@ -122,6 +143,75 @@ class Encoder(Embedder):
             NotFoundError: The backbone is not there.
         """
         return build_encoder(recipe, **{"dtype": "stored", **options})
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path | Recipe = "mini",
+        *,
+        backbone: str | None = None,
+        prompt: str | None = None,
+        pooling: str | None = None,
+        transforms: Sequence[str] | None = None,
+        denoise: str | None = None,
+        device: str = "auto",
+        dtype: str = "stored",
+        revision: str | None = None,
+    ) -> "Encoder":
+        """Return an encoder; see ``promptcli.load``."""
+        changes = {"backbone": backbone, "prompt": prompt, "pooling": pooling, "transforms": transforms}
+        options = {**changes, "denoise": denoise, "device": device, "dtype": dtype, "revision": revision}
+        loaded: Encoder = cls._face().load(model, **options)
+        return loaded
+
+    def save(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write the encoder into a folder that ``load`` opens, and sentence-transformers, whole or not at all.
+
+        Args:
+            folder: To be made.
+            force: Replace an encoder that is there.
+
+        Raises:
+            UsageError: Something is in the way.
+        """
+        self._face().save(self, folder, force=force)
+
+    def register(self, name: str, *, force: bool = False) -> None:
+        """Keep the encoder under a name; from then on ``promptcli.load(name)`` and ``--model name`` know it.
+
+        Args:
+            name: Up to 100 of ``A-Z a-z 0-9 . _ -``.
+            force: Replace a model of that name.
+
+        Raises:
+            UsageError: The name is taken, or no name.
+        """
+        self._face().register(self, name, force=force)
+
+    def push_to_hub(self, repo: str, **options: Any) -> Any:
+        """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub: ``promptcli.push``, with its options."""
+        return self._face().push(self, repo, **options)
+
+    @classmethod
+    def _face(cls) -> Any:
+        if cls.face is None:
+            raise UsageError("there is no registry here; use the library as `import promptcli`, and its Encoder")
+        return cls.face
+
+    def to(self, device: str | torch.device) -> "Encoder":
+        """Return the encoder on a device: a copy, or itself where it is there already."""
+        where = torch.device(choose_device(str(device)))
+        if where == self.device:
+            return self
+        return Encoder(self.recipe, self.backbone.to(where), self.tensors(), prompts=self.texts)
+
+    def computed_by(self, graphs: Sequence[Graph]) -> "Encoder":
+        """Return the encoder computed by graphs: one, or one for each of its ``members``."""
+        return Encoder(self.recipe, self.backbone, self.tensors(), prompts=self.texts, graphs=graphs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the parts, weights included; a graph stays behind, and torch computes in its place."""
+        return _unpickled, (self.recipe, self.backbone, self.tensors(), self.texts)
 
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
@@ -144,12 +234,47 @@ class Encoder(Embedder):
         parts: list[Prompt | Weights | Transform] = [self.prompt, self.pooling.weights, *self.transforms]
         return {name: tensor for part in parts for name, tensor in part.tensors().items()} | self._tuned
 
-    def without_prompt(self) -> "Encoder":
-        """See the base class; a template with words after [X], or learned ones, is no such text."""
-        before, slot, after = self.recipe.prompt.partition(SLOT)
-        if not before or after or not slot or self.recipe.prompt != self.template.text:
-            return self
-        return Encoder(self.recipe.replace(prompt=SLOT), self.backbone, self.tensors())
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """See the base class."""
+        return self.texts.texts
+
+    @property
+    def counts_prompt(self) -> bool:
+        """Whether the tokens of a text in front are pooled, too (``include_prompt``)."""
+        return self.texts.counted
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The prompt that stands in front of a sentence where none is asked for."""
+        return self.texts.default
+
+    def prompted(self, text: str) -> "Encoder":
+        """See the base class; in a template of ours the text becomes the beginning of the sentence."""
+        own = self.texts.text + SLOT
+        if type(self.prompt) is not Prompt or self.members or own not in self.recipe.prompt:
+            raise UsageError(f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences")
+        if any(mark in text for mark in (SLOT, MASK)):
+            raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
+        pooling = self.recipe.pooling if self.texts.counted else self._without_text(text)
+        recipe = self.recipe.replace(prompt=self.recipe.prompt.replace(own, text + SLOT), pooling=pooling)
+        name = next((name for name, known in self.texts.texts.items() if known == text), "given")
+        prompts = replace(self.texts, texts={**self.texts.texts, name: text}, default=name)
+        return Encoder(recipe, self.backbone, self.tensors(), prompts=prompts)
+
+    def _without_text(self, text: str) -> str:
+        """Return the pooling with the tokens of a text in front left out, as ``include_prompt: false`` asks for."""
+        tokens = self.backbone.tokenizer
+        states, _, weights = self.recipe.pooling.partition("/")
+        plain = [part.rpartition(";")[2] for part in weights.split("+")]
+        blank = " " if tokens.start_blank and text else ""
+        count = len(tokens.start) + len(tokens.encode([blank + text])[0]) if text else 0
+        return f"{states}/" + "+".join(f"from:{count};{part}" if count else part for part in plain)
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        """The backbone's tokenizer, as transformers has it."""
+        return self.backbone.tokenizer_of_transformers()
 
     @property
     def max_seq_length(self) -> int:
@@ -161,7 +286,8 @@ class Encoder(Embedder):
         recipe = self.recipe
         after = "".join(f", {transform}" for transform in recipe.transforms)
         denoised = "" if recipe.denoise == "none" else f", denoise {recipe.denoise}"
-        return f"Encoder({recipe.backbone!r}, {recipe.prompt!r}, {recipe.pooling}{after}{denoised}, on {self.device})"
+        read = f"{recipe.prompt!r}, {recipe.pooling}{after}{denoised}"
+        return f"Encoder({recipe.backbone!r}, {read}, {self.width} numbers, on {self.device})"
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -286,6 +412,10 @@ def _as_it_is(vectors: Tensor) -> Tensor:
     return vectors
 
 
+def _unpickled(recipe: Recipe, backbone: Backbone, tensors: Mapping[str, Tensor], prompts: Prompts) -> Encoder:
+    return Encoder(recipe, backbone, tensors, prompts=prompts)
+
+
 def build_encoder(
     recipe: Recipe,
     *,
@@ -294,7 +424,7 @@ def build_encoder(
     offline: bool = False,
     tensors: Mapping[str, Tensor] | None = None,
     backbone: Backbone | None = None,
-    announce: Callable[[str], None] = lambda message: None,
+    prompts: Prompts = Prompts(),  # noqa: B008 - frozen
 ) -> Encoder:
     """Make the encoder of a recipe.
 
@@ -306,7 +436,7 @@ def build_encoder(
         offline: Never use the network.
         tensors: Learned and fitted numbers, by name.
         backbone: An already loaded backbone to share; else the recipe's is loaded.
-        announce: Called with one line before the network is used, and with the memory that word vectors take.
+        prompts: Texts in front of a sentence, by name.
 
     Raises:
         UsageError: Unknown names, or parts that do not fit together.
@@ -317,12 +447,10 @@ def build_encoder(
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
         where, precision = choose_device(device), weights_dtype(dtype, choose_device(device))
-        backbone = load_backbone(
-            recipe.backbone, device=where, dtype=precision, offline=offline, announce=announce, words=True
-        )
+        backbone = load_backbone(recipe.backbone, device=where, dtype=precision, offline=offline, words=True)
         if tuned:
             backbone.tune(tuned)
-    return Encoder(recipe, backbone, tensors or {})
+    return Encoder(recipe, backbone, tensors or {}, prompts=prompts)
 
 
 def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -330,9 +458,12 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(TUNED): tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
 
 
-def _check_words_only(recipe: Recipe) -> None:
-    """Refuse what word vectors cannot do."""
-    only = Recipe(backbone=recipe.backbone, pooling="static/avg", max_length=recipe.max_length)
+def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
+    """Refuse what word vectors cannot do; those of a table have the layers that come with it, and its prompts."""
+    own = [one for one in recipe.transforms if table and split_spec(one)[0] in ("dense", "normalize")]
+    only = Recipe(backbone=recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=tuple(own))
+    if table:
+        only = only.replace(prompt=recipe.prompt, period=recipe.period)
     given, allowed = recipe.explicit().to_dict(), only.explicit().to_dict()
     if given != allowed:
         asked = {key: value for key, value in given.items() if value != allowed.get(key)}

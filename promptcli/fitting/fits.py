@@ -18,10 +18,8 @@ from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, Progress, build_encoder, silent
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms
-from promptcli.encoder.transforms.all_but_the_top import fit_all_but_the_top
 from promptcli.encoder.transforms.flow import Glow
-from promptcli.encoder.transforms.spectral import fit_spectral
-from promptcli.encoder.transforms.whitening import fit_whitening
+from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, rows_of
@@ -293,7 +291,7 @@ def fit(
         progress: Called with the number of sentences newly done; adds up to n times the passes planned, and to the
             distinct sentences of the pairs.
         backbone: An already loaded one to use; else the recipe's is loaded.
-        options: Of ``build_encoder``: device, dtype, offline, announce.
+        options: Of ``build_encoder``: device, dtype, offline.
 
     Raises:
         UsageError: The recipe has nothing to fit or to choose, or there are no sentences.

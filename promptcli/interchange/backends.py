@@ -21,8 +21,8 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph, stream_count
 from promptcli.errors import CheckFailedError, UsageError, unknown
-from promptcli.interchange.exactness import PROBES, lowest_cosine
-from promptcli.interchange.target import lacking, require
+from promptcli.interchange.target import PROBES, lacking, lowest_cosine, require
+from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.storage.files import atomic_folder
 
@@ -75,7 +75,6 @@ def build_on(
     rows: int | None = None,
     device: str = "auto",
     dtype: str = "auto",
-    announce: Callable[[str], None] = lambda message: None,
     **options: Any,
 ) -> Encoder:
     """Make the encoder of a recipe, computed by a backend.
@@ -88,7 +87,6 @@ def build_on(
         device: Graphs run on the processor.
         dtype: As ``build_encoder`` has it; ``auto`` takes bfloat16 where backend and processor compute in it, and its
             vectors are near enough to float32's.
-        announce: Called with one line: what ``auto`` took and why, what int8 costs, that a graph is being made.
         options: Others of ``build_encoder``.
 
     Raises:
@@ -102,9 +100,9 @@ def build_on(
         backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
         if not on_processor:
             backend, why = "torch", "graphs run on processors, not on a GPU"
-        announce(f"backend {backend}: {why}")
+        note(f"backend {backend}: {why}")
     if backend == "torch":
-        return build_encoder(recipe, device=device, dtype=dtype, announce=announce, **options)
+        return build_encoder(recipe, device=device, dtype=dtype, **options)
     if backend not in BACKENDS:
         raise unknown("backend", backend, [*BACKENDS, "torch", "auto"])
     chosen = BACKENDS[backend]
@@ -113,10 +111,9 @@ def build_on(
         raise UsageError(
             f"backend {backend} runs on the processor, not on {device!r}; leave out --device, or --backend"
         )
-    encoder = build_encoder(recipe, device="cpu", dtype="float32", announce=announce, **options)
-    for one in encoder.members or [encoder]:
-        one.graph = _graph_of(one, backend, folder, _dtypes(backend, dtype), announce)
-    return encoder
+    encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
+    members = encoder.members or [encoder]
+    return encoder.computed_by([_graph_of(one, backend, folder, _dtypes(backend, dtype)) for one in members])
 
 
 def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
@@ -130,9 +127,7 @@ def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
     return has[:1] if wanted == "stored" else (wanted,)
 
 
-def _graph_of(
-    encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, ...], announce: Callable[[str], None]
-) -> Graph:
+def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, ...]) -> Graph:
     """Return an encoder's graph, made where it is not kept yet, in the first precision that is near enough."""
     if encoder.averaged_rows() is not None:
         raise UsageError(
@@ -142,7 +137,7 @@ def _graph_of(
     chosen = BACKENDS[backend]
     kept = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
     if (found := _read(kept)) is None:
-        announce(f"making a graph for {backend}, kept in {folder}")
+        note(f"making a graph for {backend}, kept in {folder}")
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_folder(kept, marker=_ABOUT, force=True) as temporary:
             with opening(f"the graph for {backend}"):
@@ -153,7 +148,7 @@ def _graph_of(
     else:
         about, torchs = found
     if about:
-        announce(f"{backend}: {about}")
+        note(f"{backend}: {about}")
     batch = _probe_batch(encoder)
     for dtype in dtypes:
         with opening(f"{kept}, a graph that may be deleted,"):
@@ -162,7 +157,7 @@ def _graph_of(
         if fault is None:
             return Graph(run, {"dtype": dtype, "backend": backend})
         if dtype != dtypes[-1]:
-            announce(f"backend {backend}: {fault}; taking {dtypes[-1]}")
+            note(f"backend {backend}: {fault}; taking {dtypes[-1]}")
     raise CheckFailedError(f"backend {backend}: {fault}; leave out --backend, or give --dtype float32")
 
 

@@ -10,30 +10,27 @@ from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.hub import FILES, TRAINING_FILES
 from promptcli.data.task_table import TASKS
 from promptcli.recipe import Recipe
+from promptcli.registry.entries import Entry
 
 _TAGS = ("sentence-similarity", "feature-extraction", "promptcli")
 
 
 def model_card(
-    title: str,
+    entry: Entry,
     recipe: Recipe,
     *,
     use: str,
     library: str,
-    provenance: Mapping[str, Any],
-    scores: Sequence[Mapping[str, Any]] = (),
     tags: Sequence[str] = (),
     relation: str | None = None,
 ) -> str:
     """Return the text of a README.
 
     Args:
-        title: Of the page.
-        recipe: The encoder.
+        entry: Its name is the title; what it was trained or fitted on is listed where it is a data set of the hub.
+        recipe: Its recipe as it stands there.
         use: Python that loads and calls it.
         library: The hub's ``library_name``.
-        provenance: Of the entry: what it was trained or fitted on is listed where it is a data set of the hub.
-        scores: Of the entry, as a registry keeps them.
         tags: More of them.
         relation: To the base model, as the hub calls it: ``adapter``, ``finetune``.
     """
@@ -42,20 +39,20 @@ def model_card(
         about["base_model"] = recipe.backbone.partition("@")[0]
         about |= {"base_model_relation": relation} if relation else {}
     about["tags"] = [*dict.fromkeys([*tags, *_TAGS])]
-    learned = provenance.get("trained") or provenance.get("fitted_on") or {}
+    learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
     if Path(str(learned.get("source"))).stem in FILES:
         about["datasets"] = [TRAINING_FILES]
-    latest = {(score.get("task"), score.get("split"), score.get("protocol")): score for score in scores}
+    latest = {(score.get("task"), score.get("split"), score.get("protocol")): score for score in entry.scores}
     results = [_result(score) for score in latest.values() if score.get("metric") == "spearman"]
     if results:
-        about["model-index"] = [{"name": title, "results": results}]
+        about["model-index"] = [{"name": entry.name, "results": results}]
     head = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in about.items())
     named = recipe.replace(backbone=without_paths(recipe.backbone))
     parts = "\n".join(
         f"| {key} | `{json.dumps(value, ensure_ascii=False)}` |" for key, value in named.to_dict().items()
     )
     return (
-        f"---\n{head}---\n\n# {title}\n\nA sentence encoder: vectors of sentences, compared by cosine.\n\n"
+        f"---\n{head}---\n\n# {entry.name}\n\nA sentence encoder: vectors of sentences, compared by cosine.\n\n"
         f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
     )
 

@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from promptcli.backbones.saving import head_tensors
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.transforms.cls_pooler import ClsPooler
-from promptcli.encoder.transforms.projection import Projection
+from promptcli.encoder.transforms.heads import ClsPooler, Normalize, Projection
+from promptcli.encoder.transforms.heads import Dense as OurDense
 from promptcli.encoder.transforms.transform import Transform
-from promptcli.interchange.exactness import InexactError
+from promptcli.interchange.target import InexactError
 
 IDENTITY = "torch.nn.modules.linear.Identity"
 #: What may follow a dense layer, by the name of its class.
@@ -20,6 +20,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "torch.nn.modules.activation.Tanh": torch.tanh,
     "torch.nn.modules.activation.GELU": functional.gelu,
     "torch.nn.modules.activation.ReLU": functional.relu,
+    "torch.nn.modules.activation.SiLU": functional.silu,
+    "torch.nn.modules.activation.Sigmoid": torch.sigmoid,
 }
 _PROBES = 16  # random vectors that a map must treat as an affine one does
 _FAR = 2.0**14  # so far out the slope is read free of the rounding of the constant
@@ -43,6 +45,10 @@ class Norm:
     bias: Tensor  #: (d,)
 
 
+#: Vectors scaled to length 1.
+NORMALIZE = Norm(torch.ones(0), torch.zeros(0))
+
+
 def layers_of(encoder: Encoder) -> list[Dense | Norm]:
     """Return the transforms of an encoder as layers, in order.
 
@@ -50,13 +56,21 @@ def layers_of(encoder: Encoder) -> list[Dense | Norm]:
         InexactError: One of them is neither affine nor a network of such layers; with its name.
     """
     layers: list[Dense | Norm] = []
-    width = encoder.backbone.width
+    width = encoder.backbone.last_width
     for transform in encoder.transforms:
         if isinstance(transform, ClsPooler):
             head = head_tensors(encoder.backbone)
             found: list[Dense | Norm] | None = [Dense(head["weight"], head["bias"], next(iter(ACTIVATIONS)))]
         elif isinstance(transform, Projection):
             found = _of_network(transform.module)
+        elif isinstance(transform, OurDense):
+            name = transform.spec.rpartition(":")[2]
+            kind = next((one for one in ACTIVATIONS if one.rpartition(".")[2].lower() == name), IDENTITY)
+            weight, bias = transform.tensors().values()
+            found = [Dense(weight, bias, kind)]
+        elif isinstance(transform, Normalize):
+            layers.append(NORMALIZE)
+            continue
         else:
             found = _of_map(lambda x, transform=transform: _through(transform, x), width)  # type: ignore[misc]
         if found is None:

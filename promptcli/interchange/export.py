@@ -1,22 +1,222 @@
-"""From an encoder to a folder that another program loads: the table of targets, one file each."""
+"""From an encoder to a folder that another program loads: the table of targets."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import promptcli
-from promptcli.encoder.encoder import Encoder, build_encoder
+import numpy as np
+import torch
+from torch import Tensor
+
+from promptcli.backbones.checking import opening
+from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
+from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition
+from promptcli.encoder.encoder import TUNED, Encoder, tuned_weights
+from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
+from promptcli.encoder.prompts.deep_prefix import DeepPrefix, from_prompt_embeddings, to_prompt_embeddings
+from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError, unknown
-from promptcli.interchange.merged import export_merged
-from promptcli.interchange.model2vec import export_model2vec
+from promptcli.interchange.card import is_hub_id, model_card, without_paths
 from promptcli.interchange.onnx import export_onnx, export_openvino
-from promptcli.interchange.peft import export_peft
-from promptcli.interchange.sentence_transformers import export_sentence_transformers
-from promptcli.interchange.target import MARKER, Choices, Source, Target
-from promptcli.registry.entries import Entry
+from promptcli.interchange.saving import save_encoder, write_table
+from promptcli.interchange.tables import export_model2vec
+from promptcli.interchange.target import Choices, InexactError, Source, Target, Written, check_parity
+from promptcli.registry.entries import MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
+from promptcli.registry.reading import read_folder
+from promptcli.registry.registry import load_encoder
 from promptcli.storage.documents import to_json
 from promptcli.storage.files import atomic_folder
+from promptcli.storage.tensors import save_tensors
+
+CONFIG, WEIGHTS, PROMPT = "adapter_config.json", "adapter_model.safetensors", "prompt_embeddings"
+
+
+def export_peft(source: Source, folder: Path) -> Written:
+    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads.
+
+    Raises:
+        InexactError: The prompt is no deep prefix, and the backbone has no LoRA.
+        UsageError: The base is no model of the hub, and none was named.
+    """
+    encoder, entry = source.encoder, source.entry
+    lora = tuned_weights(encoder.tensors())
+    kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
+    base, revision = _base(source)
+    about = {
+        "task_type": "FEATURE_EXTRACTION",
+        "base_model_name_or_path": base,
+        "revision": revision,
+        "inference_mode": True,
+        **kind,
+    }
+    (folder / CONFIG).write_text(to_json(about), encoding="utf-8")
+    save_tensors(tensors, folder / WEIGHTS)
+    use = "model = PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder)"
+    own = {name: one for name, one in encoder.tensors().items() if name != PREFIX and not name.startswith(TUNED)}
+    if own:  # peft does not look at it
+        save_tensors(own, folder / TENSORS)
+    card = model_card(
+        entry,
+        encoder.recipe.replace(backbone=base),
+        use=use,
+        library="peft",
+        tags=[f"base_model:adapter:{base}"],
+        relation="adapter",
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    before = [encoder.prompt.spec] if is_lora(lora) else []
+    rest = [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
+    return Written(
+        f'PeftModel.from_pretrained(AutoModel.from_pretrained("{base}"), "FOLDER")',
+        notes=(f"peft holds the adapter; what is around the layers is yours to do: {' then '.join(rest)}",),
+        backbone="." if is_lora(lora) else f"{base}@{revision}" if revision else base,
+    )
+
+
+def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the configuration and the tensor of a deep prefix.
+
+    Raises:
+        InexactError: The prompt is none.
+    """
+    prompt, backbone = encoder.prompt, encoder.backbone
+    if isinstance(prompt, SoftTemplate):
+        raise InexactError(
+            "a soft template is no peft adapter: peft sets learned vectors before [CLS], and these stand inside the"
+            " template; --to sentence-transformers holds them exactly"
+        )
+    if not isinstance(prompt, DeepPrefix):
+        raise InexactError(
+            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, which are what prefix tuning is, and the"
+            " backbone no LoRA; --to sentence-transformers and --to onnx hold it, --to merged a tuned backbone"
+        )
+    about = {
+        "peft_type": "PREFIX_TUNING",
+        "num_virtual_tokens": prompt.length,
+        "token_dim": backbone.width,
+        "num_transformer_submodules": 1,
+        "num_attention_heads": backbone.n_heads,
+        "num_layers": backbone.n_layers,
+        "encoder_hidden_size": backbone.width,
+        "prefix_projection": False,
+    }
+    stored = to_prompt_embeddings(prompt.numbers.cpu())
+    assert torch.equal(from_prompt_embeddings(stored, prompt.numbers.shape), prompt.numbers.cpu())
+    return about, {PROMPT: stored}
+
+
+def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the configuration and the tensors of a LoRA, under the names that peft stores."""
+    alpha = float(tensors[ALPHA])
+    stored = {
+        f"base_model.model.{name.replace('.default.weight', '.weight')}": tensor
+        for name, tensor in tensors.items()
+        if name != ALPHA
+    }
+    modules = sorted({name.partition(".lora_")[0] for name in tensors if name != ALPHA})
+    ranks = {tensor.size(0) for name, tensor in tensors.items() if ".lora_A." in name}
+    about = {
+        "peft_type": "LORA",
+        "r": ranks.pop(),
+        "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
+        "target_modules": modules,
+        "fan_in_fan_out": is_transposed(encoder.backbone.model, modules),
+        "bias": "none",
+        "lora_dropout": 0.0,
+    }
+    return about, stored
+
+
+def _base(source: Source) -> tuple[str, str | None]:
+    """Return the hub id and the revision of the base, never a path of this machine."""
+    backbone = source.encoder.backbone
+    named = source.choices.base or backbone.name
+    if source.choices.base is None and not is_hub_id(named):
+        raise UsageError(
+            f"the base {backbone.name!r} is no model of the hub, so nobody else could load the adapter; name the one it"
+            " is: --base OWNER/NAME, with @REVISION where it matters"
+        )
+    name, _, revision = named.partition("@")
+    return name, revision or (None if source.choices.base else backbone.provenance.revision)
+
+
+def export_sentence_transformers(source: Source, folder: Path) -> Written:
+    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, modules, or one module of ours.
+
+    Raises:
+        CheckFailedError: The vectors that sentence-transformers computes are not the encoder's.
+    """
+    encoder, entry, load = source.encoder, source.entry, 'SentenceTransformer("FOLDER")'
+    probes: Sequence[str]
+    try:
+        notes, probes = write_table(encoder, folder)
+    except InexactError:
+        reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
+        if reason is not None:
+            load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
+            notes = (
+                f"no configuration holds this recipe exactly: {reason}",
+                "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
+                " as_sentence_transformer(encoder) of promptcli.interchange.st_module",
+            )
+    shown = load.replace('"FOLDER"', "folder")
+    use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
+    card = model_card(entry, encoder.recipe, use=use, library="sentence-transformers", tags=["sentence-transformers"])
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    if importlib.util.find_spec("sentence_transformers") is None:
+        lacking = "vectors were not compared: sentence-transformers is not installed (pip install promptcli[st])"
+        return Written(load, notes=(*notes, lacking))
+    theirs = _encoded_there(folder, list(probes))
+    nonzero = theirs.any(axis=1)  # that a vector is zero is said in the notes
+    found = check_parity(encoder.encode(probes)[nonzero], theirs[nonzero], "sentence-transformers")
+    return Written(load, "sentence-transformers", found, notes)
+
+
+def _encoded_there(folder: Path, probes: list[str]) -> np.ndarray:
+    """Return what sentence-transformers makes of the folder; a module of ours is imported, never run from there."""
+    import sentence_transformers
+
+    with opening("the exported folder"):
+        if all((folder / name).is_file() for name in OPENERS):
+            from promptcli.interchange.st_module import as_sentence_transformer
+
+            own = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="stored", offline=True)
+            model = as_sentence_transformer(own)
+        else:
+            model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
+    return vectors
+
+
+def export_merged(source: Source, folder: Path) -> Written:
+    """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``.
+
+    Raises:
+        UsageError: The backbone is as it was pre-trained: there is nothing to merge.
+    """
+    encoder, entry = source.encoder, source.entry
+    if not tuned_weights(encoder.tensors()):
+        raise UsageError(
+            f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r} as it was pre-trained, so there is nothing"
+            " to merge; --to sentence-transformers and --to onnx hold the whole encoder"
+        )
+    save_weights(encoder.backbone, folder)
+    definition = tokenizer_definition(encoder.backbone)
+    save_tokenizer(encoder.backbone, folder, definition, encoder.backbone.max_tokens)
+    use = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
+    (folder / "README.md").write_text(
+        model_card(entry, encoder.recipe, use=use, library="transformers"), encoding="utf-8"
+    )
+    kept = {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
+    notes = [f"the encoder is its recipe on this backbone: {encoder.recipe.prompt} {encoder.recipe.pooling}"]
+    if kept:
+        save_tensors(kept, folder / TENSORS)
+        names = ", ".join(sorted(kept)[:4]) + (" ..." if len(kept) > 4 else "")
+        notes.append(f"not in a plain checkpoint, and beside it in {TENSORS}: {names}")
+    return Written('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
+
 
 TARGETS: dict[str, Target] = {
     "sentence-transformers": export_sentence_transformers,
@@ -53,7 +253,6 @@ def export(
     choices: Choices = Choices(),  # noqa: B008
     offline: bool = False,
     force: bool = False,
-    announce: Callable[[str], None] = lambda message: None,
 ) -> Exported:
     """Write an encoder as another program reads it, whole or not at all.
 
@@ -64,7 +263,6 @@ def export(
         choices: Of the target.
         offline: Never use the network.
         force: Replace an export that is there.
-        announce: Called with one line before the network is used.
 
     Raises:
         UsageError: No such target, something is in the way, or the target cannot hold the encoder; with the reason.
@@ -74,28 +272,28 @@ def export(
     """
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
-    with atomic_folder(folder, marker=MARKER, force=force) as temporary:
-        encoder = open_whole(entry, offline=offline, announce=announce)
-        written = TARGETS[target](Source(entry, encoder, choices), temporary)
-        about = {"promptcli": promptcli.__version__, "target": target, "fingerprint": encoder.fingerprint}
-        (temporary / MARKER).write_text(to_json({**about, "recipe": encoder.recipe.to_dict()}), encoding="utf-8")
+    with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
+        encoder = open_whole(entry, offline=offline)
+        source = Source(entry, encoder, choices)
+        written = TARGETS[target](source, temporary)
+        if not (temporary / MANIFEST).is_file():
+            made = replace(source.entry, recipe=encoder.recipe)
+            placed = made if written.backbone is None else with_backbone(made, written.backbone)
+            manifest = manifest_of(placed, fingerprint=encoder.fingerprint, target=target)
+            (temporary / MANIFEST).write_text(to_json(without_paths(asdict(manifest))), encoding="utf-8")
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     load = written.load.replace("FOLDER", str(folder))
     return Exported(target, folder, size, load, written.tool, written.cosine, written.notes)
 
 
-def open_whole(
-    entry: Entry, *, offline: bool = False, announce: Callable[[str], None] = lambda message: None
-) -> Encoder:
+def open_whole(entry: Entry, *, offline: bool = False) -> Encoder:
     """Return an entry's encoder in float32 on the processor, its backbone the one it was made with.
 
     Raises:
         NotFoundError: The backbone is gone.
         UsageError: It has other weights than the entry was made with.
     """
-    encoder = build_encoder(
-        entry.recipe, device="cpu", dtype="float32", offline=offline, tensors=entry.tensors, announce=announce
-    )
+    encoder = load_encoder(entry, device="cpu", dtype="float32", offline=offline)
     made_with, found = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
     if entry.tensors and made_with and made_with != found:
         raise UsageError(

@@ -1,6 +1,6 @@
 """A model to the Hugging Face hub and back: card, recipe, learned numbers, and the backbone where nobody else has it.
 
-A repository has the files of ``encoder_folder``, a README and ``promptcli.json``, which names the others with their
+A repository is a folder of the one form (``saving``) with a README; ``promptcli.json`` names the other files with their
 checksums. Where the client finds its endpoint and token is the caller's: both come in as an ``HfApi``.
 """
 
@@ -8,8 +8,8 @@ import contextlib
 import hashlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +18,31 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-import promptcli
+from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import opening
 from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
-from promptcli.interchange.card import model_card, without_paths
-from promptcli.interchange.encoder_folder import BACKBONE, RECIPE, TENSORS, load_encoder, save_encoder
-from promptcli.interchange.exactness import PROBES
+from promptcli.interchange.card import model_card
 from promptcli.interchange.export import open_whole
-from promptcli.interchange.target import MARKER
-from promptcli.recipe import Recipe
-from promptcli.registry.entries import Entry
-from promptcli.registry.registry import Registry
+from promptcli.interchange.saving import save_encoder
+from promptcli.interchange.target import PROBES
+from promptcli.notes import note
+from promptcli.registry.entries import BACKBONE, MANIFEST, TENSORS, Entry, Manifest, read_manifest
+from promptcli.registry.reading import read_folder
+from promptcli.registry.registry import Registry, load_encoder
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import sha256, temporary_folder
 
 CARD = "README.md"
 #: The files that such a repository has of ours; whatever else is in it is never fetched and never deleted.
 _OURS = re.compile(
-    rf"({CARD}|{MARKER}|{RECIPE}|{TENSORS}|{BACKBONE}/\w[\w.-]*\.(json|txt|model|safetensors))", re.ASCII
+    rf"({CARD}|{MANIFEST}|modeling_promptcli\.py|modules\.json|config_sentence_transformers\.json"
+    rf"|sentence_bert_config\.json|{TENSORS}|config\.json|model\.safetensors|tokenizer\.json|tokenizer_config\.json"
+    rf"|special_tokens_map\.json|({BACKBONE}|{OWN_TOKENIZER}|\d_[A-Za-z]+)/\w[\w.-]*\.(json|txt|model|safetensors))",
+    re.ASCII,
 )
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 _LOGIN = "type `hf auth login`, or set HF_TOKEN"
-
-
-@dataclass(frozen=True)
-class HubDocument:
-    """The content of ``promptcli.json``."""
-
-    promptcli: str  #: the version that wrote it
-    fingerprint: str
-    provenance: dict[str, Any]
-    scores: list[dict[str, Any]]
-    sha256: dict[str, str]  #: of every other file but the card, by name
-    transfer: dict[str, Any] | None = None  #: recipe of transfer tasks
-    schema_version: int = 1
 
 
 @dataclass(frozen=True)
@@ -100,7 +90,6 @@ def push(
     private: bool = False,
     revision: str | None = None,
     offline: bool = False,
-    announce: Callable[[str], None] = lambda message: None,
 ) -> Pushed:
     """Send a model to a repository of the hub in one commit; none where it has all of it already.
 
@@ -114,7 +103,6 @@ def push(
         private: Only its owner may see it.
         revision: The branch, made where it is not there; by default the main one.
         offline: Never use the network: refused.
-        announce: Called with what will be sent, before it is.
 
     Raises:
         UsageError: No token, or one that may not write; ``private`` and the repository is public.
@@ -127,53 +115,46 @@ def push(
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        document, backbone = _write(entry, repo, folder, announce)
+        fingerprint, backbone = _write(entry, repo, folder)
         files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
         if odd := [name for name in files if not _OURS.fullmatch(name)]:
             raise UsageError(f"file {odd[0]!r} of the backbone has a name that pull would not take; rename it")
         sizes = {name: path.stat().st_size for name, path in files.items()}
-        shown = ", ".join(name for name in files if not name.startswith(BACKBONE))
-        weight = sum(size for name, size in sizes.items() if name.startswith(BACKBONE))
+        shown = ", ".join(name for name in files if "/" not in name)
+        weight = sum(size for name, size in sizes.items() if Path(name).name == "model.safetensors")
         what = f"the backbone {backbone} is named, not sent" if backbone else f"the backbone ({weight / 1e6:,.1f} MB)"
-        announce(f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}: {shown}; {what}")
-        message = f"{entry.name}: encoder {document.fingerprint[:12]}"
+        note(f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}: {shown}; {what}")
+        message = f"{entry.name}: encoder {fingerprint[:12]}"
         with _asking(api, repo):
             commit, changed = _commit(api, repo, files, message, private=private, revision=revision)
     url = f"{api.endpoint}/{repo}" + (f"/tree/{revision}" if revision else "")
-    return Pushed(repo, url, commit, changed, document.fingerprint, sizes, backbone)
+    return Pushed(repo, url, commit, changed, fingerprint, sizes, backbone)
 
 
-def _write(entry: Entry, repo: str, folder: Path, announce: Callable[[str], None]) -> tuple[HubDocument, str | None]:
-    """Fill a folder with a repository's files; return its document, and the backbone's name where it is not in it."""
-    encoder = open_whole(entry, announce=announce)
+def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
+    """Fill a folder with a repository's files; return the fingerprint, and the name of a backbone that is not in it."""
+    encoder = open_whole(entry)
     source = encoder.backbone.provenance
     backbone = f"{source.backbone.partition('@')[0]}@{source.revision}" if source.revision else None
-    save_encoder(encoder, folder, backbone=backbone)
-    vectors, width = encoder.encode(PROBES), encoder.width
-    transfer = None
-    if entry.transfer is not None:
-        resolved = Encoder(entry.transfer, encoder.backbone, entry.tensors).recipe
-        transfer = resolved.replace(backbone=backbone or BACKBONE).to_dict()
+    about = {**entry.provenance, **encoder.provenance, "backbone": backbone or BACKBONE, "width": encoder.width}
+    about.pop("pulled", None)  # so that what was pulled from here is the same
+    vectors = encoder.encode(PROBES)
+    name = repo.partition("/")[2]
+    save_encoder(replace(entry, name=name, provenance=about), encoder, folder, backbone=backbone)
     del encoder  # there may not be room for two
-    again = load_encoder(folder, device="cpu", dtype="float32", offline=True)
+    again = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="float32", offline=True)
     if not np.array_equal(again.encode(PROBES), vectors):
         raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")
-    about = {**entry.provenance, **again.provenance, "backbone": again.recipe.backbone, "width": width}
-    about.pop("pulled", None)  # so that what was pulled from here is the same
-    sums = {path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()}
-    document = HubDocument(
-        promptcli.__version__, again.fingerprint, without_paths(about), without_paths(entry.scores), sums, transfer
-    )
-    (folder / MARKER).write_text(to_json(document), encoding="utf-8")
-    name = repo.partition("/")[2]
-    use = f'import promptcli as pc\n\npc.pull("{repo}", "{name}")\nvectors = pc.load("{name}").encode(sentences)'
+    manifest = replace(read_manifest(folder), fingerprint=again.fingerprint, created="")
+    (folder / MANIFEST).write_text(to_json(manifest), encoding="utf-8")
+    use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
     relation = "finetune" if any(tensor.startswith(TUNED) for tensor in entry.tensors) else "adapter"
+    placed = again.recipe.replace(backbone=backbone or f"./{BACKBONE}")
     card = model_card(
-        name, again.recipe, use=use, library="promptcli", provenance=entry.provenance, scores=entry.scores,
-        relation=relation if entry.tensors else None,
-    )  # fmt: skip
+        replace(entry, name=name), placed, use=use, library="promptcli", relation=relation if entry.tensors else None
+    )
     (folder / CARD).write_text(card, encoding="utf-8")
-    return document, backbone
+    return again.fingerprint, backbone
 
 
 def _commit(
@@ -215,7 +196,6 @@ def pull(
     revision: str | None = None,
     offline: bool = False,
     force: bool = False,
-    announce: Callable[[str], None] = lambda message: None,
 ) -> Pulled:
     """Save a model that was pushed as an entry of the registry: the same encoder, by its fingerprint.
 
@@ -229,7 +209,6 @@ def pull(
         revision: A branch, tag or commit; by default the main branch.
         offline: Never use the network: refused.
         force: Replace an entry of that name.
-        announce: Called with one line before the network is used.
 
     Raises:
         UsageError: The name is taken, or nobody pushed a model there.
@@ -243,60 +222,58 @@ def pull(
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(kept) as folder:
-        announce(f"fetching {repo} from {api.endpoint}")
+        note(f"fetching {repo} from {api.endpoint}")
         with _asking(api, repo):
-            commit, document = _fetch(api, repo, revision, folder)
-        encoder = _open(repo, document, folder, announce)
-        recipe, transfer = encoder.recipe, document.transfer
+            commit, manifest = _fetch(api, repo, revision, folder)
+        encoder = _open(repo, manifest, folder)
+        entry = read_folder(str(folder), folder)
         pulled = {"repo": repo, "revision": commit}
-        provenance = {**document.provenance, "pulled": pulled, "backbone": recipe.backbone}
-        own = folder / BACKBONE
-        entry = Entry(
-            name,
-            recipe,
-            encoder.tensors(),
-            provenance,
-            document.scores,
-            None if transfer is None else Recipe.from_dict(transfer).replace(backbone=recipe.backbone),
-        )
-        entry = registry.save(entry, force=force, backbone=own if own.is_dir() else None)
-    return Pulled(entry, repo, commit, document.fingerprint)
+        backbone = entry.recipe.backbone
+        provenance = {**manifest.provenance, "pulled": pulled, "backbone": backbone}
+        transfer = None if entry.transfer is None else entry.transfer.explicit()
+        entry = replace(entry, name=name, provenance=provenance, recipe=encoder.recipe, transfer=transfer)
+        inside = Path(backbone).is_relative_to(folder)
+        if backbone == str(folder):  # all of it is the backbone; what is the entry's own stands in the entry
+            (folder / TENSORS).unlink(missing_ok=True)
+        entry = registry.save(entry, force=force, backbone=Path(backbone) if inside else None)
+    return Pulled(entry, repo, commit, encoder.fingerprint)
 
 
-def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[str, HubDocument]:
+def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[str, Manifest]:
     """Download what was pushed into a folder; return the commit, and the document, by which every file was checked."""
     info = api.model_info(repo, revision=revision)
-    if info.sha is None or MARKER not in [file.rfilename for file in info.siblings or ()]:
+    if info.sha is None or MANIFEST not in [file.rfilename for file in info.siblings or ()]:
         raise UsageError(
-            f"{repo} was not pushed by promptcli; for other models: promptcli models import {repo} --name NAME"
+            f"{repo} was not pushed by promptcli; for other models: --model {repo}, or"
+            f" promptcli models import {repo} --name NAME"
         )
 
     def download(name: str) -> Path:
         return Path(api.hf_hub_download(repo, name, revision=info.sha, local_dir=folder))
 
     mend = "push it again"
-    document = read_document(download(MARKER), HubDocument, mend=mend)
+    document = read_document(download(MANIFEST), Manifest, mend=mend)
     for name, digest in document.sha256.items():
         if not _OURS.fullmatch(name):
-            raise CheckFailedError(f"{repo}: {MARKER} names {name!r}, which no model of promptcli has; {mend}")
+            raise CheckFailedError(f"{repo}: {MANIFEST} names {name!r}, which no model of promptcli has; {mend}")
         if sha256(download(name)) != digest:
             raise CheckFailedError(f"{repo}: {name} is not the file that was pushed; {mend}")
     return info.sha, document
 
 
-def _open(repo: str, document: HubDocument, folder: Path, announce: Callable[[str], None]) -> Encoder:
+def _open(repo: str, manifest: Manifest, folder: Path) -> Encoder:
     """Return the encoder of the files that were fetched.
 
     Raises:
         CheckFailedError: It is not the one that was pushed.
     """
     with opening(f"model {repo}"):
-        encoder = load_encoder(folder, device="cpu", dtype="float32", announce=announce)
+        encoder = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
-    if encoder.fingerprint != document.fingerprint:
+    if encoder.fingerprint != manifest.fingerprint:
         raise CheckFailedError(
             f"{repo} has another encoder than was pushed (fingerprint {encoder.fingerprint[:12]}, pushed by promptcli"
-            f" {document.promptcli} as {document.fingerprint[:12]}); nothing was saved"
+            f" {manifest.promptcli} as {str(manifest.fingerprint)[:12]}); nothing was saved"
         )
     return encoder
 

@@ -1,37 +1,24 @@
-"""From somebody else's folder to an entry of the registry: the table of sources, one file each."""
+"""Somebody else's model into the registry: read as ``registry.reading`` reads it, kept with all that it needs."""
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.checking import check_links, opening
-from promptcli.backbones.pretrained import locate
-from promptcli.encoder.encoder import build_encoder
+from promptcli.backbones.pretrained import locate, weight_files
+from promptcli.backbones.saving import is_tokenizer_file
 from promptcli.errors import UsageError
-from promptcli.interchange.encoder_folder import is_tokenizer_file
-from promptcli.interchange.exactness import PROBES
-from promptcli.interchange.found import Folder, Found, Reader
-from promptcli.interchange.from_checkpoint import read_checkpoint
-from promptcli.interchange.from_peft import read_peft
-from promptcli.interchange.from_sentence_transformers import read_sentence_transformers
-from promptcli.registry.entries import Entry
-from promptcli.registry.registry import Registry
-from promptcli.storage.documents import to_json
+from promptcli.interchange.convert import convert_apart
+from promptcli.interchange.target import PROBES
+from promptcli.notes import note
+from promptcli.registry.entries import BACKBONE, Entry, with_backbone
+from promptcli.registry.reading import FILES, MARKS, PREFIX_ADAPTER, read_folder
+from promptcli.registry.registry import Registry, load_encoder
 from promptcli.storage.files import temporary_folder
-from promptcli.storage.tensors import save_tensors
 
-#: What is looked for, in order.
-SOURCES: dict[str, Reader] = {
-    "peft": read_peft,
-    "sentence-transformers": read_sentence_transformers,
-    "checkpoint": read_checkpoint,
-}
-_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
-_MARKS = ("config.json", "modules.json", "adapter_config.json")
-#: What of a configuration would run code, or says how its authors trained.
-_DROPPED = ("auto_map", "architectures", "_name_or_path", "torch_dtype")
+#: What of a folder belongs to its backbone, beside the tokenizer's files.
+_BODY = ("config.json", "adapter_config.json")
 
 
 @dataclass(frozen=True)
@@ -40,12 +27,10 @@ class Imported:
 
     entry: Entry
     kind: str  #: what the folder was taken for
-    notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        recipe = self.entry.recipe.to_dict()
-        return {"name": self.entry.name, "kind": self.kind, "recipe": recipe, "notes": list(self.notes)}
+        return {"name": self.entry.name, "kind": self.kind, "recipe": self.entry.recipe.to_dict()}
 
 
 def import_model(
@@ -57,81 +42,92 @@ def import_model(
     convert: bool = False,
     offline: bool = False,
     force: bool = False,
-    announce: Callable[[str], None] = lambda message: None,
 ) -> Imported:
     """Save what others trained as an entry.
 
     Args:
-        registry: Where it is saved; a backbone that comes with it is kept next to it.
+        registry: Where it is saved; a backbone in a folder is copied next to it, one of the hub is named.
         source: A folder, or a hub id with ``@revision`` where it matters.
         name: Of the entry.
         changes: Fields of the recipe that stand in for the recognised ones.
         convert: Pickles may be converted, by a process that reads nothing but tensors.
         offline: Never use the network.
         force: Replace an entry of that name.
-        announce: Called with one line before the network is used, and before a pickle is read.
 
     Raises:
         NotFoundError: No such folder or hub id, or the base of an adapter cannot be had.
         UsageError: The folder is nothing that is read, or its parts do not fit together; the registry is as before.
     """
     registry.check_free(name, force=force)
-    files = [*_FILES, "*.bin"] if convert else _FILES
-    path, revision = locate(source, offline, announce, files=files, one_of=_MARKS)
+    files = [*FILES, "*.bin"] if convert else FILES
+    path, revision = locate(source, offline, files=files, one_of=MARKS)
     check_links(f"model {source!r}", path, path.rglob("*"))
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(kept) as temporary:
-        work, backbone = temporary / "work", temporary / "backbone"
-        work.mkdir()
+        temporary.mkdir(exist_ok=True)
+        read = path
         if convert and not list(path.rglob("*.safetensors")):
-            announce(f"a separate process reads the tensors of {source}'s pickles, and nothing else, into safetensors")
+            note(f"a separate process reads the tensors of {source}'s pickles, and nothing else, into safetensors")
+            read = _converted(path, temporary / "converted")
         with opening(f"model {source!r}"):
-            found = _read(Folder(source, path, work, convert))
-        changes = changes or {}
-        if "backbone" in changes and not found.named_base:
-            own = f"--backbone: {source} ({found.kind}) brings its own backbone, or names it in {_MARKS[-1]}"
+            found = read_folder(source, read)
+        kind = str(found.provenance.get("loaded", {}).get("kind", "model of promptcli"))
+        given = changes or {}
+        if "backbone" in given and kind != PREFIX_ADAPTER:
+            own = f"--backbone: {source} ({kind}) brings its own backbone, or names it in adapter_config.json"
             raise UsageError(f"{own}; leave it out")
-        recipe = found.recipe.replace(**({"period": None} if "prompt" in changes else {}), **changes)
-        if found.named_base and not recipe.backbone:
+        entry = replace(found, recipe=found.recipe.replace(**({"period": None} if "prompt" in given else {}), **given))
+        if not entry.recipe.backbone:
             raise UsageError(f"{source} does not say what it was trained on; name it by --backbone")
-        if found.body:
-            _write_backbone(found, path, backbone)
-            recipe = recipe.replace(backbone=str(backbone))
-        encoder = build_encoder(
-            recipe, device="cpu", dtype="float32", offline=offline, tensors=found.tensors, announce=announce
-        )
+        backbone = _copied(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
+        if backbone is not None:
+            entry = with_backbone(entry, str(backbone))
+        elif entry.recipe.backbone == source and revision:
+            entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
+        encoder = load_encoder(entry, device="cpu", dtype="float32", offline=offline)
         encoder.encode(PROBES[:2])
-        about = {"imported": {"source": source, "revision": revision, "kind": found.kind}, "width": encoder.width}
-        entry = Entry(
-            name,
-            encoder.recipe.replace(backbone=recipe.backbone),
-            encoder.tensors(),
-            {**encoder.provenance, **about},
+        about = {"imported": {"source": source, "revision": revision, "kind": kind}, "width": encoder.width}
+        entry = replace(
+            entry,
+            name=name,
+            recipe=encoder.recipe.replace(backbone=entry.recipe.backbone),
+            tensors=encoder.tensors(),
+            provenance={**encoder.provenance, **about},
         )
-        entry = registry.save(entry, force=force, backbone=backbone if found.body else None)
-    return Imported(entry, found.kind, found.notes)
+        entry = registry.save(entry, force=force, backbone=backbone)
+    return Imported(entry, kind)
 
 
-def _read(folder: Folder) -> Found:
-    for read in SOURCES.values():
-        found = read(folder)
-        if found is not None:
-            return found
-    raise UsageError(f"{folder.name} is nothing that is read: it has none of {', '.join(_MARKS)}")
+def _converted(path: Path, folder: Path) -> Path:
+    """Return a copy of a folder whose pickles are safetensors."""
+    for file in sorted(path.rglob("*")):
+        target = folder / file.relative_to(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix in (".json", ".txt", ".model"):
+            shutil.copyfile(file, target)
+        elif file.suffix == ".bin":
+            stem = "adapter_model" if file.stem == "adapter_model" else "model"
+            convert_apart(file, target.with_name(f"{stem}.safetensors"))
+    return folder
 
 
-def _write_backbone(found: Found, path: Path, folder: Path) -> None:
-    """Write the weights that were found as a plain backbone, with the tokenizer's files."""
-    folder.mkdir()
-    own = next((part for part in (path, *sorted(path.glob("0_*"))) if (part / "config.json").is_file()), path)
+def _copied(backbone: str, source: str, path: Path, read: Path, target: Path) -> Path | None:
+    """Copy the files of a backbone that stands in the folder; return where; None where it is named, not copied."""
+    if backbone == source:
+        if not Path(source).is_dir() and read == path:
+            return None
+        own = read
+    else:
+        own = Path(backbone)
+        if not own.is_relative_to(read):
+            return None
+    if not (own / _BODY[1]).is_file():
+        weight_files(f"model {source!r}", own)
+    target.mkdir()
     for file in sorted(own.iterdir()):
-        if is_tokenizer_file(file):
-            shutil.copyfile(file, folder / file.name)
-    config = {key: value for key, value in found.config.items() if key not in _DROPPED}
-    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
-    save_tensors(
-        {name: tensor.contiguous() for name, tensor in found.body.items()},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
+        if file.name in _BODY or is_tokenizer_file(file) or (file.suffix == ".safetensors" and file.is_file()):
+            shutil.copyfile(file, target / file.name)
+    for folder in (part for part in own.iterdir() if part.is_dir() and part.name == "backbone_tokenizer"):
+        shutil.copytree(folder, target / folder.name)
+    return target

@@ -10,7 +10,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import InputModule
 
 from promptcli.encoder.encoder import Encoder
-from promptcli.interchange.encoder_folder import load_encoder, save_encoder
+from promptcli.interchange.saving import save_encoder
+from promptcli.registry.entries import Entry
+from promptcli.registry.reading import read_folder
+from promptcli.registry.registry import load_encoder
 
 
 class PromptcliModule(InputModule):  # type: ignore[misc]
@@ -36,7 +39,9 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
     def save(self, output_path: str, *args: Any, **_: Any) -> None:
         """Write the encoder into a folder."""
-        save_encoder(self.encoder, Path(output_path))
+        encoder = self.encoder
+        entry = Entry(Path(output_path).name, encoder.recipe, encoder.tensors(), encoder.provenance)
+        save_encoder(entry, encoder, Path(output_path))
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
@@ -44,7 +49,8 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         names = ("token", "cache_folder", "revision", "local_files_only")
         given = {name: options[name] for name in names if name in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **given)
-        return cls(load_encoder(Path(folder or model_name_or_path)))
+        path = Path(folder or model_name_or_path)
+        return cls(load_encoder(read_folder(str(path), path), dtype="stored"))
 
 
 def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from promptcli.encoder.prompts.template import Template
-from promptcli.interchange.exactness import InexactError
+from promptcli.interchange.target import InexactError
 
 #: Stands in front of every text for all that is around it, where an export has no other place; no sentence holds it.
 AROUND = "⊢⊢⊢"
@@ -50,7 +50,9 @@ def with_template(
     steps: list[dict[str, Any]] = [{"type": "Strip", "strip_left": True, "strip_right": True}]
     if period:
         steps.append({"type": "Replace", "pattern": {"Regex": _PERIOD}, "content": "."})
-    if rule is not None and rule not in _RULES:
+    if rule == "lower":
+        steps.append({"type": "Lowercase"})
+    elif rule is not None and rule not in _RULES:
         raise InexactError(f"text rule {rule!r} is no replacement that a tokenizer.json can hold")
     steps += [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in _RULES.get(rule or "", ())]
     if before and not marked:

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from promptcli.backbones.causal_lm import CausalLM
-from promptcli.backbones.language_model import LanguageModel
-from promptcli.backbones.masked_lm import MaskedLM
+from promptcli.backbones.language_models import CausalLM, LanguageModel, MaskedLM
 from promptcli.backbones.vocabulary import save_causal_tokenizer, save_tokenizer
 from promptcli.pretraining.bag_of_words import predict_words
 from promptcli.pretraining.batches import Batch, Step, mask, predict_next

@@ -15,7 +15,17 @@ import promptcli
 from promptcli.backbones.loading import portable_name
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
 from promptcli.recipe import Recipe
-from promptcli.registry.entries import CARD, Card, Entry, append_scores, describe, is_whole, read_entry, write_entry
+from promptcli.registry.entries import (
+    MANIFEST,
+    Card,
+    Entry,
+    append_scores,
+    describe,
+    is_whole,
+    read_entry,
+    with_backbone,
+    write_entry,
+)
 from promptcli.settings import program_folder
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import delete, is_temporary, remove_all_leftovers, remove_folder, write_text
@@ -72,7 +82,7 @@ class Registry:
         folder = self._folder(name)
         if name in SHIPPED and not is_whole(folder):
             return Entry(name, SHIPPED[name])
-        return read_parts(folder / CARD, lambda: read_entry(folder))
+        return read_parts(folder / MANIFEST, lambda: read_entry(folder))
 
     def card(self, name: str) -> Card:
         """Return what is known of an entry without its tensors; ``name`` may be an alias.
@@ -85,7 +95,7 @@ class Registry:
         folder = self._folder(name)
         if name in SHIPPED and not is_whole(folder):
             return Card(name, "shipped", SHIPPED[name], {}, [], False, None, None)
-        card = read_parts(folder / CARD, lambda: describe(folder))
+        card = read_parts(folder / MANIFEST, lambda: describe(folder))
         return dataclasses.replace(card, origin="shipped") if name in SHIPPED else card
 
     def check_free(self, name: str, *, force: bool = False) -> None:
@@ -130,7 +140,9 @@ class Registry:
         with self._locked():
             self.check_free(entry.name, force=force)
             if backbone is not None:
-                entry = _with_backbone(entry, str(place_folder(backbone, self.imported_folder(entry.name))))
+                placed = str(place_folder(backbone, self.imported_folder(entry.name)))
+                about = {**entry.provenance, "backbone": placed}
+                entry = dataclasses.replace(with_backbone(entry, placed), provenance=about)
             transfer = None if entry.transfer is None else portable(entry.transfer)
             entry = dataclasses.replace(entry, recipe=portable(entry.recipe), transfer=transfer)
             write_entry(self._models / entry.name, entry)
@@ -234,18 +246,11 @@ class Registry:
             write_text(self._home / "aliases.json", to_json(aliases))
 
 
-def load_encoder(entry: Entry, *, device: str = "auto", dtype: str = "auto", offline: bool = False) -> "Encoder":
-    """Return the encoder of an entry.
-
-    Args:
-        entry: What to make.
-        device: ``auto`` or a torch device.
-        dtype: ``auto``, ``float32`` or ``bfloat16``.
-        offline: Never use the network.
-    """
+def load_encoder(entry: Entry, **options: Any) -> "Encoder":
+    """Return the encoder of an entry; options: see ``promptcli.encoder.encoder.build_encoder``."""
     from promptcli.encoder.encoder import build_encoder
 
-    return build_encoder(entry.recipe, device=device, dtype=dtype, offline=offline, tensors=entry.tensors)
+    return build_encoder(entry.recipe, tensors=entry.tensors, prompts=entry.prompts, **options)
 
 
 def portable(recipe: Recipe) -> Recipe:
@@ -253,13 +258,6 @@ def portable(recipe: Recipe) -> Recipe:
     if recipe.backbone in {known.backbone for known in SHIPPED.values()}:
         return recipe
     return recipe.replace(backbone=portable_name(recipe.backbone))
-
-
-def _with_backbone(entry: Entry, backbone: str) -> Entry:
-    transfer = None if entry.transfer is None else entry.transfer.replace(backbone=backbone)
-    provenance = {**entry.provenance, "backbone": backbone}
-    recipe = entry.recipe.replace(backbone=backbone)
-    return dataclasses.replace(entry, recipe=recipe, provenance=provenance, transfer=transfer)
 
 
 def _check_name(name: str) -> None:

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED as BACKBONES
-from promptcli.backbones.pretrained import family_and_width
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.notes import note
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.entries import Entry
-from promptcli.registry.folders import read_model
+from promptcli.registry.reading import PREFIX_ADAPTER, read_model
 from promptcli.registry.registry import Registry
 from promptcli.settings import BARE
 
@@ -79,32 +78,32 @@ def named_model(registry: Registry, name: str, *, offline: bool = False) -> Entr
         note(f"{name!r} is a model of the registry and a folder here; taken: the model (the folder: ./{name})")
     if known or not (Path(name).is_dir() or "/" in name or name in BACKBONES):
         return registry.load(name)
-    entry = None if name in BACKBONES else read_model(name, offline=offline)
-    if entry is None:
-        entry = Entry(name, Recipe(backbone=name, pooling=_pooling_of(name, offline)))
-        note(f"{name} says nothing of how sentences are read; assumed: {entry.recipe.prompt} {entry.recipe.pooling}")
-    return entry
-
-
-def _pooling_of(name: str, offline: bool) -> str:
-    """Return how a plain language model's family is read where nothing is said."""
-    family, _ = family_and_width(name, offline=offline)
-    return "last/last-token" if FAMILIES[family].causal else Recipe().pooling
+    return read_model(name, offline=offline)
 
 
 def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
-    """Return the entry of a single name: a model's, a recipe's, or else a backbone's, whose entry has no name.
+    """Return the entry of a single name: a model's, a folder's, a recipe's, or a hub id's.
 
     Raises:
-        UsageError, NotFoundError: see ``resolve``; an unknown backbone is found out when it is loaded.
+        UsageError: See ``resolve``.
+        NotFoundError: Nothing is called so; with what there is.
     """
-    if text in registry.names() or text in registry.aliases():
-        return registry.load(text)
-    if Path(text).is_dir() or (text.count("/") == 1 and text not in RECIPES and "=" not in text and "{" not in text):
+    if text in registry.names() or text in registry.aliases() or Path(text).is_dir():
         return named_model(registry, text, offline=offline)
     if text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text:
-        return resolve(registry, model=None, recipe=text, changes={})
-    return Entry("", Recipe(backbone=text))
+        return _read_recipe(text)
+    if words_only(text):
+        return Entry(text, RECIPES["static-avg"].replace(backbone=text))
+    try:
+        return read_model(text, offline=offline)
+    except NotFoundError as error:
+        if "/" in text:
+            raise
+        known = [*registry.names(), *RECIPES]
+        raise NotFoundError(
+            f"nothing is called {text!r}{did_you_mean(text, known)}; there are: {', '.join(known)}; or give a Recipe, a"
+            f" folder, or a hub id ({str(error).partition(';')[0]})"
+        ) from None
 
 
 def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
@@ -117,7 +116,9 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     recipe = entry.recipe.replace(**made)
     if recipe.explicit() == entry.recipe.explicit():
         return entry
-    fixed = [name for name in _FITTED if getattr(recipe, name) != getattr(entry.recipe, name)]
+    adapter = entry.provenance.get("loaded", {}).get("kind") == PREFIX_ADAPTER  # its base may stand anywhere
+    fixed = [name for name in _FITTED if not (adapter and name == "backbone")]
+    fixed = [name for name in fixed if getattr(recipe, name) != getattr(entry.recipe, name)]
     if entry.tensors and fixed:
         raise UsageError(
             f"model {entry.name!r} holds numbers fitted for its own recipe, so its {' and '.join(fixed)} cannot be"
@@ -126,7 +127,9 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     given_fields = [name for name in changes if getattr(recipe, name) != getattr(entry.recipe, name)]
     given = " ".join(f"{name}={getattr(recipe, name)}" for name in given_fields)
     transfer = None if entry.transfer is None else entry.transfer.replace(**made)
-    return Entry(f"{entry.name} {given}", recipe, entry.tensors, entry.provenance, transfer=transfer)
+    return Entry(
+        f"{entry.name} {given}", recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts
+    )
 
 
 def _read_recipe(text: str) -> Entry:

@@ -18,7 +18,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import start_weights
 from promptcli.encoder.prompts import start_numbers
 from promptcli.encoder.prompts.template import Template
-from promptcli.encoder.transforms.projection import KINDS, start_projection
+from promptcli.encoder.transforms.heads import KINDS, start_projection
 from promptcli.recipe import Recipe
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings

@@ -352,7 +352,6 @@ KINDS: dict[str, Kind] = {
     "unfinished parts, plan": Kind("half/_plan.json", any_json, _HALF_PARTS, ("half",)),
     "unfinished parts, one": Kind("half/part-00000-*.parquet", any_part, _HALF_PARTS, ("half",)),
     "pulled, document": Kind("pushed/promptcli.json", any_json, _PULL, ("home",)),
-    "pulled, recipe": Kind("pushed/recipe.json", any_json, _PULL, ("home",), sealed=True),
     "pulled, numbers": Kind("pushed/tensors.safetensors", any_safetensors, _PULL, ("home",), sealed=True),
     "pulled, backbone": Kind("pushed/backbone/config.json", any_json, _PULL, ("home",), sealed=True),
     "recipe": Kind("recipe.json", any_json, (_RECIPE,)),
@@ -361,8 +360,7 @@ KINDS: dict[str, Kind] = {
     "grammar": Kind("grammar.toml", any_toml, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
     "settings": Kind("home/config.toml", any_toml, _SETTINGS, ("home",)),
     "aliases": Kind("home/aliases.json", any_json, (*_MODEL, "models alias x white", "models remove w"), _SAVING),
-    "card": Kind("home/models/white/card.json", any_json, (*_MODEL, "models remove white"), _SAVING),
-    "stored recipe": Kind("home/models/white/recipe-*.json", any_json, _MODEL, sealed=True),
+    "card": Kind("home/models/white/promptcli.json", any_json, (*_MODEL, "models remove white"), _SAVING),
     "stored tensors": Kind("home/models/white/tensors-*.safetensors", any_safetensors, _MODEL, sealed=True),
     "stored tensors, checksum": Kind("home/models/white/tensors-*.safetensors", any_bytes, _MODEL),
     "index manifest": Kind("index/index.json", any_json, _INDEX, _INDEXED),
@@ -411,7 +409,7 @@ KINDS: dict[str, Kind] = {
 
 def reseal(path: Path) -> None:
     """Make the checksum of a part right in the manifest next to it."""
-    inside = (path.parent / name for name in ("index.json", "card.json", "promptcli.json", "../promptcli.json"))
+    inside = (path.parent / name for name in ("index.json", "promptcli.json", "../promptcli.json"))
     for manifest in map(Path.resolve, inside):
         if manifest.exists():
             document = json.loads(manifest.read_text())

@@ -119,7 +119,7 @@ def embed_parts(
         _begin_anew(folder, sharding)
     names = find_inputs(files)
     opening.configure_libraries(runtime)
-    from promptcli.encoder.embedding_parts import counted_inputs, finish_folder, make_plan, missing_shards
+    from promptcli.encoder.embedding import counted_inputs, finish_folder, make_plan, missing_shards
 
     inputs = counted_inputs(folder, names, fields, shards)
     rows = sum(file.rows for file in inputs)

@@ -56,7 +56,7 @@ def export(
 
     entry = named_entry(named, choice)
     choices = Choices(base, int8)
-    made = export_entry(entry, to, output, choices=choices, offline=runtime.offline, force=force, announce=note)
+    made = export_entry(entry, to, output, choices=choices, offline=runtime.offline, force=force)
     if json:
         result_json(made.to_dict())
         return
@@ -113,7 +113,6 @@ def push(
         private=private,
         revision=revision,
         offline=runtime.offline,
-        announce=note,
     )
     if json:
         result_json(made.to_dict())
@@ -144,7 +143,6 @@ def pull(
         revision=revision,
         offline=runtime.offline,
         force=force,
-        announce=note,
     )
     if json:
         result_json(made.to_dict())

@@ -72,7 +72,6 @@ def fit(
             device=runtime.device,
             dtype="stored" if runtime.dtype == "auto" else runtime.dtype,
             offline=runtime.offline,
-            announce=note,
         )
     encoder = fitted.encoder
     about = {"fitted_on": {"source": on, "sentences": fitted.sentences}, **fitted.selected_on}

@@ -134,13 +134,10 @@ def import_model(
         convert=convert,
         offline=runtime.offline,
         force=force,
-        announce=console.note,
     )
     if as_json:
         console.result_json(made.to_dict())
         return
-    for remark in made.notes:
-        console.note(remark)
     console.note(f"{made.kind}: {method_line(made.entry.recipe)}")
     console.result(name)
 

@@ -9,11 +9,9 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.average import Average
+from promptcli.encoder.pooling.averages import Average, From, Joined, Largest, SquareRoot, Weighted
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
-from promptcli.encoder.pooling.joined import Joined, SquareRoot, Weighted
-from promptcli.encoder.pooling.largest import Largest
 from promptcli.encoder.pooling.slot import Cls, LastToken, Mask
 from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.token_states import STATES, States
@@ -80,6 +78,9 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
 
 def _build_weights(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Weights:
     name, argument = split_spec(spec)
+    first, apart, rest = (argument or "").partition(";")
+    if name == "from" and first.isdecimal() and apart:
+        return From(int(first), _build_weights(rest, backbone, tensors))
     if name not in WEIGHTS:
         raise unknown("weights of pooling", name, WEIGHTS)
     return WEIGHTS[name](BuildContext(argument, backbone, tensors))

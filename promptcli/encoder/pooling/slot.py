@@ -51,11 +51,7 @@ class Mask(AtSlot):
 
 
 class LastToken(AtSlot):
-    """The state of the input's last token, which has seen all others (PromptEOL); causal models only.
-
-    Raises:
-        UsageError: An argument, or a masked model.
-    """
+    """The state of the input's last token, which in causal models has seen all others (PromptEOL)."""
 
     spec = "last-token"
     slot = LAST
@@ -63,11 +59,6 @@ class LastToken(AtSlot):
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument("weights 'last-token' take")
-        if not context.backbone.causal:
-            raise WrongKindError(
-                f"weights 'last-token' are for causal models ({', '.join(causal_families())}); backbone"
-                f" {context.backbone.name!r} is a masked one, which is read at its mask: take --recipe prompt"
-            )
 
 
 def causal_families() -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.prompts.periods import with_period
+from promptcli.encoder.prompts.text_rules import with_period
 from promptcli.errors import UsageError, WrongKindError
 from promptcli.recipe import MASK, SLOT
 
@@ -54,7 +54,9 @@ class Template:
             touching = "" if _is_punctuation(touching[-1:]) else touching
             self._after = "" if _is_punctuation(self._after[:1]) else self._after
         before = before.removesuffix(touching)
-        self._before = (" " if self._blank_after(before) else "") + touching
+        white = before[len(before.rstrip()) :]
+        blank = " " if self._blank_after(before) else ""
+        self._before = (white if white.strip(" ") else blank) + touching  # a line break is a token of its own
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [*tokenizer.start, *self._side(before, starts_input=True, keep_blank=placeholder)]
         self.placeholder = len(self.prefix) if placeholder else None  #: its position

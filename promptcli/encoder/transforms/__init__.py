@@ -7,15 +7,10 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.transforms.all_but_the_top import AllButTheTop
-from promptcli.encoder.transforms.cls_pooler import ClsPooler
-from promptcli.encoder.transforms.dense import Dense, Normalize
 from promptcli.encoder.transforms.flow import Flow
-from promptcli.encoder.transforms.projection import Projection
-from promptcli.encoder.transforms.spectral import EmbedFilter, Spectral
-from promptcli.encoder.transforms.topk_tokens import TopKTokens
+from promptcli.encoder.transforms.heads import ClsPooler, Dense, Normalize, Projection, TopKTokens
+from promptcli.encoder.transforms.principal_axes import AllButTheTop, EmbedFilter, Spectral, Whitening
 from promptcli.encoder.transforms.transform import Transform
-from promptcli.encoder.transforms.whitening import Whitening
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Table
 from promptcli.recipe import split_spec

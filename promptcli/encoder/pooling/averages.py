@@ -1,4 +1,4 @@
-"""``sqrt``, ``weighted`` and ``A+B``: the remaining ways in which sentence-transformers pools tokens."""
+"""Weights that ask nothing of the model: ``avg``, ``max``, ``sqrt``, ``weighted``, ``from:K;A`` and ``A+B``."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +9,36 @@ from torch import Tensor
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
+from promptcli.errors import UsageError
+
+
+class Average(Weights):
+    """w_t = 1/T."""
+
+    spec = "avg"
+    averaged = slice(None)
+
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument(f"weights {self.spec!r} take")
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the mean over real tokens, (n, d)."""
+        real = batch.real().to(states.dtype)
+        return weighted_sum(real, states) / batch.lengths.unsqueeze(1)
+
+
+class Largest(Weights):
+    """max_t x_t, dimension by dimension."""
+
+    spec = "max"
+
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument(f"weights {self.spec!r} take")
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return (n, d)."""
+        padding = ~batch.real().unsqueeze(2)
+        return states.masked_fill(padding, float("-inf")).amax(dim=1)
 
 
 class SquareRoot(Weights):
@@ -37,6 +67,22 @@ class Weighted(Weights):
         places = torch.arange(1, states.size(1) + 1, device=states.device)
         weights = (batch.real() * places).to(states.dtype)
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
+
+
+class From(Weights):
+    """The weights of another kind on the tokens from the k-th (0-based) on: what stands before them is not counted."""
+
+    def __init__(self, first: int, weights: Weights) -> None:
+        if isinstance(weights, Weighted):
+            raise UsageError("weights 'weighted' (weightedmean) with include_prompt false are not read")
+        self.spec = f"from:{first};{weights.spec}"
+        self._first, self._weights = first, weights
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return (n, d)."""
+        lengths = batch.host_lengths() - self._first
+        rest = Batch(batch.ids[:, self._first :], batch.lengths - self._first, counts=lengths)
+        return self._weights.pool(states[:, self._first :], rest, hidden)
 
 
 class Joined(Weights):

@@ -1,48 +1,53 @@
-"""``--to sentence-transformers``: by configuration alone where that is exact, else one module that calls promptcli.
+"""A whole encoder into a folder of the one form; modules of sentence-transformers where they are exactly the recipe."""
 
-The names of modules and keys are those of all versions since 2; ``trust_remote_code`` is not needed for them.
-"""
-
-import importlib.util
 import json
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from promptcli.backbones.checking import opening
-from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition, whole_inputs
-from promptcli.encoder.encoder import Encoder
+from promptcli.backbones.checking import check_links
+from promptcli.backbones.pretrained import OWN_TOKENIZER, weights_digest
+from promptcli.backbones.saving import (
+    is_tokenizer_file,
+    save_tokenizer,
+    save_weights,
+    tokenizer_definition,
+    whole_inputs,
+)
+from promptcli.encoder.encoder import TUNED, Encoder, tuned_weights
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
-from promptcli.interchange.card import model_card
-from promptcli.interchange.dense import Dense, layers_of
-from promptcli.interchange.encoder_folder import RECIPE, load_encoder, save_encoder
-from promptcli.interchange.exactness import BLANK, PROBES, TOO_LONG, TYPED, InexactError, check_parity
-from promptcli.interchange.static_table import static_table
-from promptcli.interchange.target import Source, Written
+from promptcli.errors import UsageError
+from promptcli.interchange.card import model_card, without_paths
+from promptcli.interchange.dense import NORMALIZE, Dense, layers_of
+from promptcli.interchange.tables import static_table
+from promptcli.interchange.target import BLANK, PROBES, TOO_LONG, TYPED, InexactError
 from promptcli.interchange.tokenization import add_tokens, with_template
 from promptcli.recipe import split_spec
+from promptcli.registry.entries import BACKBONE, MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
 from promptcli.storage.documents import to_json
+from promptcli.storage.files import atomic_folder, sha256
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
 #: The token that is read, in the place of the template's mask, so that a sentence may hold the mask token itself.
 _READ = "[promptcli-mask]"
-_MODULE = "modeling_promptcli"
-_SOURCE = '''"""The encoder of this folder; pip install promptcli."""
-
-from promptcli.interchange.st_module import PromptcliModule
-
-__all__ = ["PromptcliModule"]
-'''
-
-#: Weights -> mode of the module Pooling.
-_MODES = {"avg": "mean_tokens", "mask": "mean_tokens", "cls": "cls_token", "last-token": "lasttoken"}
+#: Weights -> the flag of the module Pooling, in the order in which it joins several.
+_FLAGS = {
+    "cls": "cls_token",
+    "avg": "mean_tokens",
+    "max": "max_tokens",
+    "sqrt": "mean_sqrt_len_tokens",
+    "weighted": "weightedmean_tokens",
+    "last-token": "lasttoken",
+}
+_ORDER = ("cls", "max", "avg", "sqrt", "weighted", "last-token")
 
 
 @dataclass
@@ -54,61 +59,7 @@ class _Module:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-def export_sentence_transformers(source: Source, folder: Path) -> Written:
-    """Fill a folder that ``SentenceTransformer(folder)`` loads.
-
-    Raises:
-        CheckFailedError: The vectors that sentence-transformers computes are not the encoder's.
-    """
-    encoder = source.encoder
-    reasons = []
-    for writer in (_static, _configured):
-        try:
-            notes, probes = writer(encoder, folder)
-            load = 'SentenceTransformer("FOLDER")'
-            break
-        except InexactError as error:
-            reasons.append(str(error))
-            for path in folder.iterdir():
-                path.unlink()
-    else:
-        notes, probes = _delegated(encoder, folder, reasons[-1]), list(PROBES)
-        load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
-    about: dict[str, Any] = {"__version__": {}, "prompts": {}, "similarity_fn_name": "cosine"}
-    (folder / "config_sentence_transformers.json").write_text(to_json(about), encoding="utf-8")
-    shown = load.replace('"FOLDER"', "folder")
-    use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
-    entry = source.entry
-    card = model_card(
-        entry.name, encoder.recipe, use=use, library="sentence-transformers", provenance=entry.provenance,
-        scores=entry.scores, tags=["sentence-transformers"],
-    )  # fmt: skip
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    if importlib.util.find_spec("sentence_transformers") is None:
-        lacking = "vectors were not compared: sentence-transformers is not installed (pip install promptcli[st])"
-        return Written(load, notes=(*notes, lacking))
-    theirs = _encoded_there(folder, probes)
-    nonzero = theirs.any(axis=1)  # that a vector is zero is said in the notes
-    found = check_parity(encoder.encode(probes)[nonzero], theirs[nonzero], "sentence-transformers")
-    return Written(load, "sentence-transformers", found, notes)
-
-
-def _encoded_there(folder: Path, probes: list[str]) -> np.ndarray:
-    """Return what sentence-transformers makes of the folder; a module of ours is imported, never run from there."""
-    import sentence_transformers
-
-    with opening("the exported folder"):
-        if (folder / RECIPE).is_file():
-            from promptcli.interchange.st_module import as_sentence_transformer
-
-            model = as_sentence_transformer(load_encoder(folder, device="cpu", offline=True))
-        else:
-            model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-        vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
-    return vectors
-
-
-def _static(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+def write_table(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     """Write a static recipe: one table of words.
 
     Raises:
@@ -123,13 +74,20 @@ def _static(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]
     return table.notes, [probe for probe, is_cut in zip(PROBES, cut, strict=True) if not is_cut]
 
 
-def _configured(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Write Transformer, pooling and dense layers.
+def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Write Transformer, pooling and dense layers; return what differs there, and sentences where nothing does.
 
     Raises:
         InexactError: The recipe has a part that no module of sentence-transformers is.
     """
+    if encoder.backbone.words_only:
+        raise InexactError("a table of words has no layers")
+    texts = dict(encoder.prompts)
+    about = {"prompts": texts, "default_prompt_name": encoder.default_prompt_name, "similarity_fn_name": "cosine"}
+    encoder = encoder.prompted("") if texts else encoder
     pooling, weights = _pooling_modules(encoder)
+    if not encoder.counts_prompt:
+        pooling[-1].config["include_prompt"] = False
     modules = [*pooling, *_after(encoder)]
     definition, rows = _template_tokens(encoder, read=weights == "mask")
     if weights == "mask":
@@ -152,14 +110,16 @@ def _configured(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[s
         if module.tensors:
             save_tensors(module.tensors, folder / path / "model.safetensors")
     (folder / "modules.json").write_text(to_json(listed), encoding="utf-8")
+    (folder / "config_sentence_transformers.json").write_text(to_json({"__version__": {}, **about}), encoding="utf-8")
     return compared
 
 
 def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
     """Return the modules that choose layers and pool tokens, and the name of the weights."""
     states, _, spec = encoder.pooling.spec.partition("/")
-    weights, width, last = split_spec(spec)[0], encoder.backbone.width, encoder.backbone.n_layers
-    if weights not in _MODES:
+    width, last = encoder.backbone.width, encoder.backbone.n_layers
+    kinds = ["avg" if one == "mask" else one for one in (split_spec(part)[0] for part in spec.split("+"))]
+    if kinds != [kind for kind in _ORDER if kind in kinds]:
         raise InexactError(f"weights {spec!r} are no module of sentence-transformers")
     if not states.startswith(("last", "first-last", "layer-")):
         raise InexactError(f"states {states!r} with {spec!r} are no module of sentence-transformers")
@@ -172,17 +132,18 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
         chosen[sorted(layers)] = 1
         config = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": last}
         modules.append(_Module("WeightedLayerPooling", config, {"layer_weights": chosen}))
-    modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
-    chosen_modes = {f"pooling_mode_{mode}": mode == _MODES[weights] for mode in modes}
+    chosen_modes = {f"pooling_mode_{flag}": kind in kinds for kind, flag in _FLAGS.items()}
     modules.append(_Module("Pooling", {"word_embedding_dimension": width, **chosen_modes}))
-    return modules, weights
+    return modules, split_spec(spec)[0]
 
 
 def _after(encoder: Encoder) -> list[_Module]:
     """Return the modules of the transforms."""
     modules = []
     for layer in layers_of(encoder):
-        if isinstance(layer, Dense):
+        if layer is NORMALIZE:
+            modules.append(_Module("Normalize", {}))
+        elif isinstance(layer, Dense):
             out, width = layer.weight.shape
             config = {"in_features": width, "out_features": out, "bias": True, "activation_function": layer.activation}
             named = {"linear.weight": layer.weight.contiguous(), "linear.bias": layer.bias.contiguous()}
@@ -248,14 +209,99 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
     return tuple(notes), [probe for probe, equal in zip(PROBES, same, strict=False) if equal]
 
 
-def _delegated(encoder: Encoder, folder: Path, reason: str) -> tuple[str, ...]:
-    """Write one module that calls promptcli, and the whole encoder."""
-    save_encoder(encoder, folder)
-    (folder / f"{_MODULE}.py").write_text(_SOURCE, encoding="utf-8")
-    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODULE}.PromptcliModule"}]
-    (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
-    return (
-        f"no configuration holds this recipe exactly: {reason}",
-        "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
-        " as_sentence_transformer(encoder) of promptcli.interchange.st_module",
-    )
+def save_folder(entry: Entry, encoder: Encoder, folder: Path, *, force: bool = False) -> None:
+    """Make a folder of an encoder, whole or not at all, with a card; ``force`` replaces one that is there.
+
+    Raises:
+        UsageError: Something is in the way.
+    """
+    with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
+        save_encoder(entry, encoder, temporary)
+        use = f'import promptcli as pc\n\nvectors = pc.load("{folder.name}").encode(sentences)'
+        card = model_card(entry, encoder.recipe, use=use, library="promptcli")
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+
+
+def save_encoder(
+    entry: Entry, encoder: Encoder, folder: Path, *, backbone: str | None = None, target: str | None = None
+) -> tuple[str | None, tuple[str, ...], Sequence[str]]:
+    """Write an encoder into a folder that is there and empty.
+
+    Args:
+        entry: What is known of it.
+        encoder: In float32, on the processor.
+        folder: To be filled.
+        backbone: What others call its backbone, which is then not written.
+        target: Of ``export``.
+
+    Returns:
+        Why no modules of sentence-transformers are the recipe (None: they are), what differs there, and sentences whose
+        vectors they have.
+
+    Raises:
+        UsageError: Its backbone is word vectors.
+    """
+    if encoder.recipe.backbone.startswith("glove:"):
+        raise UsageError("word vectors are one file and no folder: give others the file and --recipe static-avg")
+    tensors, known = encoder.tensors(), {}
+    notes: tuple[str, ...] = ()
+    probes: Sequence[str] = PROBES
+    reason: str | None = f"the backbone {backbone} is not in it" if backbone else None
+    if backbone is None:
+        try:
+            notes, probes = write_modules(encoder, folder)
+        except InexactError as error:
+            reason = str(error)
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            _copy_backbone(encoder, folder / BACKBONE)
+        else:
+            _copy_tokenizer(encoder, folder / OWN_TOKENIZER)
+            known = _known(encoder, folder)
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(TUNED)}
+    for name, text in OPENERS.items() if reason is not None else ():
+        (folder / name).write_text(text, encoding="utf-8")
+    if tensors:
+        save_tensors(tensors, folder / TENSORS)
+    sums = {path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()}
+    placed = with_backbone(_resolved(entry, encoder), backbone or ("." if reason is None else BACKBONE))
+    manifest = manifest_of(placed, fingerprint=encoder.fingerprint, target=target, backbone=known, sha256=sums)
+    (folder / MANIFEST).write_text(to_json(without_paths(asdict(manifest))), encoding="utf-8")
+    return reason, notes, probes
+
+
+def _resolved(entry: Entry, encoder: Encoder) -> Entry:
+    """Return an entry with every name of its recipes written out."""
+    transfer = entry.transfer and Encoder(entry.transfer, encoder.backbone, encoder.tensors()).recipe
+    return replace(entry, recipe=encoder.recipe, transfer=transfer)
+
+
+def _known(encoder: Encoder, folder: Path) -> dict[str, str]:
+    """Return the hash of the backbone's weights as they were written, and that by which it is known, if unchanged."""
+    if tuned_weights(encoder.tensors()) or encoder.backbone.merged:
+        return {}
+    return {"written": weights_digest(folder), "weights": encoder.backbone.provenance.weights_sha256}
+
+
+def _copy_backbone(encoder: Encoder, folder: Path) -> None:
+    """Write configuration, weights and tokenizer, and nothing else that lies in the backbone's folder."""
+    _copy_tokenizer(encoder, folder)
+    if encoder.backbone.merged:
+        save_weights(encoder.backbone, folder)
+        return
+    own = encoder.backbone.folder
+    copied = [path for path in own.iterdir() if path.name == "config.json" or path.match("*.safetensors*")]
+    check_links(f"backbone {encoder.backbone.name!r}", own, copied)
+    for path in copied:
+        if path.name not in (TENSORS, MANIFEST):
+            shutil.copyfile(path, folder / path.name)
+
+
+def _copy_tokenizer(encoder: Encoder, folder: Path) -> None:
+    folder.mkdir()
+    own = encoder.backbone.folder
+    own = own / OWN_TOKENIZER if (own / OWN_TOKENIZER).is_dir() else own
+    copied = [path for path in own.iterdir() if is_tokenizer_file(path)]
+    check_links(f"backbone {encoder.backbone.name!r}", own, copied)
+    for path in copied:
+        shutil.copyfile(path, folder / path.name)

@@ -1,0 +1,162 @@
+"""Networks on the pooled vector: ``projection``, ``cls-pooler``, ``topk-tokens``, ``dense``; and ``normalize``."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.transforms.transform import Transform
+from promptcli.errors import UsageError, unknown
+
+
+class ClsPooler(Transform):
+    """The checkpoint's own pooler; refused where the checkpoint has none."""
+
+    spec = "cls-pooler"
+
+    def __init__(self, context: BuildContext) -> None:
+        self.takes = context.backbone.width
+        self.stages = [("head", context.backbone.pooler)]
+
+
+#: The last part of a class's name in torch, lower-cased, to what it computes.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": lambda vectors: vectors,
+    "tanh": torch.tanh,
+    "gelu": functional.gelu,
+    "relu": functional.relu,
+    "sigmoid": torch.sigmoid,
+    "silu": functional.silu,
+}
+
+
+class Dense(Transform):
+    """y = activation(x W^T + b), (n, d) -> (n, d'); the number tells several of them apart."""
+
+    def __init__(self, context: BuildContext) -> None:
+        number, _, activation = (context.argument or "").partition(":")
+        if activation not in ACTIVATIONS:
+            raise unknown("activation of transform 'dense'", activation, ACTIVATIONS)
+        self.spec = f"dense:{number}:{activation}"
+        names = [f"dense.{number}.{part}" for part in ("weight", "bias")]
+        if any(name not in context.tensors for name in names):
+            raise UsageError(f"transform {self.spec!r} has learned numbers, and none are there; load its model")
+        self._tensors = {name: context.tensors[name].float() for name in names}
+        weight, bias = (tensor.to(context.backbone.device) for tensor in self._tensors.values())
+        self.takes = weight.size(1)
+        activate = ACTIVATIONS[activation]
+        self.stages = [("vector", lambda vectors: activate(functional.linear(vectors.float(), weight, bias)))]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weight (d', d) and bias (d',)."""
+        return self._tensors
+
+
+class Normalize(Transform):
+    """x / |x|; a vector of zeros stays one."""
+
+    spec = "normalize"
+
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument("transform 'normalize' takes")
+        self.stages = [("vector", lambda vectors: functional.normalize(vectors.float(), dim=1))]
+
+
+_PREFIX = "projection."
+_SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer_range
+
+
+def _tanh(context: BuildContext) -> nn.Module:
+    """Dense and tanh, new: N(0, 0.02), bias zero."""
+    dense = nn.Linear(context.backbone.width, context.backbone.width)
+    nn.init.normal_(dense.weight, 0, _SPREAD)
+    nn.init.zeros_(dense.bias)
+    return nn.Sequential(dense, nn.Tanh())
+
+
+def _mlm(context: BuildContext) -> nn.Module:
+    """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT, OptiPrompt).
+
+    Learned numbers need no pre-trained head: an author's checkpoint has none beside them.
+    """
+    try:
+        return context.backbone.new_transform()
+    except UsageError:
+        if f"{_PREFIX}0.LayerNorm.weight" not in context.tensors:
+            raise
+        return nn.Sequential(_BertTransform(context.backbone.width))
+
+
+class _BertTransform(nn.Module):
+    """LayerNorm(GELU(W x + b)), by the names that BERT's own head has."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        normed: Tensor = self.LayerNorm(functional.gelu(self.dense(vectors)))
+        return normed
+
+
+#: What a projection may be made of.
+KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {"tanh": _tanh, "mlm": _mlm}
+
+
+class Projection(Transform):
+    """A learned network on the vector, (n, d) -> (n, d)."""
+
+    def __init__(self, context: BuildContext) -> None:
+        kind = context.argument or "tanh"
+        if kind not in KINDS:
+            raise unknown("projection", kind, KINDS)
+        self.spec = f"projection:{kind}"
+        self.takes = context.backbone.width
+        self.module = KINDS[kind](context).to(context.backbone.device)  #: the network, float32
+        self.module.load_state_dict(context.learned(_PREFIX, f"transform {self.spec!r}", self.module.state_dict()))
+        self.module.eval().requires_grad_(False)
+        self.stages = [("head", self._project)]
+
+    def _project(self, vectors: Tensor) -> Tensor:
+        projected: Tensor = self.module(vectors.float())
+        return projected
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the network's numbers."""
+        return {f"{_PREFIX}{name}": tensor for name, tensor in self.module.state_dict().items()}
+
+
+def start_projection(kind: str, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return the numbers that a projection starts learning from."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+        module = KINDS[kind](context)
+    return {f"{_PREFIX}{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+_PUBLISHED_K = 200  # PromptBERT 4.1
+
+
+class TopKTokens(Transform):
+    """h = sum_v W_v p_v / sum_v p_v over the k most probable tokens v; W the word-embedding matrix."""
+
+    def __init__(self, context: BuildContext) -> None:
+        k = context.count("topk-tokens", default=_PUBLISHED_K)
+        assert k is not None
+        rows = context.backbone.token_rows
+        if k > len(rows):
+            raise UsageError(f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens")
+        self.spec = f"topk-tokens:{k}"
+        self.takes = context.backbone.last_width
+        self._k = k
+        self._rows = rows
+        head = context.backbone.head
+        self.stages = [("head", head.to_hidden), ("logits", head.to_logits), ("vector", self._mix)]
+
+    def _mix(self, logits: Tensor) -> Tensor:
+        """Return (n, d) from logits (n, v): softmax over the whole vocabulary, then the k best, renormalised."""
+        best, tokens = logits.softmax(-1).topk(self._k, dim=-1)
+        return (best.unsqueeze(1) @ self._rows[tokens].float()).squeeze(1) / best.sum(-1, keepdim=True)

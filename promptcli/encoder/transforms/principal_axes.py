@@ -1,0 +1,249 @@
+"""Transforms along principal axes: ``whitening``, ``all-but-the-top``, ``spectral``, and ``embed-filter``."""
+
+import re
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.transforms.transform import Transform
+from promptcli.errors import UsageError
+
+#: Variance, relative to the largest, that float32 rounding alone can make.
+NOISE = 1e-10
+#: Variance, relative to the mean square, below which vectors are one vector and its rounding.
+_CONSTANT = 1e-12
+
+
+@dataclass(frozen=True)
+class Axes:
+    """mu and the eigenvectors of the covariance (n - 1), float64, by falling variance."""
+
+    mean: NDArray[np.float64]  #: (d,)
+    basis: NDArray[np.float64]  #: (d, d), one axis a column
+    variances: NDArray[np.float64]  #: (d,)
+
+
+def principal_axes(vectors: NDArray[np.floating], transform: str) -> Axes:
+    """Return the principal axes of vectors (n, d).
+
+    Args:
+        vectors: n sentences, one a row.
+        transform: What is fitted; named in errors.
+
+    Raises:
+        UsageError: Fewer than d + 1 sentences, which cannot span d dimensions; or their vectors are all the same.
+    """
+    n, d = vectors.shape
+    if n <= d:
+        raise UsageError(
+            f"{transform} of {d} dimensions needs more than {d} sentences to span them; {n} were given: give more"
+        )
+    wide = vectors.astype(np.float64)
+    basis, variances, _ = np.linalg.svd(np.cov(wide, rowvar=False))
+    if not variances[0] > _CONSTANT * np.square(wide).mean():
+        raise UsageError(
+            f"{transform} is fitted on how vectors differ, and those of the {n} sentences are all the same; give a file"
+            " of varied sentences"
+        )
+    return Axes(wide.mean(0), one_sign(basis), variances)
+
+
+def one_sign(basis: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return axes (d, r) whose largest number is positive: a decomposition leaves the sign to chance."""
+    largest = np.take_along_axis(basis, np.abs(basis).argmax(0)[None], axis=0)
+    return basis * np.where(largest < 0, -1.0, 1.0)
+
+
+TOP_MEAN, TOP_AXES = "all-but-the-top.mean", "all-but-the-top.axes"
+#: The paper's rule of thumb: one axis for so many dimensions.
+_DIMENSIONS_AN_AXIS = 100
+
+
+class AllButTheTop(Transform):
+    """y = x - mu - sum_{i <= k} (u_i . (x - mu)) u_i (algorithm 1); without k, the paper's d / 100."""
+
+    def __init__(self, context: BuildContext) -> None:
+        k = context.count("all-but-the-top")
+        about = "transform 'all-but-the-top' is fitted on sentences", "--transform all-but-the-top"
+        axes = context.fitted(TOP_AXES, *about, None, None)
+        d, most = axes.size(1), min(axes.size(0), axes.size(1) - 1)
+        k = max(1, round(d / _DIMENSIONS_AN_AXIS)) if k is None else k
+        if k > most:
+            raise UsageError(f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}")
+        self.spec = f"all-but-the-top:{k}"
+        self._mean = context.fitted(TOP_MEAN, *about, d).to(context.backbone.device)
+        self._axes = axes[:k].contiguous().to(context.backbone.device)
+        self.takes = d
+        self.stages = [("vector", self._remove)]
+
+    def _remove(self, vectors: Tensor) -> Tensor:
+        centred = vectors - self._mean
+        return centred - centred @ self._axes.T @ self._axes
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return mu (d,) and the axes taken out (k, d)."""
+        return {TOP_MEAN: self._mean.cpu(), TOP_AXES: self._axes.cpu()}
+
+
+def fit_all_but_the_top(vectors: np.ndarray) -> dict[str, Tensor]:
+    """Return mu (d,) and all axes (d, d), one a row, by falling variance, of vectors (n, d).
+
+    Raises:
+        UsageError: See ``principal_axes``.
+    """
+    axes = principal_axes(vectors, "all-but-the-top")
+    return {
+        TOP_MEAN: torch.from_numpy(axes.mean.astype(np.float32)),
+        TOP_AXES: torch.from_numpy(axes.basis.T.astype(np.float32)),
+    }
+
+
+SPECTRAL_MEAN, SPECTRAL_AXES = "spectral.mean", "spectral.axes"
+#: V of each backbone in use: a search asks for it many times.
+_OUTPUT_AXES: WeakKeyDictionary[Backbone, NDArray[np.float64]] = WeakKeyDictionary()
+
+
+class Spectral(Transform):
+    """y = (x - mu) U[:, A:d-B], U by falling variance; without A-B, a quarter of d at either end."""
+
+    def __init__(self, context: BuildContext) -> None:
+        about = "transform 'spectral' is fitted on sentences", "--transform spectral"
+        axes = context.fitted(SPECTRAL_AXES, *about, None, None)
+        d = self.takes = axes.size(0)
+        top, bottom = _ends("spectral", context.argument, d)
+        if axes.size(1) == d:
+            axes = axes[:, top : d - bottom]
+        elif axes.size(1) != d - top - bottom:
+            raise UsageError(
+                f"transform 'spectral:{top}-{bottom}' is not allowed; the fitted model keeps {axes.size(1)} of {d}"
+                " axes: fit it again"
+            )
+        self.spec = f"spectral:{top}-{bottom}"
+        self._mean = context.fitted(SPECTRAL_MEAN, *about, d).to(context.backbone.device)
+        self._axes = axes.contiguous().to(context.backbone.device)
+        self.stages = [("vector", self._keep)]
+
+    def _keep(self, vectors: Tensor) -> Tensor:
+        return (vectors - self._mean) @ self._axes
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return mu (d,) and the axes kept (d, d - A - B)."""
+        return {SPECTRAL_MEAN: self._mean.cpu(), SPECTRAL_AXES: self._axes.cpu()}
+
+
+class EmbedFilter(Transform):
+    """y = x V[:, A:d-B], V the right singular vectors of the output embeddings (v, d); without A-B, half of d stays."""
+
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        if backbone not in _OUTPUT_AXES:
+            rows = backbone.head.rows.detach().cpu().double()
+            _, basis = torch.linalg.eigh(rows.T @ rows)  # ascending; V of the SVD at a fraction of its cost
+            _OUTPUT_AXES[backbone] = one_sign(basis.flip(1).numpy())
+        axes = _OUTPUT_AXES[backbone]
+        self.takes = len(axes)
+        top, bottom = _ends("embed-filter", context.argument, self.takes)
+        self.spec = f"embed-filter:{top}-{bottom}"
+        kept = axes[:, top : self.takes - bottom].astype(np.float32)
+        self._axes = torch.from_numpy(kept).to(backbone.device)
+        self.stages = [("vector", self._keep)]
+
+    def _keep(self, vectors: Tensor) -> Tensor:
+        return vectors @ self._axes
+
+
+def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
+    """Return A and B."""
+    if argument is None:
+        return d // 4, d // 4
+    found = re.fullmatch(r"(\d+)-(\d+)", argument, flags=re.ASCII)
+    top, bottom = (int(number) for number in found.groups()) if found else (d, d)
+    if top + bottom >= d:
+        raise UsageError(
+            f"transform '{name}:{argument}' is not allowed; give how many of {d} axes to drop at the top and at the"
+            f" bottom, fewer than {d} together, e.g. {name}:{max(d // 16, 1)}-{d // 4}"
+        )
+    return top, bottom
+
+
+def fit_spectral(vectors: np.ndarray) -> dict[str, Tensor]:
+    """Return mu (d,) and all axes (d, d), one a column, by falling variance, of vectors (n, d).
+
+    Raises:
+        UsageError: See ``principal_axes``.
+    """
+    axes = principal_axes(vectors, "spectral")
+    return {
+        SPECTRAL_MEAN: torch.from_numpy(axes.mean.astype(np.float32)),
+        SPECTRAL_AXES: torch.from_numpy(axes.basis.astype(np.float32)),
+    }
+
+
+MEAN, MATRIX = "whitening.mean", "whitening.matrix"
+#: The exponent of the paper: unit variance in every direction.
+_FULL = 0.5
+
+
+class Whitening(Transform):
+    """y = (x - mu) W[:, :k], W = U diag(s^-a); the vectors stay unnormalised (cosine divides by the length).
+
+    Sigma = U diag(s) U^T is the covariance. a = 1/2, the default, is the paper's; 1/4 goes half of the way, 0 only
+    turns the axes. ``all`` in the place of k keeps all columns.
+    """
+
+    ordered = True
+
+    def __init__(self, context: BuildContext) -> None:
+        given = f"whitening:{context.argument}"
+        found = re.fullmatch(r"([1-9]\d*|all)(?::(\d*\.?\d+))?", context.argument or "all", flags=re.ASCII)
+        exponent = float(found[2] or _FULL) if found else -1.0
+        if found is None or exponent > 1:
+            raise UsageError(
+                f"transform {given!r} is not allowed; give a whole number, e.g. whitening:200, and an exponent from 0"
+                " to 1 if you like, whitening:200:0.25 or whitening:all:0.25"
+            )
+        about = "transform 'whitening' is fitted on sentences", "--recipe whitening"
+        matrix = context.fitted(MATRIX, *about, None, None)
+        k = None if found[1] == "all" else int(found[1])
+        if k is not None and k > matrix.size(1):
+            raise UsageError(f"transform {given!r} is not allowed; the fitted matrix has {matrix.size(1)} columns")
+        shown = "" if exponent == _FULL else f":{exponent:g}"
+        self.spec = "whitening" + ("" if k is None and not shown else f":{k or 'all'}{shown}")
+        self.takes = len(matrix)
+        self._mean = context.fitted(MEAN, *about, self.takes).to(context.backbone.device)
+        self._fitted: Tensor = matrix[:, :k].contiguous()  # a = 1/2, whatever the exponent
+        # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 - a)
+        scaled = self._fitted * torch.linalg.vector_norm(self._fitted, dim=0).pow(2 * exponent - 1)
+        self._matrix = scaled.to(context.backbone.device)
+        self.stages = [("vector", self._whiten)]
+
+    def _whiten(self, vectors: Tensor) -> Tensor:
+        whitened: Tensor = (vectors - self._mean) @ self._matrix
+        return whitened
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return mu (d,) and U diag(s^-1/2) (d, k), whatever the exponent."""
+        return {MEAN: self._mean.cpu(), MATRIX: self._fitted.cpu()}
+
+
+def fit_whitening(vectors: np.ndarray) -> dict[str, Tensor]:
+    """Return mu (d,) and W = U diag(s^-1/2) (d, r) of vectors (n, d), float32, columns by falling variance.
+
+    Directions in which the vectors vary by rounding only are left out, so r may be below d: the mean of LayerNorm
+    outputs loses one direction, which s^-1/2 would blow up to pure noise.
+
+    Raises:
+        UsageError: See ``principal_axes``.
+    """
+    axes = principal_axes(vectors, "whitening")
+    kept = axes.variances > axes.variances[0] * NOISE
+    return {
+        MEAN: torch.from_numpy(axes.mean.astype(np.float32)),
+        MATRIX: torch.from_numpy((axes.basis[:, kept] / np.sqrt(axes.variances[kept])).astype(np.float32)),
+    }

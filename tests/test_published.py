@@ -1,0 +1,162 @@
+"""The models that people type first: folders of their files and configurations load equal to sentence-transformers."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from transformers import AutoModel, AutoTokenizer
+
+import promptcli as pc
+from promptcli.errors import UsageError
+from tests.published import MODELS, save_body, save_published, write
+from tests.tiny import SENTENCES
+
+TEXTS = [*SENTENCES, *(" ".join(["dog runs ,"] * count) for count in (2, 9, 50, 130, 200)), "Straße 12.", "A\nB"]
+INSTALLED = importlib.util.find_spec("sentence_transformers") is not None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a published model's folder by name; made once."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            made[name] = save_published(name, tmp_path_factory.mktemp("published") / name)
+        return made[name]
+
+    return get
+
+
+class Plain:
+    """What a folder's modules say, computed by transformers alone, one text a time."""
+
+    def __init__(self, folder):
+        self.tokenizer, self.model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+        self.limits = json.loads((folder / "sentence_bert_config.json").read_text())
+        self.pooling = json.loads((folder / "1_Pooling/config.json").read_text())
+        self.prompts = {"query": "", "document": ""}
+        self.prompts |= json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"]
+        self.after = json.loads((folder / "modules.json").read_text())[2:]
+        self.folder = folder
+
+    def encode(self, texts, prompt=""):
+        return np.stack([self._vector(prompt + text) for text in texts])
+
+    @torch.inference_mode()
+    def _vector(self, text):
+        text = text.lower() if self.limits["do_lower_case"] else text
+        longest = self.limits["max_seq_length"] or self.model.config.max_position_embeddings
+        tokens = self.tokenizer(text, truncation=True, max_length=longest, return_tensors="pt", padding=False)
+        states = self.model(input_ids=tokens["input_ids"]).last_hidden_state[0]
+        mode = next(name for name, on in self.pooling.items() if name.startswith("pooling_mode_") and on)
+        vector = {
+            "pooling_mode_cls_token": states[0],
+            "pooling_mode_mean_tokens": states.mean(0),
+            "pooling_mode_lasttoken": states[-1],
+        }[mode]
+        for module in self.after:
+            if module["type"].endswith("Dense"):
+                from safetensors.torch import load_file
+
+                vector = load_file(self.folder / module["path"] / "model.safetensors")["linear.weight"] @ vector
+            else:
+                vector = functional.normalize(vector, dim=0)
+        return vector.numpy()
+
+
+def close(ours, theirs):
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    return (np.sum(ours * theirs, axis=1) / lengths).min() >= 0.9999 and np.abs(ours - theirs).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_published_model_is_read_as_it_says(folder, name):
+    path = folder(name)
+    ours, plain = pc.load(path, device="cpu", dtype="float32"), Plain(path)
+    assert close(ours.encode(TEXTS), plain.encode(TEXTS))
+    for prompt in {*plain.prompts} - {""}:
+        assert close(ours.encode(TEXTS, prompt_name=prompt), plain.encode(TEXTS, plain.prompts[prompt]))
+    assert close(ours.encode_query(TEXTS), plain.encode(TEXTS, plain.prompts["query"]))
+    assert close(ours.encode_document(TEXTS), plain.encode(TEXTS, plain.prompts["document"]))
+    if not INSTALLED:
+        return
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(path), device="cpu")
+    for encode in ("encode", "encode_query", "encode_document"):
+        assert close(getattr(ours, encode)(TEXTS), getattr(theirs, encode)(TEXTS))
+    assert (ours.max_seq_length, dict(ours.prompts)) == (theirs.max_seq_length, theirs.prompts)
+
+
+@pytest.mark.parametrize(
+    ("family", "instead"),
+    [
+        ("nomic_bert", "nomic-ai/modernbert-embed-base"),
+        ("new", "Alibaba-NLP/gte-modernbert-base"),
+        ("xlm-roberta-flash", "intfloat/multilingual-e5-base"),
+    ],
+)
+def test_a_model_with_code_of_its_own_is_refused_and_another_named(folder, tmp_path, family, instead):
+    path = save_published("gte-base", tmp_path / "model")
+    config = json.loads((path / "config.json").read_text())
+    write(path, "config.json", {**config, "model_type": family, "auto_map": {"AutoModel": "modeling.Model"}})
+    with pytest.raises(UsageError, match=rf"code of its own, which is never run; take e\.g\. {instead}"):
+        pc.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "transforms", "prompt"),
+    [
+        ("unsup-simcse-bert-base-uncased", "last/cls", (), "[X]"),
+        ("sup-simcse-bert-base-uncased", "last/cls", ("cls-pooler",), "[X]"),
+        ("unsup-PromptBERT", "last/mask", (), 'This sentence of "[X]" means [MASK] .'),
+    ],
+)
+def test_an_author_s_checkpoint_is_told_by_its_name(tmp_path, caplog, name, pooling, transforms, prompt):
+    config, fields, tokenizer, *_ = MODELS["all-MiniLM-L6-v2"]
+    save_body(tmp_path / name, config, fields, tokenizer)
+    with caplog.at_level("INFO", logger="promptcli"):
+        recipe = pc.load(tmp_path / name, device="cpu").recipe
+    assert (recipe.pooling, recipe.transforms, recipe.prompt) == (pooling, transforms, prompt)
+    assert "is taken for a" in caplog.text and "supervised by its name" in caplog.text
+
+
+def test_a_prompt_with_a_line_break_keeps_it(folder):
+    path = folder("Qwen3-Embedding-0.6B")
+    encoder, tokenizer = pc.load(path, device="cpu"), AutoTokenizer.from_pretrained(path)
+    ids = encoder.prompted(encoder.prompts["query"]).inputs(["It rains."]).rows[0]
+    assert ids == tokenizer(encoder.prompts["query"] + "It rains.")["input_ids"]
+
+
+@pytest.mark.parametrize("name", ["e5-base-v2", "embeddinggemma-300m"])
+def test_what_was_read_is_saved_pickled_and_loads_in_a_process_of_its_own(folder, tmp_path, name):
+    encoder = pc.load(folder(name), device="cpu", dtype="float32")
+    vectors = [encoder.encode(SENTENCES), encoder.encode_query(SENTENCES)]
+    encoder.save(tmp_path / "saved")
+    again = pc.load(tmp_path / "saved", device="cpu", dtype="float32")
+    assert again.prompts == encoder.prompts and again.fingerprint == encoder.fingerprint
+    np.testing.assert_array_equal([again.encode(SENTENCES), again.encode_query(SENTENCES)], vectors)
+    if INSTALLED:
+        from sentence_transformers import SentenceTransformer
+
+        theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+        assert close(theirs.encode_query(SENTENCES), vectors[1])
+    import pickle
+
+    (tmp_path / "encoder.pickle").write_bytes(pickle.dumps(encoder))
+    np.save(tmp_path / "vectors.npy", vectors[1])
+    code = (
+        "import pickle, sys, numpy; from tests.tiny import SENTENCES\n"
+        "made = pickle.load(open(sys.argv[1], 'rb')).encode_query(SENTENCES)\n"
+        "assert (made == numpy.load(sys.argv[2])).all()"
+    )
+    paths = [str(tmp_path / "encoder.pickle"), str(tmp_path / "vectors.npy")]
+    ran = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
