@@ -101,6 +101,11 @@ def test_pairs_and_triplets_stand_together(tmp_path):
     assert training_examples([str(tmp_path / "p.tsv"), str(tmp_path / "t.csv")]) == both
     assert both.only([True, False, True]).sizes == (1, 1)
     assert examples_of([("a", "b"), ("c", "d", "e"), ("f", "g", None)]).columns[2] == ["", "e", ""]
+    for name in ("t.jsonl", "t.parquet"):
+        write(tmp_path / name, TRIPLETS, [("a", "b", "c"), ("d", "e", None)])
+        assert read_examples(tmp_path / name).columns == triplets.columns
+    (tmp_path / "t.jsonl").write_text('{"sent0": "a", "sent1": "b", "hard_neg": "c"}\n{"sent0": "d", "sent1": "e"}\n')
+    assert read_examples(tmp_path / "t.jsonl").columns == triplets.columns
     write(tmp_path / "none.csv", TRIPLETS, [("a", "b", "")])
     assert read_examples(tmp_path / "none.csv").layout == PAIRS
     (tmp_path / "lines.txt").write_text("one\n")

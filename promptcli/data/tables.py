@@ -15,6 +15,8 @@ from promptcli.errors import UsageError
 TEXT_FIELDS = ("text", "sentence")
 #: The field that holds the id where none is chosen.
 ID_FIELD = "id"
+#: A column that a row may leave empty, or an object leave out: a triplet's hard negative.
+OPTIONAL = "hard_neg"
 #: The layout of a source that holds sentences alone.
 SENTENCES: tuple[str, ...] = ()
 
@@ -181,6 +183,8 @@ def read_jsonl(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
             yield from (Record(blank, blank if chosen.id is None else "", "", empty) for blank in range(blanks))
         text, identifier, more = chosen
         found = row if identifier is None else id_text(_value(values, identifier, where), identifier, where)
+        if OPTIONAL in more:
+            values.setdefault(OPTIONAL, None)
         others = tuple(_cell(_value(values, column, where), column, where) for column in more)
         yield Record(row, found, _sentence(_value(values, text, where), text, where), others)
     if chosen is None:
@@ -350,6 +354,8 @@ def _cell(value: Any, field: str, where: str) -> str:
     """Return a cell other than the sentence as text; a label or a score may be a number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
+    if value is None and field == OPTIONAL:
+        return ""
     if value is None or isinstance(value, float):
         raise UsageError(f"{where}: {field!r} is empty; give text or a number")
     return _sentence(value, field, where)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from promptcli.data.given import check_rows, is_unicode
-from promptcli.data.tables import SENTENCES, FirstLayout
+from promptcli.data.tables import OPTIONAL, SENTENCES, FirstLayout
 from promptcli.data.text import open_source
 from promptcli.errors import UsageError
 
@@ -31,7 +31,7 @@ TrainingData = str | Path | Table | Sequence[str | Path | Table | Sequence[objec
 
 #: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
 PAIRS = ("sent0", "sent1")
-TRIPLETS = (*PAIRS, "hard_neg")
+TRIPLETS = (*PAIRS, OPTIONAL)
 #: A pair of natural language inference; SNLI's and MultiNLI's own files name the columns otherwise.
 LABELLED_PAIRS = ("premise", "hypothesis", "label")
 #: A pair graded for its likeness, and a word's definition.
