@@ -147,7 +147,7 @@ def test_a_forked_process_does_not_hang(encoder, monkeypatch):
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_training_leaves_the_global_random_numbers_alone(tiny_folder):
+def test_training_leaves_the_global_random_numbers_alone(tiny_folder, tmp_path):
     def drawn():
         return random.random(), float(np.random.rand()), float(torch.rand(()))  # noqa: NPY002
 
@@ -162,4 +162,9 @@ def test_training_leaves_the_global_random_numbers_alone(tiny_folder):
     seed()
     settings = {"batch_size": 4, "epochs": 0.5, "eval_steps": 9}
     pc.train("simcse", data=SENTENCES, backbone=folder, device="cpu", **settings)
+    assert drawn() == expected
+    seed()
+    (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in SENTENCES * 20))
+    small = {"layers": 1, "width": 16, "heads": 2, "vocab_size": 120, "tokens": 300, "batch_tokens": 128}
+    pc.pretrain(tmp_path / "text.txt", tmp_path / "out", positions=64, **small)
     assert drawn() == expected

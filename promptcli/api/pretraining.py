@@ -10,6 +10,7 @@ from torch import Tensor
 
 from promptcli.backbones.devices import choose_device
 from promptcli.errors import UsageError, unknown
+from promptcli.evaluation.evaluator import kept_random_states
 from promptcli.notes import describe, note, working
 from promptcli.pretraining.batches import LONGEST_LINE
 from promptcli.pretraining.begun import BegunModel
@@ -34,6 +35,7 @@ class Pretrained:
     figures: dict[str, object]  #: parameters, steps, tokens, speed, and those of held-out text; JSON-ready
 
 
+@kept_random_states()
 def pretrain(
     files: str | Path | Sequence[str | Path],
     output: str | Path,
@@ -55,6 +57,7 @@ def pretrain(
     """Pre-train a small language model on plain text: a BERT, or with ``objective="causal"`` a Llama.
 
     Its lower-casing WordPiece vocabulary is trained on the same text; with ``start`` a model is adapted to the text.
+    Global random numbers stay as they are.
 
     Args:
         files: Plain text, one sentence or paragraph a line.
