@@ -52,12 +52,15 @@ class Recipe:
     )
     pooling: str = setting(
         "first-last/avg",
-        "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`, `static/unbiased`." + added_to("poolings"),
+        "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last, first-last, last-two,"
+        " layer-K, mlm-head. Weights: avg, max, sqrt, weighted, cls, mask, last-token, unbiased, tfidf, ditto, cnn."
+        + added_to("poolings"),
     )
     transforms: tuple[str, ...] = setting(
         (),
         "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
-        " `all-but-the-top:3`, `spectral:16-112`." + added_to("transforms"),
+        " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection, dense, normalize."
+        + added_to("transforms"),
     )
     denoise: str = setting("none", "Template denoising h - h_hat: none, or where it is taken: hidden, head, logits.")
     max_length: int | None = setting(

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.cli.options import FieldOptions, RecipeChanges, expand, options_of
+from promptcli.data.vectors import FORMATS
+from promptcli.encoder.pooling import STATES, WEIGHTS
+from promptcli.encoder.prompts import PROMPTS
+from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.recipe import Recipe
+from promptcli.training.methods import METHODS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,3 +82,15 @@ def test_the_command_line_reads_them(arguments, expected):
     app.command()(expand(command))
     app(args=arguments, standalone_mode=False)
     assert found == [expected]
+
+
+def test_the_help_names_every_row(run):
+    about = {item.name: item.metadata["help"] for item in dataclasses.fields(Recipe)}
+    for text, rows in (
+        (about["pooling"], [*STATES, *WEIGHTS]),
+        (about["transforms"], TRANSFORMS),
+        (about["prompt"], [name for name in PROMPTS if name != "soft-template-lookup"]),
+        (run("embed", "--help").out, FORMATS),
+        (run("train", "--help").out, METHODS),
+    ):
+        assert [name for name in rows if name not in text] == []

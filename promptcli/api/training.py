@@ -23,6 +23,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import kept_random_states
 from promptcli.notes import note, note_network, silent
 from promptcli.registry.entries import Entry
+from promptcli.registry.registry import Registry
 from promptcli.settings import BARE, PAPER
 from promptcli.storage.runs import RunFolder
 from promptcli.training.methods import METHODS, find_method, forms
@@ -208,8 +209,7 @@ def train(
     on = on or (PAPER.development if paper or folder is not None else BARE.development)
     if dry_run:
         return _describe(form, _in_force(form, backbone, None, paper, settings), backbone, source_name(data), str(on))
-    if name is not None:
-        registry.check_free(name, force=force or resume)
+    _check_name(registry, name, force=force, resume=resume)
     begun = None if start is None else _read_start(start, method, backbone)
     examples = _read_examples(data, method, supervised, folder, offline)
     form = find_method(method, supervised=examples.supervised)
@@ -261,6 +261,13 @@ def train(
         if processes.is_main and name is not None:
             RunFolder(runs).remove()
         return Trained(entry, rows, processes.device, processes.is_main, offline)
+
+
+def _check_name(registry: Registry, name: str | None, *, force: bool, resume: bool) -> None:
+    if name is not None:
+        registry.check_free(name, force=force or resume)
+    elif resume:
+        raise UsageError("which run is to be resumed? give its name, too")
 
 
 def _backbone_of(method: Method, paper: bool) -> str:
