@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--backbones", default="mini-bert", help="names or folders, separated by commas")
     parser.add_argument("--naive-heads", type=int)
     given = parser.parse_args()
-    task = development_task(given.on or ("STS-B:dev" if given.data_dir else "demo:dev"), given.data_dir, offline=True)
+    task = development_task(given.on or ("STS-B:dev" if given.data_dir else "demo:dev"), given.data_dir)
     for backbone in given.backbones.split(","):
         runs, scale = contestants(backbone, task, given.naive_heads)
         seconds: dict[str, list[float]] = {run: [] for run in runs}

@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--seeds", default="0")
     arguments = parser.parse_args()
     lines = [line.strip() for line in arguments.corpus.read_text(encoding="utf-8").splitlines() if line.strip()]
-    task = development_task("STS-B:dev", arguments.data_dir, offline=True)
+    task = development_task("STS-B:dev", arguments.data_dir)
     for name in arguments.backbones.split(","):
         folder = SHIPPED.get(name, Path(name))
         for pooling in RUNS:

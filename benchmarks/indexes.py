@@ -115,7 +115,7 @@ def truth(given: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
     kept = given.folder / "truth.npy"
     if not kept.exists():
         from promptcli.index.factory import faiss
-        from promptcli.index.part_rows import PartRows
+        from promptcli.index.inputs import PartRows
 
         scores, rows, start = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), 0
         for block in PartRows(given.folder / "parts").blocks():

@@ -74,7 +74,7 @@ def main():
     given = parser.parse_args()
 
     corpora = {Path(name).stem: fitting_sentences(name, None) for name in given.corpora.split(",")}
-    loaded = load_tasks(given.data_dir, task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval", offline=True).tasks
+    loaded = load_tasks(given.data_dir, task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval").tasks
     tests = [task for task in loaded if task.label in TESTS]
     others = [task for task in loaded if task.label not in TESTS]
     texts = [text for part in corpora.values() for text in part] + [s for task in loaded for s in task.sentences()]

@@ -11,8 +11,7 @@ from typing import Any
 
 from promptcli.errors import UsageError, unknown
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import write_text
-from promptcli.storage.locks import hold_folder
+from promptcli.storage.files import hold_folder, write_text
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def test_an_output_is_replaced_only_by_force(run, fake):
     Path("b.txt").write_text("another\n")
     assert run("embed", "a.txt", "-o", "v.npy")[0] == 0
     before = Path("v.npy").read_bytes()
-    refused(run("embed", "b.txt", "-o", "v.npy"), 2, "v.npy exists", "--force")
+    refused(run("embed", "b.txt", "-o", "v.npy"), 2, "v.npy: the file is there", "--force")
     assert Path("v.npy").read_bytes() == before
     assert len(fake) == 1
     assert run("embed", "b.txt", "-o", "v.npy", "--force")[0] == 0
@@ -82,8 +82,7 @@ def test_an_output_is_replaced_only_by_force(run, fake):
     ("output", "parts"),
     [
         ("v.csv", [".npy, .parquet, .jsonl, .safetensors"]),
-        ("none/v.npy", ["no folder 'none'", "mkdir"]),
-        ("folder.npy", ["is a folder"]),
+        ("folder.npy", ["a folder, not a file"]),
         ("a.jsonl", ["is the input itself"]),
         ("/dev/full", [".npy"]),
     ],
@@ -96,9 +95,10 @@ def test_outputs_that_cannot_be_written(run, fake, output, parts):
     assert Path("a.jsonl").read_text() == '{"text": "one"}\n'
 
 
-def test_an_output_name_too_long(run):
+def test_an_output_name_too_long_or_in_no_folder(run):
     Path("a.txt").write_text(TEXT)
-    refused(run("embed", "a.txt", "-o", "x" * 250 + ".npy"), 1, "too long")
+    refused(run("embed", "a.txt", "-o", "none/v.npy"), 3, "no folder 'none'", "mkdir")
+    refused(run("embed", "a.txt", "-o", "x" * 250 + ".npy"), 2, "more than 200 bytes")
 
 
 @pytest.mark.parametrize(("flag", "said"), [(os.W_OK, "may not be written"), (os.R_OK, "may not be read")])

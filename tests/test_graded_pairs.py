@@ -56,8 +56,8 @@ def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
     ("name", "text", "message"),
     [
         ("a.csv", "sentence1,sentence2,label\na,b,1\n", "no column 'score'; its columns: sentence1, sentence2, label"),
-        ("a.csv", 'sentence1,sentence2,score\n"a\nb",c,1\nd,e,high\n', "a.csv: line 4: the score 'high' in 'score'"),
-        ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: line 2: the score 'nan'"),
+        ("a.csv", 'sentence1,sentence2,score\n"a\nb",c,1\nd,e,high\n', "a.csv: row 2: the score 'high' in 'score'"),
+        ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: row 1: the score 'nan'"),
         ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": null}\n', "line 1: 'score' is empty"),
         ("a.csv", "sentence1,sentence2,score\na,b,3\nc,d,3.0\n", "all 2 scores are 3; a rank correlation takes two"),
         ("a.csv", "sentence1,sentence2,score\n", "a.csv is empty"),

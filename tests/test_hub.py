@@ -229,8 +229,8 @@ TAMPERED = [
     (marked(sha256={"backbone/../../evil.json": "0"}), CheckFailedError, "which no model of promptcli has"),
     (marked(sha256={"modeling.py": "0"}), CheckFailedError, "which no model of promptcli has"),
     (marked(sha256={"backbone/vocab.txt": "0"}), NotFoundError, "no me/mine of that revision"),
-    (marked(schema_version=9), CheckFailedError, "reads versions up to 3"),
-    (marked(scores="none"), CheckFailedError, "'scores' holds"),
+    (marked(schema_version=9), CheckFailedError, "reads version 3"),
+    (marked(scores="none"), CheckFailedError, "'scores': must be a list"),
 ]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from promptcli.data.tables import Fields
 from promptcli.encoder.embedding import embed_stream
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.index import building, rows, segment, spool, vector_index
+from promptcli.index import inputs, rows, segment, stack, vector_index
 from promptcli.index.factory import choose, make
 from promptcli.index.inputs import RowFiles
 from promptcli.index.neighbours import dups, pairs
@@ -53,9 +53,9 @@ def mapped():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 64 rows, and a memory of 1 MB that holds few of them."""
-    for module in (rows, segment, building):
+    for module in (rows, segment, stack):
         monkeypatch.setattr(module, "BLOCK", 64)
-    monkeypatch.setattr(building, "_STARTED", (1 << 20) - 60_000)
+    monkeypatch.setattr(stack, "_STARTED", (1 << 20) - 60_000)
 
 
 # Changes
@@ -174,7 +174,7 @@ class Held:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blocks, monkeypatch):
-    monkeypatch.setattr(spool, "BLOCK", 64)
+    monkeypatch.setattr(inputs, "BLOCK", 64)
     monkeypatch.setitem(embed_stream.__kwdefaults__, "window", 24)
     encoder, held = FakeEncoder(), Held()
     whole = encoder.encode_report

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.cli import opening
-from promptcli.index.part_rows import PartRows
+from promptcli.index.inputs import PartRows
 from promptcli.index.stored import load
 from promptcli.recipe import Recipe
 from tests.embed_fakes import FakeEncoder, vector
@@ -418,7 +418,7 @@ def test_parts_that_do_not_go_together_are_one_line(run, fake, tmp_path):
 
 
 def test_a_sample_of_parts_is_rows_of_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("promptcli.index.part_rows._GROUPS", 3)
+    monkeypatch.setattr("promptcli.index.inputs._GROUPS", 3)
     source = PartRows(plain_parts(tmp_path / "parts", sizes=(7, 0, 30, 1)))
     for count in (1, 5, 38, 100):
         rows, found = source.sample(count)

@@ -51,7 +51,7 @@ FUNCTIONS = {
     "index pairs": "SentenceIndex.pairs",
     "index info": "SentenceIndex.load",
     "index check": "index.stored:check_whole",
-    "vectors": "data.vectors.part_tools:check",
+    "vectors": "data.vectors.part_folder:faults_of",
     "models list": "models",
     "models show": "registry.registry:Registry.card",
     "models remove": "registry.registry:Registry.remove",

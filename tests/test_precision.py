@@ -67,7 +67,7 @@ def test_queries_get_the_buckets_of_the_rows_and_are_clipped():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((ORIGINAL, "int4"), "'int4' is not allowed; did you mean int8"),
+        ((ORIGINAL, "int4"), "unknown precision 'int4'; valid: .*did you mean int8"),
         ((ORIGINAL[0], "int8"), r"shape \(8,\) are not allowed; give \(n, d\)"),
         ((ORIGINAL, "int8", np.zeros((2, 3))), r"ranges of shape \(2, 3\)"),
         ((ORIGINAL * 1e4, "float16"), "do not fit float16; give float32 or int8"),
@@ -163,7 +163,7 @@ def test_float32_says_nothing_of_a_loss(run):
 
 @pytest.mark.usefixtures("lines")
 def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
-    refused(run("embed", "a.txt", "--precision", "int4"), 2, "precision 'int4' is not allowed", "int8")
+    refused(run("embed", "a.txt", "--precision", "int4"), 2, "unknown precision 'int4'", "int8")
     refused(run("embed", "a.txt", "--precision", "int8", "-o", "-"), 2, "needs a manifest", "-o")
     refused(run("embed", "a.txt", "--json", "-o", "-"), 2, "--json", "-o")
     assert not fake and names() == ["a.txt"]

@@ -11,12 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.entries import OPENERS
 from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
 from promptcli.registry.resolving import resolve
-from promptcli.storage import locks
 from tests import processes
 from tests.killing import in_a_process_that_dies
 
@@ -243,15 +242,6 @@ def test_reading_needs_no_writable_home(tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_lock_held_too_long_is_said(registry, tmp_path, monkeypatch):
-    from filelock import FileLock
-
-    registry.save(fitted())
-    monkeypatch.setattr(locks, "PATIENCE", 0.05)
-    with FileLock(tmp_path / "home" / ".lock"), pytest.raises(PromptcliError, match="another process"):
-        registry.add_scores("white", [{}])
-
-
 # Several processes
 
 
@@ -396,14 +386,13 @@ def test_a_backbone_stays_as_long_as_an_entry_names_it(registry, tmp_path):
     assert not list((home / "imported").iterdir())
 
 
-def test_leftovers_of_any_kind_go_and_hold_nobody_up(registry, tmp_path, monkeypatch):
-    monkeypatch.setattr("promptcli.storage.locks.PATIENCE", 0.5)
+def test_leftovers_of_any_kind_go_and_hold_nobody_up(registry, tmp_path):
     registry.save(fitted())
     models = tmp_path / "home" / "models"
     (models / ".white.old").mkdir()
-    (models / ".a.12345.abcdef12.tmp").write_text("a file")
-    (models / ".b.12345.abcdef12.tmp").mkdir()
-    (models / ".c.12345.abcdef12.tmp").symlink_to(tmp_path)
+    (models / ".a.0000-12345.abcdef12.tmp").write_text("a file")
+    (models / ".b.0000-12345.abcdef12.tmp").mkdir()
+    (models / ".c.0000-12345.abcdef12.tmp").symlink_to(tmp_path)
     registry.alias("short", "white")
     registry.remove("white")
     assert (registry.names(), registry.aliases()) == ([*SHIPPED], {})

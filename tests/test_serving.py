@@ -195,10 +195,10 @@ def test_health_and_metrics(client):
     comment = r"# (HELP promptcli_\w+ .+|TYPE promptcli_\w+ (counter|gauge|histogram))"
     assert all(re.fullmatch(f"{sample}|{comment}", line) for line in response.text.splitlines())
     values = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
-    assert values['promptcli_requests_total{path="/v1/embeddings",status="200"}'] == "1"
-    assert values['promptcli_requests_total{path="other",status="404"}'] == "1"
-    assert values["promptcli_texts_total"] == "12" and values["promptcli_waiting_texts"] == "0"
-    buckets = [int(value) for name, value in values.items() if 'bucket{path="/health"' in name]
+    assert values['promptcli_requests_total{path="/v1/embeddings",status="200"}'] == "1.0"
+    assert values['promptcli_requests_total{path="other",status="404"}'] == "1.0"
+    assert values["promptcli_texts_total"] == "12.0" and values["promptcli_waiting_texts"] == "0.0"
+    buckets = [float(value) for name, value in values.items() if "_bucket{" in name and 'path="/health"' in name]
     assert buckets == sorted(buckets) and buckets[-1] == 1
 
 
@@ -523,7 +523,7 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
     with Held(served) as held:
         status, metrics = asyncio.run(leave(held))
     assert status == 200 and encoded == ["stays"]
-    assert 'promptcli_requests_total{path="/v1/embeddings",status="499"} 1' in metrics
+    assert 'promptcli_requests_total{path="/v1/embeddings",status="499"} 1.0' in metrics
 
 
 # The end

@@ -29,7 +29,7 @@ def test_the_environment_comes_before_the_file(tmp_path):
     [
         ("backbone = ", r"config\.toml: no TOML"),
         ("backbon = 'x'", "unknown key 'backbon'.*did you mean backbone"),
-        ("backbone = 3", "'backbone' holds 3, and it must be text"),
+        ("backbone = 3", "'backbone': must be text"),
         ("backbone = nan", "not finite"),
         ("backbone = " + 2000 * "[" + 2000 * "]", "nested deeper"),
         ("backbone = " + 5000 * "1", "no TOML"),

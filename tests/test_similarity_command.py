@@ -78,4 +78,4 @@ def test_a_pipe_is_embedded_to_standard_output(run):
     assert code == 0 and [json.loads(line)["text"] for line in out.splitlines()] == ROWS
     os.mkfifo("pipe.npy")
     Path("a.txt").write_text(TEXT)
-    refused(run("embed", "a.txt", "-o", "pipe.npy", "--force"), 2, "pipe.npy is a device or a pipe; give a file")
+    refused(run("embed", "a.txt", "-o", "pipe.npy", "--force"), 2, "pipe.npy: a device or a pipe, not a file")

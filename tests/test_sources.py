@@ -82,7 +82,7 @@ def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_p
         (
             "nli.tsv",
             "neutral\ta\tb\nneutral\ta\n",
-            "nli.tsv: line 2: 2 columns; each line is label, premise",
+            "nli.tsv: line 2: 2 columns .*label, premise",
         ),
         ("nli.csv", "sent0,sent1\na,b\na\n", "nli.csv: line 3: 1 columns where the header has 2"),
         ("empty.txt", "", "empty.txt is empty"),

@@ -9,10 +9,11 @@ import pyarrow.parquet
 import pytest
 
 from promptcli.data.hub import HubSet
-from promptcli.data.senteval_text import moses as tokenize
+from promptcli.data.senteval import moses as tokenize
 from promptcli.data.task_table import PROTOCOLS, TASKS, TaskName, task_row
 from promptcli.data.tasks import Pairs, STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import offline
 
 #: All splits of a task: to fit on.
 WHOLE = [TaskName("STS-B", "all"), TaskName("SICK-R", "all")]
@@ -404,7 +405,8 @@ def test_hub_columns_that_are_not_there_are_named(tmp_path, sets):
 
 def test_offline_an_uncached_data_set_is_named_at_once(cache, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the network"))
-    loaded = load_tasks(None, task_names(["STS12", "SICK-R"]), "senteval", offline=True)
+    with offline():
+        loaded = load_tasks(None, task_names(["STS12", "SICK-R"]))
     assert not loaded.tasks
     assert "mteb/sts12-sts is not in the cache (offline)" in loaded.missing["STS12"]
     assert "--data-dir" in loaded.missing["SICK-R"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.senteval_text import treebank, visible
+from promptcli.data.senteval import treebank, visible
 from promptcli.data.task_table import TRANSFER_TASKS
 from promptcli.data.tasks import load_transfer
 from promptcli.errors import NotFoundError, UsageError

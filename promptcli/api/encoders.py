@@ -15,6 +15,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.fitting import fits
 from promptcli.interchange.backends import build_on
+from promptcli.notes import offline as without_network
 from promptcli.recipe import Recipe
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
@@ -146,9 +147,10 @@ def fit(
     """
     if name is not None:
         open_registry().check_free(name, force=force)
-    sentences = _sentences(on, data_dir, offline)
     folder = None if data_dir is None else Path(data_dir)
-    pairs = None if select is None else development_task(str(select), folder, offline=offline)
+    with without_network(offline):
+        sentences = check_texts(on) if not isinstance(on, str | Path) else fitting_sentences(str(on), folder)
+        pairs = None if select is None else development_task(str(select), folder)
     chosen = entry_of(recipe).recipe
     made = fits.fit(chosen, sentences, choose_by=pairs, device=device, dtype="stored", offline=offline)
     source = str(on) if isinstance(on, str | Path) else "a list"
@@ -172,12 +174,6 @@ def models() -> list[Card]:
 
 def _encoder(encoder: Encoder | str) -> Encoder:
     return encoder if isinstance(encoder, Encoder) else load(encoder)
-
-
-def _sentences(on: Sentences, data_dir: str | Path | None, offline: bool) -> list[str]:
-    if not isinstance(on, str | Path):
-        return check_texts(on)
-    return fitting_sentences(str(on), None if data_dir is None else Path(data_dir), offline=offline)
 
 
 def register(encoder: Encoder, name: str, *, force: bool = False, **about: Any) -> None:

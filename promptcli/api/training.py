@@ -21,7 +21,8 @@ from promptcli.data.training_examples import TrainingData, TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import kept_random_states
-from promptcli.notes import note, note_network, silent
+from promptcli.notes import note, silent
+from promptcli.notes import offline as without_network
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import Registry
 from promptcli.settings import BARE, PAPER
@@ -211,12 +212,12 @@ def train(
         return _describe(form, _in_force(form, backbone, None, paper, settings), backbone, source_name(data), str(on))
     _check_name(registry, name, force=force, resume=resume)
     begun = None if start is None else _read_start(start, method, backbone)
-    examples = _read_examples(data, method, supervised, folder, offline)
+    with without_network(offline):
+        examples = _read_examples(data, method, supervised, folder)
     form = find_method(method, supervised=examples.supervised)
     also: Sequence[STSTask | str | Path] = tests or [on.removesuffix(":dev") if isinstance(on, str) else on]
-    development, *scored = (
-        development_task(task, folder, offline=offline, announce=note_network) for task in dict.fromkeys([on, *also])
-    )
+    with without_network(offline):
+        development, *scored = (development_task(task, folder) for task in dict.fromkeys([on, *also]))
     where = choose_device(device)
     halves = choose_dtype(dtype, where) == torch.bfloat16
     runs = registry.run_folder(saved_as)
@@ -363,13 +364,11 @@ def _models(
     return models
 
 
-def _read_examples(
-    data: TrainingData, method: str, supervised: bool, data_dir: Path | None, offline: bool
-) -> TrainingExamples:
+def _read_examples(data: TrainingData, method: str, supervised: bool, data_dir: Path | None) -> TrainingExamples:
     """Return the examples; their columns say whether the method is supervised."""
     objectives = [find_objective(form) for form in METHODS[method] if form is not None]
     layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
-    examples = training_examples(data, layouts=layouts, data_dir=data_dir, offline=offline, announce=note_network)
+    examples = training_examples(data, layouts=layouts, data_dir=data_dir)
     if supervised and not examples.supervised:
         wanted = find_objective(find_method(method, supervised=True)).layouts
         columns = " or ".join(", ".join(layout) for layout in wanted if layout)

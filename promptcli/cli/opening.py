@@ -118,7 +118,7 @@ def open_development_set(on: str | None, data_dir: Path | None, runtime: Runtime
 
     folder = data_folder(data_dir)
     named = on or default_development(folder, paper=paper)
-    task = development_task(named, folder, offline=runtime.offline, announce=note)
+    task = development_task(named, folder)
     if on is None and not paper:
         note(
             f"assumed: --on {task.label}, {len(task.pairs()):,} pairs; the papers' setting:"
@@ -137,9 +137,7 @@ def sentences_of(source: str, data_dir: Path | None, runtime: Runtime, *, text_f
     """Return the sentences to fit or count on: of a file, a task or ``demo``."""
     from promptcli.data.sources import fitting_sentences
 
-    return fitting_sentences(
-        source, data_folder(data_dir), text_field=text_field, offline=runtime.offline, announce=note
-    )
+    return fitting_sentences(source, data_folder(data_dir), text_field=text_field)
 
 
 def open_entries(

@@ -63,7 +63,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
 
     Raises:
         NotFoundError: There is no such file.
-        UsageError: It lacks a column, holds a score that is no number (with the line), or no row.
+        UsageError: It lacks a column, holds a score that is no number (with the row), or no row.
     """
     layout, rows = FirstLayout(tuple(columns), like=f"{path}:first,second,score"), []
     with open_source(path, layout) as source:
@@ -76,7 +76,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
             except ValueError:
                 value = math.nan
             if not math.isfinite(value):
-                raise UsageError(f"{path}: {source.place(record)}: the score {score!r} in {columns[2]!r} is no number")
+                raise UsageError(f"{path}: row {record.row + 1}: the score {score!r} in {columns[2]!r} is no number")
             rows.append((record.text, second, value))
     if not rows:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(columns)}")

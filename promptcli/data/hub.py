@@ -5,14 +5,14 @@ The one place that imports `datasets`, and only where a data set is read: it is 
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from promptcli.data.senteval import GoldRow
 from promptcli.errors import NotFoundError, one_line
-from promptcli.notes import is_offline
+from promptcli.notes import is_offline, note_network
 
 
 @dataclass(frozen=True)
@@ -29,42 +29,29 @@ class UnreachableError(NotFoundError):
     """The hub did not answer."""
 
 
-#: Called with one line before the network is used.
-Announce = Callable[[str], None]
-
-
-def silent(message: str) -> None:
-    """Say nothing."""
-
-
-def read_hub_set(source: HubSet, *, offline: bool = False, announce: Announce = silent) -> list[GoldRow]:
-    """Return the pairs and gold scores of a data set.
-
-    Args:
-        source: Which.
-        offline: Use the cache only.
-        announce: Called with one line before the network is used, which a set in the cache does not need.
+def read_hub_set(source: HubSet) -> list[GoldRow]:
+    """Return the pairs and gold scores of a data set; the network is used where it is not in the cache.
 
     Raises:
         NotFoundError: It is not in the cache while offline, cannot be loaded, or lacks a column.
         UnreachableError: The hub did not answer and it is not in the cache.
     """
-    table = _table(source, offline, announce)
+    table = _table(source)
     lost = [column for column in source.columns if column not in table.column_names]
     if lost:
         raise NotFoundError(f"data set {source.path} has no column {lost[0]!r}, only {', '.join(table.column_names)}")
     return list(zip(*(table[column] for column in source.columns), strict=True))
 
 
-def _table(source: HubSet, offline: bool, announce: Announce) -> Any:
+def _table(source: HubSet) -> Any:
     import datasets
 
     hint = "give the tasks' own files: --data-dir FOLDER with STS/ and SICK/"
     for from_cache in (True, False):
         if not from_cache:
-            if offline or is_offline() or datasets.config.HF_HUB_OFFLINE:
+            if is_offline() or datasets.config.HF_HUB_OFFLINE:
                 raise UnreachableError(f"data set {source.path} is not in the cache (offline); {hint}")
-            announce(f"fetching data set {source.path} from the Hugging Face hub")
+            note_network(f"fetching data set {source.path} from the Hugging Face hub")
         with _quiet_and(offline=from_cache), contextlib.suppress(ConnectionError):
             try:
                 return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
@@ -112,13 +99,8 @@ TRAINING_FILES = "princeton-nlp/datasets-for-simcse"
 FILES: Mapping[str, str] = {"wiki1m_for_simcse": "wiki1m_for_simcse.txt", "nli_for_simcse": "nli_for_simcse.csv"}
 
 
-def hub_file(name: str, *, offline: bool = False, announce: Announce = silent) -> Path:
-    """Return the file of that name, fetched where it is not in the cache yet.
-
-    Args:
-        name: A key of ``FILES``.
-        offline: Use the cache only.
-        announce: Called with one line before the network is used.
+def hub_file(name: str) -> Path:
+    """Return the file of that name, a key of ``FILES``; it is fetched where it is not in the cache yet.
 
     Raises:
         NotFoundError: It is not in the cache, and cannot be had or must not be fetched.
@@ -130,11 +112,11 @@ def hub_file(name: str, *, offline: bool = False, announce: Announce = silent) -
     try:
         return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset", local_files_only=True))
     except LocalEntryNotFoundError:
-        if offline or is_offline():
+        if is_offline():
             raise NotFoundError(
                 f"{wanted} of {TRAINING_FILES} is not in the cache (offline); give the file itself: --data {wanted}"
             ) from None
-    announce(f"fetching {wanted} of {TRAINING_FILES} from the hub")
+    note_network(f"fetching {wanted} of {TRAINING_FILES} from the hub")
     try:
         return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset"))
     except (HfHubHTTPError, OSError) as error:

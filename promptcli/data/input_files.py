@@ -7,24 +7,29 @@ sought; Parquet files are by their row groups, compressed text is read from its 
 import contextlib
 import csv
 import glob
-import gzip
 import hashlib
 import io
 import itertools
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.streams import LONGEST_LINE, STANDARD, HashedBytes, check_regular, read_lines
-from promptcli.data.tables import Choice, Fields, Record, read_csv, read_parquet, read_tsv
-from promptcli.data.text import FORMATS, read_text, suffixes
+from promptcli.data.streams import (
+    GZIP_ERRORS,
+    LONGEST_LINE,
+    STANDARD,
+    HashedBytes,
+    check_file,
+    open_buffered,
+    read_lines,
+)
+from promptcli.data.tables import CSV_HINT, Choice, Fields, Record, read_csv, read_parquet, read_text
+from promptcli.data.text import FORMATS, HEADED, suffixes
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 
 #: Rows between two marks.
 MARK = 65_536
-_BUFFER = 1 << 20
 _MAGIC = "*?["
 #: File systems of fsspec that are on this machine.
 _LOCAL = ("memory", "file", "local")
@@ -84,15 +89,35 @@ def count_input(name: str, fields: Fields) -> InputFile:
         NotFoundError, UsageError: It cannot be read, has no such field, or its first row is malformed.
     """
     size, stamp = _state(name)
-    chooser = _Chooser(fields=fields)
+    noting = _Noting(*fields)
     with _open(name) as file:
-        first = next(_records(name, file, chooser), None)
-    chosen = chooser.chosen or Choice("", None)
+        empty = next(_records(name, file, noting), None) is None
     with _open(name) as file:
         rows, marks, digest = _count(name, file)
     if _state(name) != (size, stamp):
         raise UsageError(f"{name} is being written to; try again when it is whole")
-    return InputFile(name, size, digest, rows if first else 0, stamp, chosen.text or None, chosen.id, tuple(marks))
+    chosen = noting.chosen
+    return InputFile(name, size, digest, 0 if empty else rows, stamp, chosen.text or None, chosen.id, tuple(marks))
+
+
+class _Noting(Fields):
+    """Fields that note what they choose."""
+
+    chosen = Choice("")
+
+    def choose(self, columns: Sequence[str], name: str) -> Choice:
+        self.chosen = super().choose(columns, name)
+        return self.chosen
+
+
+class _Chosen(Fields):
+    """Fields that were chosen when the file was counted."""
+
+    def choose(self, columns: Sequence[str], name: str) -> Choice:
+        return Choice(self.text or "", self.id)
+
+    def check_plain(self, name: str) -> None:
+        pass
 
 
 def has_text_ids(files: Sequence[InputFile]) -> bool:
@@ -161,51 +186,31 @@ def read_rows(files: Sequence[InputFile], start: int, stop: int, began: str) -> 
         first += file.rows
 
 
-class _Chooser:
-    """Chooses columns by the user's fields, or again those of a counted file, and keeps what it chose."""
-
-    def __init__(self, *, fields: Fields | None = None, chosen: Choice | None = None) -> None:
-        self._fields, self.chosen = fields or Fields(), chosen
-
-    def headless(self, line: str) -> None:
-        return None
-
-    def check_plain(self, name: str) -> None:
-        self._fields.check_plain(name)
-
-    def choose(self, columns: Sequence[str], name: str) -> Choice:
-        if self.chosen is None:
-            self.chosen = self._fields.choose(columns, name)
-        return self.chosen
-
-
 def _read_range(file: InputFile, start: int, stop: int) -> Iterator[Record]:
-    chooser = _Chooser(chosen=Choice(file.text or "", file.id))
+    chosen = _Chosen(file.text, file.id)
     with _open(file.path) as opened:
         if suffixes(Path(file.path))[0] == ".parquet":
-            records: Iterator[Record] = read_parquet(file.path, chooser, file=opened, start=start)
-            before = start
+            records, before = read_parquet(file.path, chosen, file=opened, start=start), start
         else:
-            row, line, byte = next(mark for mark in reversed(file.marks) if mark[0] <= start)
-            records = _records(file.path, opened, chooser, header=file.marks[0][1] - 1, line=line, byte=byte)
-            before = row
+            before, line, byte = next(mark for mark in reversed(file.marks) if mark[0] <= start)
+            records = _records(file.path, opened, chosen, header=file.marks[0][1] - 1, line=line, byte=byte)
         yield from itertools.islice(records, start - before, stop - before)
 
 
 def _records(
-    name: str, file: BinaryIO, chooser: _Chooser, *, header: int = 0, line: int = 1, byte: int = 0
-) -> Iterator[Record]:
+    name: str, file: BinaryIO, fields: Fields, *, header: int = 0, line: int = 1, byte: int = 0
+) -> Generator[Record, None, None]:
     """Yield the records of an open file; from a line at a byte on, after its header of so many lines."""
     suffix, gzipped = suffixes(Path(name))
     if suffix == ".parquet":
-        yield from read_parquet(name, chooser, file=file)
-        return
+        return (yield from read_parquet(name, fields, file=file))
+    byte = 0 if gzipped else byte  # what is compressed is not sought
     lines = read_lines(HashedBytes(file), name, gzipped=gzipped)
-    if byte and not gzipped:  # bytes of what is compressed are not the file's
+    if byte:
         head = list(itertools.islice(lines, header))
         file.seek(byte)
         lines = itertools.chain(head, read_lines(HashedBytes(file), name, first=line))
-    yield from FORMATS.get(suffix, read_text)(lines, chooser, name)
+    yield from FORMATS.get(suffix, read_text)(lines, fields, name, line - header if byte else 1)
 
 
 def _count(name: str, file: BinaryIO) -> tuple[int, list[tuple[int, int, int]], str]:
@@ -218,15 +223,11 @@ def _count(name: str, file: BinaryIO) -> tuple[int, list[tuple[int, int, int]], 
         file.seek(0)
         return rows, [], _sha256(file)
     raw = HashedBytes(file)
-    stream: io.BufferedIOBase = io.BufferedReader(raw, _BUFFER)
     try:
-        if gzipped:
-            rows, marks = _count_lines(gzip.GzipFile(fileobj=stream, mode="rb"), name, suffix)
-            return rows, marks[:1], raw.sha256()  # such a file is not sought
-        rows, marks = _count_lines(stream, name, suffix)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UsageError(f"{name}: damaged or cut-off gzip data ({error}); compress it anew") from None
-    return rows, marks, raw.sha256()
+        rows, marks = _count_lines(open_buffered(raw, gzipped=gzipped), name, suffix)
+    except GZIP_ERRORS as error:
+        raise UsageError(f"{name}: damaged or cut-off gzip data ({error}); compress it again") from None
+    return rows, marks[:1] if gzipped else marks, raw.sha256()
 
 
 def _count_lines(stream: io.BufferedIOBase, name: str, suffix: str) -> tuple[int, list[tuple[int, int, int]]]:
@@ -244,15 +245,14 @@ def _count_lines(stream: io.BufferedIOBase, name: str, suffix: str) -> tuple[int
     if reader is read_csv:  # a quoted text may go over several lines
         counted = csv.reader((line.decode("utf-8", "replace") for line in lines()), strict=True)
     try:
-        if reader in (read_csv, read_tsv):
+        if reader in HEADED:
             next(counted, None)
         marks = [(0, number + 1, byte)]
         for rows, _ in enumerate(counted, start=1):
             if rows % MARK == 0:
                 marks.append((rows, number + 1, byte))
     except csv.Error as error:
-        hint = "a text with commas or quotes stands in double quotes"
-        raise UsageError(f"{name}: line {number}: {error}; {hint}") from None
+        raise UsageError(f"{name}: line {number}: {error}; {CSV_HINT}") from None
     return rows, marks
 
 
@@ -301,7 +301,7 @@ def _find_local(name: str) -> list[str]:
         if not matched:
             raise NotFoundError(f"no file matches {name!r}; look with: ls {name}")
         return matched
-    check_regular(path)
+    check_file(path, regular=True)
     return [name]
 
 
@@ -339,7 +339,7 @@ def _open(name: str) -> Iterator[BinaryIO]:
     if is_remote(name):
         file = cast(BinaryIO, _remotely(name, lambda system, path: system.open(path, "rb")))
     else:
-        check_regular(Path(name))
+        check_file(Path(name), regular=True)
         file = Path(name).open("rb")
     with file:
         yield file

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data import demo
-from promptcli.data.hub import Announce, silent
 from promptcli.data.task_table import DEMO, TASKS
 from promptcli.data.tasks import STSTask, fitting_task, task_names
 from promptcli.errors import NotFoundError, UsageError
@@ -19,16 +18,12 @@ _SOURCES = 100  # of a longer list of texts nobody asks whether they are files
 SIDES = (("sent0", "sent1"), ("premise", "hypothesis"), ("sentence1", "sentence2"))
 
 
-def fitting_sentences(
-    on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False, announce: Announce = silent
-) -> list[str]:
+def fitting_sentences(on: str, data_dir: Path | None, *, text_field: str | None = None) -> list[str]:
     """Return the sentences of ``read_sentences`` as a list, repeated as often as they occur."""
-    return list(read_sentences(on, data_dir, text_field=text_field, offline=offline, announce=announce))
+    return list(read_sentences(on, data_dir, text_field=text_field))
 
 
-def read_sentences(
-    on: str, data_dir: Path | None, *, text_field: str | None = None, offline: bool = False, announce: Announce = silent
-) -> Iterator[str]:
+def read_sentences(on: str, data_dir: Path | None, *, text_field: str | None = None) -> Iterator[str]:
     """Yield the sentences that ``on`` names, in order; a file is read no further than the caller goes.
 
     Args:
@@ -38,8 +33,6 @@ def read_sentences(
             label, premise and hypothesis (all first sentences, then all second ones; other columns are left alone).
         data_dir: SentEval folder for a task.
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
-        offline: Never use the network.
-        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: The task or the file is not there.
@@ -48,9 +41,9 @@ def read_sentences(
     from promptcli.data.tables import SENTENCES, Chooser, Fields, FirstLayout
     from promptcli.data.text import open_source
 
-    path = _training_file(on, offline=offline, announce=announce)
+    path = _training_file(on)
     if not path.exists():
-        yield from _task_sentences(on, data_dir, offline=offline, announce=announce)
+        yield from _task_sentences(on, data_dir)
         return
     chooser: Chooser = Fields(text=text_field) if text_field else FirstLayout(*SIDES, SENTENCES)
     with open_source(path, chooser) as source:  # once: it may be a pipe
@@ -66,8 +59,6 @@ def training_examples(
     *,
     layouts: "Sequence[tuple[str, ...]] | None" = None,
     data_dir: Path | None = None,
-    offline: bool = False,
-    announce: Announce = silent,
 ) -> "TrainingExamples":
     """Return the examples that ``data`` names or holds.
 
@@ -78,8 +69,6 @@ def training_examples(
         layouts: What is asked for, best first; triplets, pairs or sentences where it is None. Where graded pairs are
             among them a task's may be named (``STS-B:train``).
         data_dir: SentEval folder for a task.
-        offline: Never use the network.
-        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: It is not there.
@@ -98,10 +87,7 @@ def training_examples(
 
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
-        parts = [
-            training_examples(one, layouts=layouts, data_dir=data_dir, offline=offline, announce=announce)
-            for one in data
-        ]
+        parts = [training_examples(one, layouts=layouts, data_dir=data_dir) for one in data]
         return join_examples(parts, [source_name(one) for one in data])
     if not isinstance(data, str | Path):
         return examples_of(data, layouts)
@@ -111,9 +97,9 @@ def training_examples(
         wanted = " or ".join(", ".join(layout) for layout in layouts)
         raise UsageError(f"there are no demo examples of this kind; give --data FILE with the columns {wanted}")
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
-        pairs = development_task(str(data), data_dir, offline=offline, announce=announce).pairs()
+        pairs = development_task(str(data), data_dir).pairs()
         return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)
-    return read_examples(_training_file(str(data), offline=offline, announce=announce), layouts)
+    return read_examples(_training_file(str(data)), layouts)
 
 
 def is_sources(data: Any) -> bool:
@@ -139,41 +125,37 @@ def _is_file(name: str) -> bool:
         return False
 
 
-def _training_file(name: str, *, offline: bool, announce: Announce) -> Path:
+def _training_file(name: str) -> Path:
     """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
     if name == DEMO:
         return demo.SENTENCES
     from promptcli.data.hub import FILES, hub_file
 
     if name in FILES and not Path(name).exists():
-        return hub_file(name, offline=offline, announce=announce)
+        return hub_file(name)
     return Path(name)
 
 
-def _task_sentences(on: str, data_dir: Path | None, *, offline: bool, announce: Announce) -> list[str]:
+def _task_sentences(on: str, data_dir: Path | None) -> list[str]:
     from promptcli.data.tasks import load_tasks
 
     try:
         name = fitting_task(on)
     except UsageError as error:
         raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
-    loaded = load_tasks(data_dir, [name], "senteval", offline=offline, announce=announce)
+    loaded = load_tasks(data_dir, [name], "senteval")
     if loaded.missing:
         raise NotFoundError(f"task {on} is not there: {loaded.missing[str(name)]}")
     pairs = loaded.tasks[0].pairs()
     return [*pairs.first, *pairs.second]
 
 
-def development_task(
-    on: STSTask | str | Path, data_dir: Path | None, *, offline: bool = False, announce: Announce = silent
-) -> STSTask:
+def development_task(on: STSTask | str | Path, data_dir: Path | None) -> STSTask:
     """Return the graded pairs that a search or a training run chooses by.
 
     Args:
         on: A task (``demo:dev``, ``STS-B:dev``, ...), a file of graded pairs, ``FILE:first,second,score``, or loaded.
         data_dir: SentEval folder for a task other than ``demo``.
-        offline: Never use the network.
-        announce: Called with one line before the network is used.
 
     Raises:
         UsageError: No such task.
@@ -184,7 +166,7 @@ def development_task(
     if isinstance(on, STSTask):
         return on
     name = str(on)
-    loaded = load_tasks(data_dir, task_names([name]), "senteval", offline=offline, announce=announce)
+    loaded = load_tasks(data_dir, task_names([name]), "senteval")
     if loaded.missing:
         raise NotFoundError(f"task {name} is not there: {loaded.missing[name]}; `demo:dev` always is")
     return loaded.tasks[0]

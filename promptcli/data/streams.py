@@ -1,4 +1,4 @@
-r"""Numbered lines of a UTF-8 file, gzip file or stream, and the SHA-256 of the bytes read. Knows nothing of sentences.
+r"""Lines of a UTF-8 file, gzip file or stream, and the SHA-256 of the bytes read. Knows nothing of sentences.
 
 A line ends at ``\n`` only: U+2028, form feeds and the like may stand inside a sentence.
 """
@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import io
 import os
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +21,16 @@ LONGEST_LINE = 64 << 20
 #: The path that stands for standard input, and for standard output.
 STANDARD = Path("-")
 
-_BUFFER = 1 << 20
+BUFFER = 1 << 20
 _BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+#: Bytes that a file of another kind begins with, and what to do with it.
+_OTHER_KINDS = {
+    b"\xff\xfe": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT",
+    b"\xfe\xff": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT",
+    b"\x1f\x8b": "gzip data; name the file .gz, or pipe it through gunzip -c",
+}
+#: What gzip raises for damaged data.
+GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 class HashedBytes(io.RawIOBase):
@@ -52,44 +57,30 @@ class HashedBytes(io.RawIOBase):
         return self._hash.hexdigest()
 
 
-def check_file(path: Path) -> None:
-    """Refuse a path that cannot be read as a file.
+def check_file(path: Path, *, regular: bool = False) -> None:
+    """Refuse a path that cannot be read as a file, and with ``regular`` a pipe.
 
     Raises:
-        NotFoundError: there is no such file.
-        UsageError: it is a folder, or may not be read.
+        NotFoundError: There is no such file.
+        UsageError: It is a folder or a pipe, or may not be read.
     """
     try:
-        mode = os.stat(path).st_mode
+        os.stat(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        near = did_you_mean(path.name, _names_in(path.parent))
+        names: list[str] = []
+        with contextlib.suppress(OSError, ValueError):
+            names = os.listdir(path.parent)
+        near = did_you_mean(path.name, names)
         raise NotFoundError(
             f"{str(path)!r} cannot be opened ({reason}); give a file, or - for standard input{near}"
         ) from None
-    if stat.S_ISDIR(mode):
+    if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder; give a file in it")
     if not os.access(path, os.R_OK):
         raise UsageError(f"{str(path)!r} may not be read; change its permissions (chmod +r) or copy it")
-
-
-def check_regular(path: Path) -> None:
-    """Refuse what ``check_file`` refuses, and a pipe: for formats that are not read from front to end.
-
-    Raises:
-        NotFoundError: there is no such file.
-        UsageError: it is a folder or a pipe, or may not be read.
-    """
-    check_file(path)
-    if not path.is_file():
+    if regular and not path.is_file():
         raise UsageError(f"{str(path)!r} is a pipe, and {path.suffix} is not read from front to end; give a file")
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (OSError, ValueError):
-        return []
 
 
 @contextlib.contextmanager
@@ -97,8 +88,7 @@ def open_hashed(path: Path, stdin: BinaryIO | None = None) -> Iterator[HashedByt
     """Open a file for reading once from the start; ``stdin`` is read in its place where given.
 
     Raises:
-        NotFoundError: there is no such file.
-        UsageError: it is a folder, or may not be read.
+        NotFoundError, UsageError: See ``check_file``.
     """
     if stdin is not None:
         yield HashedBytes(stdin)
@@ -108,8 +98,14 @@ def open_hashed(path: Path, stdin: BinaryIO | None = None) -> Iterator[HashedByt
         yield HashedBytes(file)
 
 
-def read_lines(raw: HashedBytes, name: str, *, gzipped: bool = False, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Yield (line number, line with its line ending); a byte order mark before line 1 is dropped.
+def open_buffered(raw: HashedBytes, *, gzipped: bool = False) -> io.BufferedIOBase:
+    """Return a stream of the bytes, decompressed where they are gzip-compressed."""
+    stream = io.BufferedReader(raw, BUFFER)
+    return gzip.GzipFile(fileobj=stream, mode="rb") if gzipped else stream
+
+
+def read_lines(raw: HashedBytes, name: str, *, gzipped: bool = False, first: int = 1) -> Iterator[str]:
+    """Yield lines with their line endings; a byte order mark before line 1 is dropped.
 
     Args:
         raw: The bytes.
@@ -118,59 +114,38 @@ def read_lines(raw: HashedBytes, name: str, *, gzipped: bool = False, first: int
         first: Number of the line that they begin with.
 
     Raises:
-        UsageError: not UTF-8, a NUL byte, a line beyond ``LONGEST_LINE``, or damaged gzip data; with line and byte.
+        UsageError: Not UTF-8, a NUL byte, a line beyond ``LONGEST_LINE``, or damaged gzip data; with line and byte.
     """
-    stream: io.BufferedIOBase = io.BufferedReader(raw, _BUFFER)
-    if gzipped:
-        stream = gzip.GzipFile(fileobj=stream, mode="rb")
-    number = first - 1
+    stream, number = open_buffered(raw, gzipped=gzipped), first
     try:
         while line := stream.readline(LONGEST_LINE + 1):
+            if number == 1:
+                if line[:2] in _OTHER_KINDS:
+                    raise UsageError(f"{name}: line 1, byte 1: {_OTHER_KINDS[line[:2]]}")
+                line = line.removeprefix(_BOM)
+            if len(line) > LONGEST_LINE:
+                raise UsageError(
+                    f"{name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give one sentence a line"
+                )
+            if b"\0" in line:
+                at = line.index(b"\0") + 1
+                raise UsageError(
+                    f"{name}: line {number}, byte {at}: a NUL byte, so no UTF-8 text (UTF-16? iconv -f UTF-16 -t UTF-8)"
+                )
+            yield line.decode()
             number += 1
-            yield number, _decode(line, name, number)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UsageError(
-            f"{name}: line {number + 1}: damaged or cut-off gzip data ({error}); compress it anew"
-        ) from None
-
-
-def strip_ending(line: str) -> str:
-    r"""Return ``line`` without its ``\n`` or ``\r\n``."""
-    return line.removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        found = f"line {number}, byte {error.start + 1} (0x{error.object[error.start]:02x})"
+        raise UsageError(f"{name}: {found}: not UTF-8; convert it, e.g. iconv -f LATIN1 -t UTF-8 IN > OUT") from None
+    except GZIP_ERRORS as error:
+        raise UsageError(f"{name}: line {number}: damaged or cut-off gzip data ({error}); compress it again") from None
 
 
 def count_lines(path: Path) -> int:
     """Return the number of lines of a plain file, the last one with or without its line ending."""
     lines, last = 0, b"\n"
     with path.open("rb") as file:
-        while block := file.read(_BUFFER):
+        while block := file.read(BUFFER):
             lines += block.count(b"\n")
             last = block[-1:]
     return lines + (last != b"\n")
-
-
-def _decode(line: bytes, name: str, number: int) -> str:
-    if len(line) > LONGEST_LINE:
-        raise UsageError(
-            f"{name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; give text with one sentence a line"
-        )
-    if number == 1:
-        _refuse_other_kinds(line, name)
-        line = line.removeprefix(_BOM)
-    if b"\0" in line:
-        at = line.index(b"\0") + 1
-        raise UsageError(
-            f"{name}: line {number}, byte {at}: a NUL byte, so no UTF-8 text (UTF-16? iconv -f UTF-16 -t UTF-8)"
-        )
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        found = f"line {number}, byte {error.start + 1} (0x{line[error.start]:02x})"
-        raise UsageError(f"{name}: {found}: not UTF-8; convert it, e.g. iconv -f LATIN1 -t UTF-8 IN > OUT") from None
-
-
-def _refuse_other_kinds(start: bytes, name: str) -> None:
-    if start.startswith(_UTF16):
-        raise UsageError(f"{name}: line 1, byte 1: UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT")
-    if start.startswith(_GZIP):
-        raise UsageError(f"{name}: line 1, byte 1: gzip data; name the file .gz, or pipe it through gunzip -c")

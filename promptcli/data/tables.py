@@ -1,15 +1,17 @@
-"""Readers of rows with named fields (JSONL, CSV, TSV, Parquet) as records. Knows nothing of extensions or hashes."""
+"""Rows of a source as records: the columns that are read, and a reader for each format. Knows nothing of hashes."""
 
+import contextlib
 import csv
+import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from promptcli.data.parquet_files import cells, open_parquet, read_batches
-from promptcli.data.streams import LONGEST_LINE, strip_ending
-from promptcli.errors import UsageError
+from promptcli.data.streams import LONGEST_LINE
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
 
 #: Field names that hold the sentence where none is chosen, best first.
 TEXT_FIELDS = ("text", "sentence")
@@ -23,7 +25,7 @@ SENTENCES: tuple[str, ...] = ()
 #: Rows of a Parquet file held at once.
 _PARQUET_ROWS = 4096
 
-Lines = Iterator[tuple[int, str]]
+Lines = Iterator[str]
 
 
 class NoFieldError(UsageError):
@@ -50,12 +52,17 @@ class Choice(NamedTuple):
     id: str | None = None
     more: tuple[str, ...] = ()
 
+    @property
+    def columns(self) -> list[str]:
+        """All of them, in this order."""
+        return [self.text, *([] if self.id is None else [self.id]), *self.more]
+
 
 class Chooser(Protocol):
     """Chooses among the columns of a source."""
 
-    def headless(self, line: str) -> tuple[str, ...] | None:
-        """Return the columns of a table without a header that begins with ``line``; None where it is no such table."""
+    def headless(self, line: str) -> tuple[str, ...]:
+        """Return the columns of a table without a header that begins with ``line``; none where it is no such table."""
         ...
 
     def choose(self, columns: Sequence[str], name: str) -> Choice:
@@ -73,8 +80,9 @@ class Fields(NamedTuple):
     text: str | None = None
     id: str | None = None
 
-    def headless(self, line: str) -> None:
-        """Return None: a sentence's field is asked for, which such lines have not."""
+    def headless(self, line: str) -> tuple[str, ...]:
+        """Return no columns: a sentence's field is asked for, which such lines have not."""
+        return ()
 
     def check_plain(self, name: str) -> None:
         """Refuse plain text where a field is asked for."""
@@ -88,24 +96,20 @@ class Fields(NamedTuple):
             NoFieldError: a field that is not there.
             UsageError: no column that is plainly the sentence.
         """
-        listed = ", ".join(columns)
+        once, listed = {column for column, times in Counter(columns).items() if times == 1}, ", ".join(columns)
         for option, given in (("--text-field", self.text), ("--id-field", self.id)):
-            if given is not None and list(columns).count(given) != 1:
+            if given is not None and given not in once:
                 raise NoFieldError(
                     f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}"
                 )
         identifier = self.id or (ID_FIELD if ID_FIELD in columns and self.text != ID_FIELD else None)
-        if identifier is not None and list(columns).count(identifier) > 1:
+        if identifier is not None and identifier not in once:
             raise UsageError(f"{name}: more than one column {identifier!r}; give each a name of its own: {listed}")
-        if self.text is not None:
-            return Choice(self.text, identifier)
-        for usual in TEXT_FIELDS:
-            if list(columns).count(usual) == 1:
-                return Choice(usual, identifier)
         others = [column for column in columns if column != identifier]
-        if len(others) != 1:
+        usual = [column for column in TEXT_FIELDS if column in once] or (others if len(others) == 1 else [])
+        if self.text is None and not usual:
             raise UsageError(f"{name}: no column 'text' or 'sentence'; choose one with --text-field; columns: {listed}")
-        return Choice(others[0], identifier)
+        return Choice(self.text or usual[0], identifier)
 
 
 class FirstLayout:
@@ -121,13 +125,12 @@ class FirstLayout:
         self._layouts, self._like = layouts, like
         self.chosen: tuple[str, ...] | None = None
 
-    def headless(self, line: str) -> tuple[str, ...] | None:
-        """Return the columns of ``HEADLESS`` that a layout is made of and the line looks like, or None."""
+    def headless(self, line: str) -> tuple[str, ...]:
+        """Return the columns of ``HEADLESS`` that a layout is made of and the line looks like."""
         fields = line.rstrip("\r\n").split("\t")
-        wanted = [
-            columns for columns in HEADLESS if any(set(layout) <= set(columns) for layout in self._layouts if layout)
-        ]
-        return next((columns for columns in wanted if HEADLESS[columns](fields)), None)
+        layouts = [set(layout) for layout in self._layouts if layout]
+        wanted = [columns for columns in HEADLESS if any(layout <= set(columns) for layout in layouts)]
+        return next((columns for columns in wanted if HEADLESS[columns](fields)), ())
 
     def check_plain(self, name: str) -> None:
         """Refuse plain text where sentences alone will not do."""
@@ -159,68 +162,86 @@ class FirstLayout:
         return f"give a file with the columns {layouts}"
 
 
-def read_jsonl(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
+def read_text(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator[Record]:
+    """Yield one record a line.
+
+    Raises:
+        NoFieldError: a field is asked for; plain text has none.
+    """
+    fields.check_plain(name)
+    for row, line in enumerate(lines):
+        yield Record(row, row, line.removesuffix("\n").removesuffix("\r"))
+
+
+def read_jsonl(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator[Record]:
     """Yield the objects of JSON lines; a blank line is an empty sentence, and its id is empty too.
 
     Raises:
         UsageError: a line that is no JSON object, lacks a field or holds a wrong value; with the line number.
     """
-    blanks = 0
-    chosen: Choice | None = None
-    row = -1
-    for row, (number, line) in enumerate(lines):
-        where = f"{name}: line {number}"
+    blanks: list[str] = []  # whether there are ids shows only in the first object
+    for line in lines:
+        blanks.append(line)
+        if line.strip():
+            break
+    else:
+        yield from (Record(row, row, "") for row in range(len(blanks)))
+        return
+    place = (name, "line", first - 1 + len(blanks))
+    choice = fields.choose(list(_json_object(blanks[-1], place)), _where(place))
+    columns = choice.columns
+    for row, line in enumerate(itertools.chain(blanks, lines)):
         if not line.strip():
-            if chosen is None:  # whether there are ids shows only in the first object
-                blanks += 1
-            else:
-                yield Record(row, row if chosen.id is None else "", "", ("",) * len(chosen.more))
+            yield Record(row, row if choice.id is None else "", "", ("",) * len(choice.more))
             continue
-        values = _json_object(line, where)
-        if chosen is None:
-            chosen = fields.choose(list(values), where)
-            empty = ("",) * len(chosen.more)
-            yield from (Record(blank, blank if chosen.id is None else "", "", empty) for blank in range(blanks))
-        text, identifier, more = chosen
-        found = row if identifier is None else id_text(_value(values, identifier, where), identifier, where)
-        if OPTIONAL in more:
+        place = (name, "line", first + row)
+        values = _json_object(line, place)
+        if OPTIONAL in choice.more:
             values.setdefault(OPTIONAL, None)
-        others = tuple(_cell(_value(values, column, where), column, where) for column in more)
-        yield Record(row, found, _sentence(_value(values, text, where), text, where), others)
-    if chosen is None:
-        yield from (Record(blank, blank, "") for blank in range(blanks))
+        try:
+            cells = [values[column] for column in columns]
+        except KeyError as missing:
+            raise UsageError(f"{_where(place)}: no field {missing}; its fields: {', '.join(values)}") from None
+        yield _record(row, choice, cells, place)
 
 
-def read_csv(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
+def read_csv(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator[Record]:
     """Yield the rows of comma-separated values under a header; quotes as in RFC 4180, also around line ends.
 
     Raises:
         UsageError: no such field, a row of another length, or broken quoting; with the line number.
     """
     csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
-    last = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal last
-        for number, line in lines:
-            last = number
-            yield line
-
-    rows = csv.reader(texts(), strict=True)
-    hint = "a text with commas or quotes stands in double quotes"
+    rows = csv.reader(lines, strict=True)
     try:
-        yield from _read_rows(((last, values) for values in rows), fields, name, hint)
+        yield from _read_rows(((first - 1 + rows.line_num, row) for row in rows), fields, name, CSV_HINT)
     except csv.Error as error:
-        raise UsageError(f"{name}: line {last}: {error}; {hint}") from None
+        raise UsageError(f"{name}: line {first - 1 + rows.line_num}: {error}; {CSV_HINT}") from None
 
 
-def read_tsv(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
-    """Yield the rows of tab-separated values under a header; a quote is a character like any other, as in GLUE's files.
+CSV_HINT = "a text with commas or quotes stands in double quotes"
+
+
+def read_tsv(
+    lines: Lines, fields: Chooser, name: str, first: int, *, columns: tuple[str, ...] = ()
+) -> Iterator[Record]:
+    """Yield the rows of tab-separated values; a quote is a character like any other, as in GLUE's files.
+
+    Args:
+        lines: Under a header, unless there are ``columns``.
+        fields: Chooses columns.
+        name: Of the source.
+        first: Number of the first line.
+        columns: What a file without a header begins with in each line; what stands after them is left out.
 
     Raises:
         UsageError: no such field, or a row of another length; with the line number.
     """
-    rows = ((number, strip_ending(line).split("\t")) for number, line in lines)
+    rows: Iterator[tuple[int, list[str]]] = (
+        (number, line.removesuffix("\n").removesuffix("\r").split("\t")) for number, line in enumerate(lines, first)
+    )
+    if columns:
+        rows = itertools.chain([(0, list(columns))], ((number, row[: len(columns)]) for number, row in rows))
     return _read_rows(rows, fields, name, "a text holds no tabs")
 
 
@@ -232,26 +253,66 @@ HEADLESS: dict[tuple[str, ...], Callable[[list[str]], bool]] = {
 }
 
 
-def read_headless(lines: Lines, fields: Chooser, name: str, columns: tuple[str, ...]) -> Iterator[Record]:
-    """Yield the rows of lines that begin with those columns, tabs between them, without a header.
+def _read_rows(rows: Iterator[tuple[int, list[str]]], fields: Chooser, name: str, hint: str) -> Iterator[Record]:
+    """Yield the records of numbered rows under a header, which comes first; a blank line keeps its row."""
+    for _, header in rows:
+        choice = fields.choose(header, name)
+        at, *others = (header.index(column) for column in (choice.text, *choice.more))
+        id_at = None if choice.id is None else header.index(choice.id)
+        for row, (number, values) in enumerate(rows):
+            if len(values) != len(header):
+                if any(map(str.strip, values)):
+                    counts = f"{len(values)} columns where the header has {len(header)} ({', '.join(header)})"
+                    raise UsageError(f"{name}: line {number}: {counts}; {hint}")
+                values = [""] * len(header)
+            known = row if id_at is None else values[id_at]
+            yield Record(row, known, values[at], tuple([values[other] for other in others]))
+
+
+@contextlib.contextmanager
+def open_parquet(
+    source: Path | str | BinaryIO, name: Path | str, *, mend: str, error: type[PromptcliError] = CheckFailedError
+) -> Iterator[Any]:
+    """Yield an open ``pyarrow.parquet.ParquetFile``; ``name``, ``mend`` and ``error`` are for what is wrong with it.
 
     Raises:
-        UsageError: a line with fewer columns; with the line number.
+        PromptcliError: of class ``error``: it is no whole Parquet file; also while the block reads it.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def rows() -> Iterator[tuple[int, list[str]]]:
-        yield 0, list(columns)
-        for number, line in lines:
-            text = strip_ending(line)
-            values = text.split("\t") if text.strip() else [""] * len(columns)  # a blank line keeps its row
-            if len(values) < len(columns):
-                raise UsageError(
-                    f"{name}: line {number}: {len(values)} columns; each line is {', '.join(columns[:-1])} and"
-                    f" {columns[-1]} with tabs between them"
-                )
-            yield number, values[: len(columns)]
+    try:
+        # small pages at a time: without a buffer size a whole column chunk is read at once
+        with pq.ParquetFile(source, buffer_size=1 << 20) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:  # the last: the name of a column
+        raise error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {mend}") from None
 
-    return _read_rows(rows(), fields, name, "")
+
+def read_batches(file: Any, rows: int, **options: Any) -> Iterator[Any]:
+    """Yield batches of so many rows, every text in them UTF-8; options are those of ``ParquetFile.iter_batches``.
+
+    Raises:
+        pyarrow.ArrowException, OSError: they cannot be read, for ``open_parquet`` to say.
+    """
+    for batch in file.iter_batches(rows, **options):
+        batch.validate(full=True)
+        yield batch
+
+
+def values_of(batch: Any, column: str, name: Path | str) -> list[Any]:
+    """Return a column of a batch as Python's values; ``name`` is the file's.
+
+    Raises:
+        UsageError: It holds what Python has no value for, such as a date after the year 9999.
+    """
+    found = batch.column(column)
+    try:
+        values: list[Any] = found.to_pylist()
+    except (OverflowError, ValueError) as problem:
+        why = f"cannot be read ({one_line(problem, 80)}); give text or whole numbers"
+        raise UsageError(f"{name}: column {column!r} of {found.type} {why}") from None
+    return values
 
 
 def read_parquet(
@@ -263,102 +324,93 @@ def read_parquet(
         UsageError: no Parquet file, no such field, or a value that is no text; with the row number from 1.
     """
     with open_parquet(file or path, path, mend="give another file", error=UsageError) as opened:
-        text, identifier, more = fields.choose(opened.schema_arrow.names, str(path))
-        columns = [text, *([] if identifier is None else [identifier]), *more]
-        row, groups = _groups_from(opened.metadata, start)
-        for batch in read_batches(opened, _PARQUET_ROWS, columns=columns, row_groups=groups):
-            if row + len(batch) <= start:
-                row += len(batch)
-                continue
-            batch = batch.slice(max(start - row, 0))
-            row = max(start, row)
-            texts = cells(batch, text, path)
-            ids = range(row, row + len(texts)) if identifier is None else cells(batch, identifier, path)
-            others = [cells(batch, column, path) for column in more]
-            for value, found, *rest in zip(texts, ids, *others, strict=True):
-                where = f"{path}: row {row + 1}"
-                known = row if identifier is None else id_text(found, identifier, where)
-                kept = tuple(_cell(cell, column, where) for cell, column in zip(rest, more, strict=True))
-                yield Record(row, known, _sentence(value, text, where), kept)
-                row += 1
+        choice = fields.choose(opened.schema_arrow.names, str(path))
+        sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+        ends = list(itertools.accumulate(sizes))
+        group = sum(end <= start for end in ends)  # the first one that is read
+        row = sum(sizes[:group])
+        options: dict[str, Any] = {"columns": choice.columns, "row_groups": list(range(group, len(sizes)))}
+        for batch in read_batches(opened, _PARQUET_ROWS, **options):
+            kept = batch.slice(max(start - row, 0))
+            columns = [values_of(kept, name, path) for name in choice.columns]
+            for at, cells in enumerate(zip(*columns, strict=True), max(start, row)):
+                yield _record(at, choice, cells, (str(path), "row", at + 1))
+            row += len(batch)
 
 
-def _groups_from(metadata: Any, start: int) -> tuple[int, list[int]]:
-    """Return the first row of the row group that holds the row ``start``, and this group with those after it."""
-    row = group = 0
-    while group < metadata.num_row_groups and row + metadata.row_group(group).num_rows <= start:
-        row += metadata.row_group(group).num_rows
-        group += 1
-    return row, list(range(group, metadata.num_row_groups))
+#: Where a value stands: source, kind of place, number from 1.
+_Place = tuple[str, str, int]
 
 
-def id_text(value: Any, field: str, where: str) -> str:
+def _where(place: _Place) -> str:
+    name, kind, number = place
+    return f"{name}: {kind} {number}"
+
+
+def _record(row: int, choice: Choice, cells: Sequence[Any], place: _Place) -> Record:
+    """Return the record of a row's values, in the order of the columns; they may be of any type."""
+    text = _sentence(cells[0], choice.text, place)
+    known, others = (row, cells[1:]) if choice.id is None else (id_text(cells[1], choice.id, place), cells[2:])
+    more = tuple(_cell(cell, column, place) for cell, column in zip(others, choice.more, strict=True)) if others else ()
+    return Record(row, known, text, more)
+
+
+def id_text(value: Any, field: str, place: _Place) -> str:
     """Return an id as text; ids are text or whole numbers.
 
     Raises:
         UsageError: any other value.
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise UsageError(f"{where}: {field!r} is {_shown(value)}; an id is text or a whole number")
-    return _unicode(str(value), field, where)
+        raise UsageError(f"{_where(place)}: {field!r} is {_shown(value)}; an id is text or a whole number")
+    return _unicode(str(value), field, place)
 
 
-def _read_rows(rows: Iterator[tuple[int, list[str]]], fields: Chooser, name: str, hint: str) -> Iterator[Record]:
-    for _, header in rows:
-        text, identifier, more = fields.choose(header, name)
-        at, id_at = header.index(text), None if identifier is None else header.index(identifier)
-        others = [header.index(column) for column in more]
-        for row, (number, found) in enumerate(rows):
-            values = found if any(found) else [""] * len(header)  # a blank line keeps its row
-            if len(values) != len(header):
-                counts = f"{len(values)} columns where the header has {len(header)}"
-                raise UsageError(f"{name}: line {number}: {counts}; {hint}")
-            known = row if id_at is None else values[id_at]
-            yield Record(row, known, values[at], tuple(values[other] for other in others))
+def _json_object(line: str, place: _Place) -> dict[str, Any]:
+    import msgspec
 
-
-def _json_object(line: str, where: str) -> dict[str, Any]:
+    values: Any
     try:
-        values = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: malformed JSON: {error}") from None
+        values = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):  # it is strict: NaN, say, is a number to Python's own
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{_where(place)}: malformed JSON: {error}") from None
     if not isinstance(values, dict):
-        raise UsageError(f'{where}: {_shown(values)} is no JSON object; give one a line, e.g. {{"text": "..."}}')
+        raise UsageError(
+            f'{_where(place)}: {_shown(values)} is no JSON object; give one a line, e.g. {{"text": "..."}}'
+        )
     return values
 
 
-def _value(values: dict[str, Any], field: str, where: str) -> Any:
-    if field not in values:
-        raise UsageError(f"{where}: no field {field!r}; its fields: {', '.join(values)}")
-    return values[field]
-
-
-def _sentence(value: Any, field: str, where: str) -> str:
+def _sentence(value: Any, field: str, place: _Place) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{where}: {field!r} is {_shown(value)}; a sentence is text")
+        raise UsageError(f"{_where(place)}: {field!r} is {_shown(value)}; a sentence is text")
     if "\0" in value:
-        raise UsageError(f"{where}: {field!r} holds a NUL character")
-    return _unicode(value, field, where)
+        raise UsageError(f"{_where(place)}: {field!r} holds a NUL character")
+    return _unicode(value, field, place)
 
 
-def _unicode(value: str, field: str, where: str) -> str:
+def _unicode(value: str, field: str, place: _Place) -> str:
     if not value.isascii():
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise UsageError(f"{where}: {field!r} holds half a surrogate pair at character {error.start + 1}") from None
+            at = error.start + 1
+            raise UsageError(f"{_where(place)}: {field!r} holds half a surrogate pair at character {at}") from None
     return value
 
 
-def _cell(value: Any, field: str, where: str) -> str:
+def _cell(value: Any, field: str, place: _Place) -> str:
     """Return a cell other than the sentence as text; a label or a score may be a number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
     if value is None and field == OPTIONAL:
         return ""
     if value is None or isinstance(value, float):
-        raise UsageError(f"{where}: {field!r} is empty; give text or a number")
-    return _sentence(value, field, where)
+        raise UsageError(f"{_where(place)}: {field!r} is empty; give text or a number")
+    return _sentence(value, field, place)
 
 
 def _shown(value: Any) -> str:

@@ -5,23 +5,21 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.given import check_rows
 from promptcli.data.graded_pairs import check_pair_file, is_pair_file
-from promptcli.data.hub import Announce, UnreachableError, read_hub_set, silent
-from promptcli.data.senteval import GoldRow, Parts, senteval_root
-from promptcli.data.senteval_text import moses
+from promptcli.data.hub import UnreachableError, read_hub_set
+from promptcli.data.senteval import GoldRow, Parts, moses, senteval_root
 from promptcli.data.task_table import (
     FAMILIES,
     GROUPS,
     MTEB_LOCAL,
     TASKS,
     TEST_TASKS,
-    TRANSFER_TASKS,
     Protocol,
     TaskName,
     TaskRow,
@@ -29,7 +27,7 @@ from promptcli.data.task_table import (
     task_row,
 )
 from promptcli.errors import NotFoundError, UsageError, unknown
-from promptcli.notes import is_offline, note_network
+from promptcli.notes import offline
 
 
 @dataclass(frozen=True)
@@ -236,25 +234,18 @@ def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
     return [*(_name_of(label) for label in known if label in names), *others]
 
 
-def task_names(given: Sequence[str], *, metric: str = "spearman") -> list[TaskName]:
-    """Return the tasks named ``STS12``, ``STS-B:dev``, ``demo``, ... in the papers' order; none: the papers' seven.
-
-    Files of graded pairs (``FILE`` or ``FILE:first,second,score``) come last, in the order given.
+def task_names(given: Sequence[str]) -> list[TaskName]:
+    """Return the STS tasks named, as ``any_task_names`` does; none: the papers' seven.
 
     Raises:
-        UsageError: a name that is no task to score by this metric.
-        NotFoundError: a file of pairs that is not there.
+        UsageError: A name that is no task, or none of sentence similarity.
+        NotFoundError: A file of pairs that is not there.
     """
-    known = [label for label, row in TASKS.items() if row.metric == metric and not row.fit_only]
-    own = [name for name in given if name not in known and metric == "spearman" and is_pair_file(name)]
-    for name in given:
-        if name in own:
-            check_pair_file(name)
-        elif name not in known:
-            raise unknown("task", name, known)
-    usual = TEST_TASKS if metric == "spearman" else [TaskName(name) for name in TRANSFER_TASKS]
-    named = [_name_of(label) for label in known if label in given] + [TaskName(name) for name in dict.fromkeys(own)]
-    return named or list(usual)
+    names = any_task_names(list(given))
+    for name in names:
+        if task_row(name).metric != "spearman":
+            raise unknown("task", str(name), [label for label, row in TASKS.items() if row.metric == "spearman"])
+    return names or list(TEST_TASKS)
 
 
 def fitting_task(given: str) -> TaskName:
@@ -273,116 +264,94 @@ def _name_of(label: str) -> TaskName:
     return TaskName(*label.split(":"))
 
 
-def load_tasks(
+def load_any(
     data_dir: Path | None,
     names: Sequence[TaskName],
     protocol: str = "senteval",
-    *,
-    offline: bool = False,
-    announce: Announce = silent,
-) -> Loaded[STSTask]:
-    """Load STS tasks from a SentEval folder or else from the hub, ``demo`` from the package, and own files of pairs.
+) -> Loaded[AnyTask]:
+    """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and own files.
 
     Args:
         data_dir: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`, `downstream` or
             `data/downstream` folder inside; None: the Hugging Face data sets.
-        names: As ``task_names`` or ``fitting_task`` returns them.
+        names: As ``any_task_names``, ``task_names`` or ``fitting_task`` returns them.
         protocol: A row of ``PROTOCOLS``.
-        offline: Use the hub's cache only.
-        announce: Called with one line before the network is used.
 
     Raises:
         NotFoundError: There is no such folder.
         UsageError: A malformed file, by name and line; an unknown protocol.
     """
-
-    def made(name: TaskName, parts: Parts, text: str) -> STSTask:
-        return STSTask(name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()})
-
-    return _load(data_dir, names, protocol, made, offline=offline, announce=announce)
-
-
-def load_any(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[AnyTask]:
-    """Load tasks of every kind, as ``any_task_names`` returns them; the rest as ``load_tasks``."""
-
-    def made(name: TaskName, parts: Parts, text: str) -> AnyTask:
-        metric = task_row(name, protocol).metric
-        if callable(metric):
-            return OwnTask(str(name), metric, parts)
-        if metric == "mteb":
-            local = [] if data_dir is None else [TaskName(MTEB_LOCAL[it]) for it in [name.split] if it in MTEB_LOCAL]
-            return MtebTask(name.split, next(iter(load_tasks(data_dir, local, "mteb").tasks), None))
-        return _MAKERS[metric](name, parts, text, protocol)
-
-    return _load(data_dir, names, protocol, made, offline=is_offline(), announce=note_network)
-
-
-#: Metric -> the task of some rows.
-_MAKERS: dict[str, Callable[[TaskName, Parts, str, str], AnyTask]] = {
-    "spearman": lambda name, parts, text, protocol: STSTask(
-        name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()}
-    ),
-    "accuracy": lambda name, parts, *_: TransferTask(
-        name.task, {part: _labelled(rows) for part, rows in parts.items()}
-    ),
-    "ndcg@10": lambda name, parts, *_: RetrievalTask.of(str(name), [row for rows in parts.values() for row in rows]),
-    "perplexity": lambda name, parts, *_: PerplexityTask(
-        str(name), [row[0] for rows in parts.values() for row in rows]
-    ),
-}
-
-
-def load_transfer(data_dir: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:
-    """Load transfer tasks from a SentEval `downstream` folder, or a folder that holds one; the hub has none.
-
-    Raises:
-        NotFoundError: There is no such folder.
-        UsageError: A malformed or unreadable file, by name and line.
-    """
-
-    def made(name: TaskName, parts: Parts, text: str) -> TransferTask:
-        return TransferTask(name.task, {part: _labelled(rows) for part, rows in parts.items()})
-
-    return _load(data_dir, [TaskName(name) for name in names], "senteval", made, offline=True)
-
-
-def _load(
-    data_dir: Path | None,
-    names: Sequence[TaskName],
-    protocol: str,
-    made: Callable[[TaskName, Parts, str], Task],
-    *,
-    offline: bool,
-    announce: Announce = silent,
-) -> Loaded[Task]:
     rules, rows = protocol_named(protocol), {name: task_row(name, protocol) for name in names}
     root = Path()
     if data_dir is not None and any(row.folder for row in rows.values()):
         metrics = {row.metric for row in rows.values()}
         inside = [row.folder.split("/")[0] for row in TASKS.values() if row.folder and row.metric in metrics]
         root = senteval_root(data_dir, list(dict.fromkeys(inside)))
-    tasks, missing = [], {}
+    tasks: list[AnyTask] = []
+    missing = {}
+    unreachable = False
     for name, row in rows.items():
         try:
             if row.folder is None or data_dir is not None:
                 parts = row.read(root)
                 text = row.text or _text_of(row, parts)
             else:
-                parts, text = _from_hub(name, row, rules, offline, announce)
+                with offline(unreachable):  # one wait for the network is enough; the others may still be in the cache
+                    parts, text = _from_hub(name, row, rules)
         except NotFoundError as error:
-            # one wait for the network is enough; the others may still be in the cache
-            offline = offline or isinstance(error, UnreachableError)
+            unreachable = unreachable or isinstance(error, UnreachableError)
             missing[str(name)] = str(error)
             continue
-        tasks.append(made(name, parts, text))
+        tasks.append(_made(name, row, parts, text, protocol, data_dir))
     return Loaded(tasks, missing)
 
 
-def _from_hub(name: TaskName, row: TaskRow, rules: Protocol, offline: bool, announce: Announce) -> tuple[Parts, str]:
+def load_tasks(
+    data_dir: Path | None,
+    names: Sequence[TaskName],
+    protocol: str = "senteval",
+) -> Loaded[STSTask]:
+    """Load STS tasks; see ``load_any``."""
+    return cast(Loaded[STSTask], load_any(data_dir, names, protocol))
+
+
+def load_transfer(data_dir: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:
+    """Load transfer tasks from a SentEval `downstream` folder, or a folder that holds one; see ``load_any``."""
+    return cast(Loaded[TransferTask], load_any(data_dir, [TaskName(name) for name in names]))
+
+
+def _made(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, data_dir: Path | None) -> AnyTask:
+    """Return the task of the rows that were read, by its metric."""
+    if callable(row.metric):
+        return OwnTask(str(name), row.metric, parts)
+    if row.metric == "spearman":
+        return STSTask(name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()})
+    return _MAKERS[row.metric](name, parts, data_dir)
+
+
+def _mteb(name: TaskName, parts: Parts, data_dir: Path | None) -> MtebTask:
+    local = [] if data_dir is None else [TaskName(MTEB_LOCAL[it]) for it in [name.split] if it in MTEB_LOCAL]
+    return MtebTask(name.split, next(iter(load_tasks(data_dir, local, "mteb").tasks), None))
+
+
+def _rows_of(parts: Parts) -> list[GoldRow]:
+    return [row for rows in parts.values() for row in rows]
+
+
+#: Metric -> the task of some rows.
+_MAKERS: dict[str, Callable[[TaskName, Parts, Path | None], AnyTask]] = {
+    "accuracy": lambda name, parts, _: TransferTask(name.task, {part: _labelled(rows) for part, rows in parts.items()}),
+    "ndcg@10": lambda name, parts, _: RetrievalTask.of(str(name), _rows_of(parts)),
+    "perplexity": lambda name, parts, _: PerplexityTask(str(name), [line for line, *_ in _rows_of(parts)]),
+    "mteb": _mteb,
+}
+
+
+def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str]:
     """Return the pairs of a data set of the hub, treated as the protocol says, and what was done to the text."""
     if row.hub is None:
         raise NotFoundError("transfer tasks are read from a folder; give --data-dir FOLDER, SentEval's `downstream`")
-    found = read_hub_set(row.hub, offline=offline, announce=announce)
+    found = read_hub_set(row.hub)
     if not rules.moses:
         return {name.split: found}, "raw text"
     lower = not row.cased

@@ -6,39 +6,27 @@ import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from promptcli.data.streams import STANDARD, check_regular, count_lines, open_hashed, read_lines, strip_ending
+from promptcli.data.streams import STANDARD, check_file, count_lines, open_hashed, read_lines
 from promptcli.data.tables import (
     Chooser,
     Fields,
     Lines,
     Record,
     read_csv,
-    read_headless,
     read_jsonl,
     read_parquet,
+    read_text,
     read_tsv,
 )
 from promptcli.errors import UsageError
-from promptcli.storage import files
-
-
-def read_text(lines: Lines, fields: Chooser, name: str) -> Iterator[Record]:
-    """Yield one record a line.
-
-    Raises:
-        NoFieldError: a field is asked for; plain text has none.
-    """
-    fields.check_plain(name)
-    for row, (_, line) in enumerate(lines):
-        yield Record(row, row, strip_ending(line))
-
+from promptcli.storage.files import sha256
 
 #: The reader of each extension; anything else is read as plain text. ``.gz`` may follow any of these.
-FORMATS: dict[str, Callable[[Lines, Chooser, str], Iterator[Record]]] = {
+FORMATS: dict[str, Callable[[Lines, Chooser, str, int], Iterator[Record]]] = {
     ".txt": read_text,
     ".jsonl": read_jsonl,
     ".ndjson": read_jsonl,
@@ -46,37 +34,21 @@ FORMATS: dict[str, Callable[[Lines, Chooser, str], Iterator[Record]]] = {
     ".csv": read_csv,
     ".tsv": read_tsv,
 }
-
-_HEADED = (read_csv, read_tsv)
+#: Those under a header.
+HEADED = (read_csv, read_tsv)
 
 
 @dataclass(frozen=True)
 class Source:
-    """An open source of sentences; can be walked once.
+    """An open source of sentences; can be walked once."""
 
-    ``name`` is the path as given, or ``-``.
-    """
-
-    name: str
+    name: str  #: The path as given, or ``-``.
     records: Iterator[Record]
-    _hash: Callable[[], str]
-    _total: Callable[[], int | None] = field(repr=False)
-    _place: Callable[[Record], str] = field(repr=False)
+    sha256: Callable[[], str]  #: Hex SHA-256 of the bytes as they came; right once the last record is out.
+    total: Callable[[], int | None]  #: About how many records there are; None where that is not cheap to know.
 
     def __iter__(self) -> Iterator[Record]:
         return self.records
-
-    def sha256(self) -> str:
-        """Return the hex SHA-256 of the source's bytes as they came; right once the last record is out."""
-        return self._hash()
-
-    def place(self, record: Record) -> str:
-        """Return where the record stands that was read last: its line, or in Parquet its row from 1."""
-        return self._place(record)
-
-    def total(self) -> int | None:
-        """Return about how many records there are, where that is cheap to know (a plain file), else None."""
-        return self._total()
 
 
 @contextlib.contextmanager
@@ -92,11 +64,8 @@ def open_source(path: Path, fields: Chooser = Fields(), *, stdin: BinaryIO | Non
         NotFoundError: there is no such file.
         UsageError: a folder, an empty file, no such field, or malformed content (here or while walking).
     """
-    if suffixes(path)[0] == ".parquet":
-        check_regular(path)
-        opened = _open_parquet(path, fields)
-    else:
-        opened = _open_lines(path, fields, stdin if path == STANDARD else None)
+    parquet = suffixes(path)[0] == ".parquet"
+    opened = _open_parquet(path, fields) if parquet else _open_lines(path, fields, stdin if path == STANDARD else None)
     with opened as source:
         first = next(source.records, None)
         if first is None:
@@ -168,23 +137,17 @@ def _open_lines(path: Path, fields: Chooser, stdin: BinaryIO | None) -> Iterator
     if stdin is not None and fields != Fields():
         reader = read_jsonl
     with open_hashed(path, stdin) as raw:
-        lines, number = read_lines(raw, _name(path), gzipped=gzipped), 0
+        lines = read_lines(raw, _name(path), gzipped=gzipped)
         if (first := next(lines, None)) is not None:
             lines = itertools.chain([first], lines)
-            if columns := fields.headless(first[1]):
-                reader = functools.partial(read_headless, columns=columns)
-
-        def counted() -> Lines:
-            nonlocal number
-            for number, line in lines:  # noqa: UP028 - the number is kept
-                yield number, line
+            if columns := fields.headless(first):
+                reader = functools.partial(read_tsv, columns=columns)
 
         def total() -> int | None:
             plain = stdin is None and not gzipped and stat.S_ISREG(path.stat().st_mode)  # counting would empty a pipe
-            return max(count_lines(path) - (reader in _HEADED), 0) if plain else None
+            return max(count_lines(path) - (reader in HEADED), 0) if plain else None
 
-        records = reader(counted(), fields, _name(path))
-        yield Source(str(path), records, raw.sha256, total, lambda record: f"line {number}")
+        yield Source(str(path), reader(lines, fields, _name(path), 1), raw.sha256, total)
 
 
 @contextlib.contextmanager
@@ -194,8 +157,9 @@ def _open_parquet(path: Path, fields: Chooser) -> Iterator[Source]:
 
         return int(pq.read_metadata(path).num_rows)
 
+    check_file(path, regular=True)
     with contextlib.closing(read_parquet(path, fields)) as records:
-        yield Source(str(path), records, lambda: files.sha256(path), total, lambda record: f"row {record.row + 1}")
+        yield Source(str(path), records, lambda: sha256(path), total)
 
 
 def suffixes(path: Path) -> tuple[str, bool]:

@@ -17,7 +17,7 @@ from promptcli.data.input_files import InputFile, check_same, count_input, has_t
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source
 from promptcli.data.vectors import kind_of, manifest_path, open_sink
-from promptcli.data.vectors.parquet import ParquetSink
+from promptcli.data.vectors.formats import ParquetSink, Sink, opened
 from promptcli.data.vectors.part_folder import (
     MANIFEST,
     PLAN,
@@ -31,12 +31,11 @@ from promptcli.data.vectors.part_folder import (
     read_plan,
 )
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured
-from promptcli.data.vectors.vector_format import Sink
 from promptcli.encoder.embedder import Progress, silent, unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.documents import shown, to_json
-from promptcli.storage.files import atomic_path, remove_all_leftovers
+from promptcli.storage.files import atomic_path, remove_leftovers
 from promptcli.storage.parts import replace_with_sidecar
 
 Floats = NDArray[np.float32]
@@ -362,16 +361,12 @@ def make_part(
     try:
         with atomic_path(path) as temporary, temporary.open("xb") as file:
             sink = ParquetSink(file, plan.dim, plan.with_text)
-            try:
+            with opened(sink):
                 records = read_rows(inputs, start, stop, str(folder))
                 options: dict[str, Any] = {"normalize": plan.normalized, "precision": plan.precision}
                 report = embed_stream(encoder, records, sink, **options, progress=progress)
                 about = About(plan.digest(), shard, report.rows, report.blank, report.zero, report.truncated)
                 sink.about = json.dumps(vars(about))
-            except BaseException:
-                sink.abandon()
-                raise
-            sink.close()
     except OSError as error:
         if error.errno not in _FULL:
             raise
@@ -390,7 +385,7 @@ def finish_folder(folder: Path, plan: Plan, made: int) -> bool:
         plan: Its plan.
         made: Parts that were made since the folder was last looked at; with none a manifest that is there holds.
     """
-    remove_all_leftovers(folder)
+    remove_leftovers(folder)
     if not made and (folder / MANIFEST).is_file():
         return True
     return finish(folder, plan) is not None

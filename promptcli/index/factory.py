@@ -14,21 +14,6 @@ import faiss as _faiss
 
 from promptcli.errors import UsageError, one_line
 
-__all__ = [
-    "Effort",
-    "adjusted",
-    "check_training",
-    "choose",
-    "copy",
-    "empty_of",
-    "faiss",
-    "make",
-    "needed",
-    "parameters",
-    "reason",
-    "row_bytes",
-]
-
 faiss: Any = _faiss  # its annotations know little of what it takes from NumPy
 
 if sys.platform == "darwin":  # there two OpenMPs that both start threads end the process
@@ -106,16 +91,6 @@ def check_training(index: Any, rows: int, factory: str) -> None:
                 f"factory {factory!r} needs {_POINTS_A_CENTROID * centroids} vectors to train on ({_POINTS_A_CENTROID}"
                 f" for each of {centroids} centroids) and there are {there}; take a smaller one, or Flat"
             )
-
-
-def empty_of(index: Any, factory: str) -> Any:
-    """Return an index without rows, trained as the one given is."""
-    fresh = make(factory, index.d)
-    if fresh.is_trained:
-        return fresh
-    copied = copy(index)
-    copied.reset()
-    return copied
 
 
 def copy(index: Any) -> Any:

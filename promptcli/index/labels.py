@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from promptcli.errors import CheckFailedError
@@ -102,17 +101,16 @@ class RowLabels:
                 yield start + row, str(chunk[row].as_py())
             start += len(chunk)
 
-    def write_ids(self, path: Path) -> None:
-        """Write the ids as an Arrow file."""
-        _write(path, pa.table({"id": self._ids}))
-
-    def write_texts(self, path: Path) -> None:
-        """Write the texts as an Arrow file."""
-        _write(path, pa.table({"text": self._texts}))
+    def write(self, path: Path, name: str) -> None:
+        """Write the column ``id`` or ``text`` as an Arrow file."""
+        table = pa.table({name: self._ids if name == "id" else self._texts})
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            for start in range(0, table.num_rows, _CHUNK):  # rows come in many small chunks
+                writer.write_table(table.slice(start, _CHUNK).combine_chunks())
 
     @classmethod
     def read(cls, ids: Path, texts: Path | None) -> "RowLabels":
-        """Open what ``write_ids`` and ``write_texts`` wrote, or the Parquet files of an earlier version.
+        """Open what ``write`` wrote.
 
         Raises:
             ValueError: a file that is none of theirs, or not equally many rows in both.
@@ -130,18 +128,7 @@ class RowLabels:
         return cls(columns[0], columns[1] if texts else None)
 
 
-def _write(path: Path, table: Any) -> None:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        for start in range(0, table.num_rows, _CHUNK):  # rows come in many small chunks
-            writer.write_table(table.slice(start, _CHUNK).combine_chunks())
-
-
 def _read(path: Path, name: str) -> Any:
-    if path.suffix == ".parquet":
-        # not memory-mapped, and not the dataset reader, which would keep the file open by name
-        column = pq.ParquetFile(path).read([name]).column(name)
-        column.validate(full=True)  # the reader takes any bytes for text
-        return column
     column = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(name)
     column.validate(full=path.stat().st_size <= SMALL)
     return column

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from promptcli.errors import UsageError
 
 Floats = NDArray[np.float32]
-Ids = Sequence[int] | Sequence[str]
+Ids = Sequence[int | str]
 RowNumbers = NDArray[np.int64]
 
 #: Rows read or given back at once.

@@ -9,7 +9,7 @@ Knows nothing of encoders.
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.index.rows import Recall
 from promptcli.recipe import Recipe
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import is_temporary, real_path
-from promptcli.storage.locks import hold
+from promptcli.storage.files import hold, is_temporary, real_path
 from promptcli.storage.parts import SMALL, PartsWriter, check_part, is_part, part_named, read_parts, replace_parts
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
 MANIFEST = "index.json"
 #: The parts of a segment: FAISS's own file, ids, texts; and those of the whole index.
 INDEX, IDS, TEXTS, DELETED, TRAINED = "index.faiss", "ids.arrow", "texts.arrow", "deleted.npy", "trained.faiss"
-#: What ids and texts were called up to version 2.
-_BEFORE = ("ids.parquet", "texts.parquet")
-_NAMES = (INDEX, IDS, TEXTS, DELETED, TRAINED, *_BEFORE)
+_NAMES = (INDEX, IDS, TEXTS, DELETED, TRAINED)
 
 #: Bytes of a folder's name: that of its lock must fit, too.
 _LONGEST_NAME = 240
@@ -84,7 +81,7 @@ class IndexManifest:
     factor: float | None = None
     promptcli: str = field(default_factory=lambda: promptcli.__version__)
     metric: str = "inner product of unit vectors"
-    schema_version: int = 3  #: 1: the parts have fixed names; 2: one segment, ids and texts as Parquet, read whole.
+    schema_version: int = 3
 
     @property
     def origin(self) -> Origin:
@@ -221,22 +218,22 @@ class Store:
 
     def segment(self, segment: "Segment") -> "Segment":
         """Write a segment and return it as it is in the folder, mapped."""
+        from promptcli.index.labels import RowLabels
         from promptcli.index.segment import Segment, read_index
 
+        labels = segment.labels
         parts: list[tuple[str, str, Callable[[Path], None]]] = [
             ("index", INDEX, segment.write_index),
-            ("ids", IDS, segment.labels.write_ids),
+            ("ids", IDS, lambda path: labels.write(path, "id")),
+            *([("texts", TEXTS, lambda path: labels.write(path, "text"))] if labels.has_texts else []),
         ]
-        if segment.labels.has_texts:
-            parts.append(("texts", TEXTS, segment.labels.write_texts))
         files = {}
         for role, name, write in parts:
             with self.writer.part(name) as path:
                 write(path)
             files[role] = next(reversed(self.writer.sums))
         paths = {role: self.folder / file for role, file in files.items()}
-        labels = type(segment.labels).read(paths["ids"], paths.get("texts"))
-        return Segment(read_index(paths["index"]), labels, files)
+        return Segment(read_index(paths["index"]), RowLabels.read(paths["ids"], paths.get("texts")), files)
 
     def commit(self, stored: StoredIndex) -> IndexManifest:
         """Write what is not in the folder yet, then the manifest, which is returned."""
@@ -282,30 +279,27 @@ class Store:
 
 
 def _load(folder: Path, manifest: IndexManifest) -> StoredIndex:
-    from promptcli.index.factory import Effort, empty_of, make
+    from promptcli.index.factory import Effort, make
     from promptcli.index.labels import RowLabels
     from promptcli.index.segment import Segment, read_index
     from promptcli.index.vector_index import VectorIndex
 
     paths = {name: folder / Path(name).name for name in manifest.sha256}
-    mapped = manifest.schema_version > 2
     segments, name = [], MANIFEST
     try:
         for one in manifest.segments:
             name = one.index
             labels = RowLabels.read(paths[one.ids], None if one.texts is None else paths[one.texts])
             files = {"index": one.index, "ids": one.ids, **({"texts": one.texts} if one.texts else {})}
-            segment = Segment(read_index(paths[one.index], mapped=mapped), labels, files if mapped else {})
+            segment = Segment(read_index(paths[one.index]), labels, files)
             if segment.index.d != manifest.dim:
                 raise ValueError(f"it holds vectors of {segment.index.d} numbers; {MANIFEST} says {manifest.dim}")
-            if len(labels) != len(segment) or one.rows not in (-1, len(segment)):
+            if len(labels) != len(segment) or one.rows != len(segment):
                 raise ValueError(f"it holds {len(segment)} vectors for {len(labels)} ids; {MANIFEST} says {one.rows}")
             segments.append(segment)
         name = part_named(manifest.sha256, TRAINED) or MANIFEST
-        if name != MANIFEST:
-            empty = read_index(paths[name], mapped=False)
-        else:
-            empty = make(manifest.factory, manifest.dim) if mapped else empty_of(segments[0].index, manifest.factory)
+        trained = name != MANIFEST
+        empty = read_index(paths[name], mapped=False) if trained else make(manifest.factory, manifest.dim)
         name = part_named(manifest.sha256, DELETED) or MANIFEST
         deleted = np.load(paths[name], allow_pickle=False) if name != MANIFEST else None
         effort = Effort(manifest.nprobe, manifest.ef, manifest.factor)
@@ -328,8 +322,6 @@ def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
         raise _damaged(folder, MANIFEST, str(error)) from None
     if "backbone" not in manifest.recipe:
         raise _damaged(folder, MANIFEST, "its recipe names no backbone")
-    if manifest.schema_version <= 2:
-        manifest = _as_segments(folder, manifest)
     named = {name for one in manifest.segments for name in (one.index, one.ids, one.texts) if name is not None}
     if missing := sorted(named - manifest.sha256.keys()):
         raise _damaged(folder, MANIFEST, f"it has no sha256 of {missing[0]}")
@@ -341,18 +333,6 @@ def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
         elif size != manifest.sizes[file]:
             raise _damaged(folder, file, f"it has {size:,} bytes, {manifest.sizes[file]:,} were written")
     return manifest
-
-
-def _as_segments(folder: Path, manifest: IndexManifest) -> IndexManifest:
-    """Return a manifest of version 1 or 2 with its parts as one segment."""
-    files = []
-    for name in (INDEX, *_BEFORE) if manifest.texts else (INDEX, _BEFORE[0]):
-        file = part_named(manifest.sha256, name)
-        if file is None:
-            raise _damaged(folder, MANIFEST, f"it names no {name}")
-        files.append(file)
-    segment = StoredSegment(-1, files[0], files[1], files[2] if manifest.texts else None)
-    return replace(manifest, segments=[segment])
 
 
 def _parts_in_force(folder: Path) -> dict[str, str]:
@@ -371,7 +351,7 @@ def _lock(folder: Path) -> Path:
 
 
 def _is_ours(name: str) -> bool:
-    return name in (*_NAMES, MANIFEST) or is_part(name, _NAMES) or is_temporary(name)
+    return name == MANIFEST or is_part(name, _NAMES) or is_temporary(name)
 
 
 def _missing(folder: Path) -> NotFoundError:

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.index.building import Builder, refusals, trained
 from promptcli.index.factory import Effort, adjusted, choose, faiss, make
 from promptcli.index.labels import RowLabels
 from promptcli.index.recall import Truth, queries_for, tune
 from promptcli.index.rows import ArrayRows, Floats, Hit, Ids, Recall, RowNumbers, Rows, is_number, named_ids, unit_rows
 from promptcli.index.segment import Mask, Segment
-from promptcli.index.stack import Stack
+from promptcli.index.stack import Builder, Stack, refusals, trained
 
 #: recall@10 to be reached where nothing is said.
 TARGET = 0.95

@@ -13,7 +13,7 @@ import numpy as np
 
 from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype
 from promptcli.data.text import open_source
-from promptcli.data.vectors.npy import read_array
+from promptcli.data.vectors.formats import read_array
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import atomic_path, write_text

@@ -28,8 +28,7 @@ from promptcli.registry.entries import (
 )
 from promptcli.settings import program_folder
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import delete, is_temporary, remove_all_leftovers, remove_folder, write_text
-from promptcli.storage.locks import hold
+from promptcli.storage.files import delete, hold, is_temporary, remove_folder, remove_leftovers, write_text
 from promptcli.storage.parts import place_folder, read_parts
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ class Registry:
         folder = self._home / "imported"
         with suppress(OSError, PromptcliError):
             if folder.is_dir():
-                remove_all_leftovers(folder)
+                remove_leftovers(folder)
                 entries = [describe(path) for path in self._models.iterdir() if is_whole(path)]
                 named = {os.path.realpath(entry.recipe.backbone) for entry in entries}
                 for path in folder.iterdir():

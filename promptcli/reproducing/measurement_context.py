@@ -14,7 +14,6 @@ from promptcli.data.tables import SENTENCES
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.data.training_examples import DEFINITIONS, LABELLED_PAIRS, PAIRS, TRIPLETS, TrainingExamples
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.notes import note_network
 from promptcli.reproducing.published import short_name
 from promptcli.reproducing.texts import Texts
 from promptcli.storage.cache import Cache
@@ -81,7 +80,7 @@ class MeasurementContext:
     @functools.cached_property
     def sentences(self) -> list[str]:
         """The sentences to fit on."""
-        return fitting_sentences(self.texts.corpus, self.data_dir, announce=note_network)
+        return fitting_sentences(self.texts.corpus, self.data_dir)
 
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:
@@ -100,7 +99,7 @@ class MeasurementContext:
             raise UsageError(f"supervised rows need --{kind} FILE: columns {columns}")
         if (kind, source) not in self._examples:
             every = dict.fromkeys([*layouts, *(layout for known, *_ in EXAMPLES.values() for layout in known)])
-            self._examples[kind, source] = training_examples(source, layouts=tuple(every), announce=note_network)
+            self._examples[kind, source] = training_examples(source, layouts=tuple(every))
         found = self._examples[kind, source]
         if (found.layout or SENTENCES) not in layouts:
             raise UsageError(f"needs --{kind} of {what}; {Path(source).name} is not")
@@ -120,7 +119,7 @@ class MeasurementContext:
         """Return STS tasks; ``content`` is the list of those that are there."""
 
         def load() -> MeasureData:
-            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL, announce=note_network)
+            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL)
             return MeasureData({task.label: _task_facts(task) for task in loaded.tasks}, loaded.missing, loaded.tasks)
 
         return self.once(" ".join(names), load)

@@ -11,7 +11,7 @@ from promptcli.errors import CheckFailedError, NotFoundError
 from promptcli.reproducing.measures import Column
 from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.report import results_page, table_page
-from promptcli.storage.documents import parse_document, read_document, shown, to_json
+from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import write_text
 
 #: Shape of a result file.
@@ -110,7 +110,7 @@ def read_result(path: Path) -> dict[str, Any]:
         raise NotFoundError(f"no result file {str(path)!r}; `promptcli reproduce TABLE` makes one in results/")
     mend = "make it again by `promptcli reproduce`"
     document = read_document(path, dict[str, Any], mend=mend)
-    parse_document(to_json(document), ResultDocument, name=str(path), mend=mend)
+    read_document(path, ResultDocument, mend=mend, content=to_json(document))
     if document["table"] not in published_tables():
         raise CheckFailedError(f"{path} is of table {shown(document['table'])}, which promptcli does not know; {mend}")
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from promptcli.data.tables import Fields
-from promptcli.data.vectors.vector_format import COLUMN
+from promptcli.data.vectors.formats import COLUMN
 from promptcli.encoder.embedder import check_texts
 from promptcli.encoder.embedding import WINDOW
 from promptcli.encoder.encoder import Encoder

@@ -17,7 +17,7 @@ import torch
 
 from promptcli.errors import PromptcliError, is_out_of_memory
 from promptcli.scaling.part_job import PartJob, Pool, release_memory
-from promptcli.storage.files import remove_all_leftovers
+from promptcli.storage.files import remove_leftovers
 
 #: Processes begin anew, since a forked one cannot use a GPU.
 CONTEXT: Any = multiprocessing.get_context("spawn")
@@ -105,7 +105,7 @@ class _Crew:
         for worker in self.workers.values():
             worker.process.join()
         if self.workers:
-            remove_all_leftovers(self._job.folder)
+            remove_leftovers(self._job.folder)
 
 
 def _receive(worker: _Worker) -> Any:

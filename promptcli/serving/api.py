@@ -149,15 +149,4 @@ async def health(service: Service, request: Request) -> Response:
 
 async def metrics(service: Service, request: Request) -> Response:
     """Answer ``GET /metrics`` in Prometheus' text format."""
-    batcher = service.batcher
-    counters = {
-        "texts_total": ("Texts encoded.", batcher.texts),
-        "tokens_total": ("Tokens encoded, those of templates included.", batcher.tokens),
-        "rounds_total": ("Rounds of batches that requests shared.", batcher.rounds),
-        "encoding_seconds_total": ("Seconds spent encoding.", batcher.seconds),
-    }
-    gauges = {
-        "waiting_texts": ("Texts waiting to be encoded.", batcher.waiting),
-        "requests_in_work": ("Requests in work, this one included.", service.requests),
-    }
-    return Response(service.metrics.text(counters, gauges), media_type="text/plain; version=0.0.4")
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")

@@ -108,7 +108,7 @@ class _Guard:
                     headers["Connection"] = "close"
             await send(message)
 
-        service.requests += 1
+        service.metrics.requests += 1
         try:
             refused = self._refusal(scope)
             if refused is None:
@@ -118,7 +118,7 @@ class _Guard:
         except Exception as error:  # answered by ``_failed`` already
             service.log(f"{scope['path']} failed: {type(error).__name__}: {error}")
         finally:
-            service.requests -= 1
+            service.metrics.requests -= 1
             path = scope["path"] if scope["path"] in self._paths else "other"
             service.metrics.observe(path, status, time.perf_counter() - start)
 
@@ -131,7 +131,7 @@ class _Guard:
         if scope["path"] not in _OPEN and not service.admits(headers.get("authorization", "")):
             wants = {"WWW-Authenticate": "Bearer"}
             return RequestError(401, "no or wrong API key; send it as Authorization: Bearer KEY", headers=wants)
-        if scope["path"] not in _OPEN and service.requests > service.settings.max_requests:
+        if scope["path"] not in _OPEN and service.metrics.requests > service.settings.max_requests:
             busy = {"Retry-After": "1"}
             return RequestError(429, "the server is busy; try again", code="too_many_requests", headers=busy)
         return None

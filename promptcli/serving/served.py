@@ -42,11 +42,9 @@ class Served:
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
+            there = ", ".join(self.models)
             raise RequestError(
-                404,
-                f"model {name!r} is not served; there are: {', '.join(self.models)}",
-                param="model",
-                code="model_not_found",
+                404, f"model {name!r} is not served; there are: {there}", param="model", code="model_not_found"
             )
         return self.models[name]
 
@@ -56,14 +54,13 @@ class Served:
         Raises:
             RequestError: 404 no such index; 400 indexes of different encoders.
         """
-        if missing := [name for name in names or () if name not in self.indexes]:
+        wanted = dict.fromkeys(names or self.indexes)
+        missing = [name for name in wanted if name not in self.indexes]
+        if missing or not wanted:
             there = f"there are: {', '.join(self.indexes)}" if self.indexes else "none is: start with --index DIR"
-            raise RequestError(
-                404, f"index {missing[0]!r} is not served; {there}", param="index", code="index_not_found"
-            )
-        chosen = [self.indexes[name] for name in dict.fromkeys(names or self.indexes)]
-        if not chosen:
-            raise RequestError(404, "no index is served; start with --index DIR", param="index", code="index_not_found")
+            asked = f"index {missing[0]!r} is not served" if missing else "no index is served"
+            raise RequestError(404, f"{asked}; {there}", param="index", code="index_not_found")
+        chosen = [self.indexes[name] for name in wanted]
         first = chosen[0]
         for other in chosen[1:]:
             if other.encoder.fingerprint != first.encoder.fingerprint:

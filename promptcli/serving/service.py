@@ -47,14 +47,13 @@ class Service:
         self._keys = [] if key is None else [key.encode("utf-8", "surrogateescape")]
         with contextlib.suppress(UnicodeEncodeError):  # as some clients send it
             self._keys += [] if key is None else [key.encode("latin-1")]
-        self.metrics = Metrics()
         self.stopping = False  #: what is in work is finished; connections are closed after their answer
-        self.requests = 0  #: in work
         self._made: dict[str, Future[Any]] = {}  #: what was made once for all requests, by name
         served.prepare()
         self.batcher = Batcher(
             gather=self.settings.gather_ms / 1000, most_waiting=self.settings.max_waiting, prepare=prepare
         )
+        self.metrics = Metrics(self.batcher)
 
     def admits(self, given: str) -> bool:
         """Return whether an Authorization header, its bytes as Latin-1, holds the key."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -63,12 +64,12 @@ async def read(request: Request, kind: type[Body], settings: ServeSettings) -> B
     Raises:
         RequestError: 413 too large, 408 too slow, 400 no JSON or not of that kind.
     """
-    most = settings.max_body_mib << 20
+    most, closes = settings.max_body_mib << 20, {"Connection": "close"}
     too_large = RequestError(
         413,
         f"the body is larger than {settings.max_body_mib} MiB; send fewer texts in a request",
         code="body_too_large",
-        headers={"Connection": "close"},
+        headers=closes,
     )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and float(declared) > _READ_ON * most:
@@ -83,9 +84,7 @@ async def read(request: Request, kind: type[Body], settings: ServeSettings) -> B
                 elif size > _READ_ON * most:
                     break
     except TimeoutError:
-        raise RequestError(
-            408, f"the body did not come within {_BODY_SECONDS:.0f} seconds", headers={"Connection": "close"}
-        ) from None
+        raise RequestError(408, f"the body did not come within {_BODY_SECONDS:.0f} seconds", headers=closes) from None
     if size > most:
         raise too_large
     try:
@@ -103,33 +102,24 @@ def texts_of(given: Any, param: str, settings: ServeSettings) -> list[str]:
         RequestError: 400, neither; too many, or one too long.
     """
     texts = given if isinstance(given, list) else [given]
+    refused = functools.partial(RequestError, 400, param=param)
     if not texts:
-        raise RequestError(400, f"{param} is empty; give a text or a list of texts", param=param)
+        raise refused(f"{param} is empty; give a text or a list of texts")
     if len(texts) > settings.max_texts:
-        raise RequestError(
-            400,
-            f"{param} has {len(texts):,} texts; a request takes at most {settings.max_texts:,}",
-            param=param,
-            code="too_many_texts",
-        )
+        most = f"{param} has {len(texts):,} texts; a request takes at most {settings.max_texts:,}"
+        raise refused(most, code="too_many_texts")
     for number, text in enumerate(texts):
         if isinstance(text, int | list) and not isinstance(text, bool):
-            raise RequestError(
-                400,
+            raise refused(
                 f"{param} holds token numbers, which belong to another model's vocabulary; send text"
                 " (LangChain: check_embedding_ctx_length=False)",
-                param=param,
                 code="tokens_refused",
             )
         if not isinstance(text, str):
-            raise RequestError(400, f"{param}[{number}] is no text; give a text or a list of texts", param=param)
+            raise refused(f"{param}[{number}] is no text; give a text or a list of texts")
         if len(text) > settings.max_characters:
-            raise RequestError(
-                400,
-                f"{param}[{number}] has {len(text):,} characters; a text takes at most {settings.max_characters:,}",
-                param=param,
-                code="text_too_long",
-            )
+            most = f"a text takes at most {settings.max_characters:,}"
+            raise refused(f"{param}[{number}] has {len(text):,} characters; {most}", code="text_too_long")
     return texts
 
 

@@ -1,14 +1,13 @@
-"""Results kept on disk by all that decides them, so that a killed command goes on where it stood.
+"""Results kept on disk by all that decides them, so that a killed command resumes where it stood.
 
 Deleting a cache's folder loses nothing but time; a damaged file in it counts as absent.
 """
 
-import base64
-import binascii
+import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,47 +88,37 @@ class CosineTable:
 
     def __init__(self, path: Path, heading: str) -> None:
         self._path, self._heading = path, heading
-        self._rows: dict[tuple[str, str], str] = {}
-        if path.exists():
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                self._take(line)
+        self._rows: dict[tuple[str, str], list[float]] = {}
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+        for line in lines:
+            with contextlib.suppress(ValueError, RecursionError):  # the heading, a blank line, or one cut short
+                row = convert(json.loads(line), _Row)
+                self._rows[row.template, row.pairs] = row.cosines
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def get(self, template: str, pairs: NDArray[np.intp]) -> NDArray[np.float64] | None:
         """Return the cosines (p,) of a template on the pairs of these numbers (p,), or None."""
-        encoded = self._rows.get((template, _subset(pairs)))
-        if encoded is None:
-            return None
-        try:
-            cosines = np.frombuffer(base64.b64decode(encoded, validate=True), dtype="<f8")
-        except (binascii.Error, ValueError):
-            return None
-        return cosines if len(cosines) == len(pairs) else None
+        cosines = self._rows.get((template, _subset(pairs)), [])
+        return np.array(cosines) if len(cosines) == len(pairs) else None
 
     def put(self, template: str, pairs: NDArray[np.intp], cosines: NDArray[np.float64]) -> None:
         """Keep the cosines of a template on these pairs; they are in the file when this returns."""
-        encoded = base64.b64encode(cosines.astype("<f8").tobytes()).decode()
-        subset = _subset(pairs)
-        self._rows[template, subset] = encoded
+        row = _Row(template, _subset(pairs), cosines.tolist())
+        self._rows[row.template, row.pairs] = row.cosines
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        record = {"template": template, "pairs": subset, "cosines": encoded}
         # a blank line first closes one that a kill cut short; one write, so that processes do not mix their lines
         start = "" if self._path.exists() else self._heading
-        line = f"{start}\n{json.dumps(record, ensure_ascii=False)}\n".encode()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        with open(descriptor, "ab", buffering=0) as file:
-            file.write(line)
+        with self._path.open("ab", buffering=0) as file:
+            file.write(f"{start}\n{json.dumps(vars(row))}\n".encode())
 
-    def _take(self, line: str) -> None:
-        try:
-            record = json.loads(line)
-            template, subset, cosines = record["template"], record["pairs"], record["cosines"]
-        except (ValueError, KeyError, TypeError, RecursionError):  # the heading, a blank line, or one cut short
-            return
-        if all(isinstance(value, str) for value in (template, subset, cosines)):
-            self._rows[template, subset] = cosines
+
+@dataclass(frozen=True)
+class _Row:
+    template: str
+    pairs: str
+    cosines: list[float]
 
 
 def _subset(pairs: NDArray[np.intp]) -> str:

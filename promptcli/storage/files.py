@@ -1,6 +1,12 @@
-"""Writing files so that a name holds a whole file or none: temporary name, fsync, rename. Knows nothing of formats."""
+"""Writing so that a name holds a whole file or folder or none, and locks between processes. Knows nothing of formats.
+
+What is being written has a temporary name, goes to the disk, and takes its name by a rename. The temporary name says
+who writes, so that the next writer deletes what killed ones left; the system gives a dead process's locks back.
+"""
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -9,7 +15,27 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from promptcli.errors import NotFoundError, UsageError
+from filelock import FileLock, Timeout
+
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
+
+#: Name of the target, machine, process, chance.
+_TEMPORARY = re.compile(r"\.(.*)\.([0-9a-f]{4})-(\d+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
+#: Bytes of a target's name that go into a temporary one, so that it is not too long for the disk.
+_NAMED = 100
+_MACHINE = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:4]
+
+
+@contextlib.contextmanager
+def temporary(target: Path) -> Iterator[Path]:
+    """Yield a name next to ``target`` that no other process takes; what is there at the end is deleted."""
+    remove_leftovers(target.parent, target.name)
+    path = temporary_path(target)
+    try:
+        yield path
+    finally:
+        delete(path)
+
 
 #: Bytes of the longest name of an output: its manifest and its temporary files have longer ones, of at most 255.
 LONGEST_NAME = 200
@@ -18,15 +44,19 @@ LONGEST_NAME = 200
 @contextlib.contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
     """Yield a temporary path next to ``target``; rename it to ``target`` when the block ends well, else delete it."""
-    remove_leftovers(target)
-    temporary = temporary_path(target)
-    try:
-        yield temporary
-        sync(temporary)
-        os.replace(temporary, target)
+    with temporary(target) as path:
+        yield path
+        sync(path)
+        os.replace(path, target)
         sync(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder next to ``target``, deleted at the end unless it was moved."""
+    with temporary(target) as path:
+        path.mkdir()
+        yield path
 
 
 @contextlib.contextmanager
@@ -51,31 +81,27 @@ def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "--ou
     if target.exists() and not (force and ours):
         why = "it is there; choose another name" + (", or give --force" if ours else f" (it holds no {marker})")
         raise UsageError(f"{given}: {why}")
-    with temporary_folder(target) as temporary:
-        yield temporary
-        _exchange(temporary, target) if target.exists() else os.rename(temporary, target)
+    with temporary_folder(target) as path:
+        yield path
+        if not (target.exists() and _exchange(path, target)):
+            if target.exists():
+                remove_folder(target)
+            os.rename(path, target)
         sync(target.parent)
 
 
-@contextlib.contextmanager
-def temporary_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder next to ``target``, deleted at the end unless it was moved; leftovers go before."""
-    remove_leftovers(target)
-    temporary = temporary_path(target)
-    try:
-        temporary.mkdir()
-        yield temporary
-    finally:
-        try:
-            shutil.rmtree(temporary, ignore_errors=True)
-        finally:  # where a signal came on the way
-            shutil.rmtree(temporary, ignore_errors=True)
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders take each other's name in one step; False where the system cannot."""
+    import ctypes
+
+    exchange, here = getattr(ctypes.CDLL(None), "renameat2", None), -100  # AT_FDCWD; the flag is RENAME_EXCHANGE
+    return exchange is not None and exchange(here, os.fsencode(one), here, os.fsencode(other), 2) == 0
 
 
 def write_text(target: Path, text: str) -> None:
     """Write ``text`` as UTF-8 under ``target``, whole or not at all; of a name that is no UTF-8, ``?`` remains."""
-    with atomic_path(target) as temporary:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
+    with atomic_path(target) as path:
+        path.write_text(text, encoding="utf-8", errors="replace")
 
 
 def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
@@ -96,10 +122,10 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
         kind = "a folder" if path.is_dir() else "a device or a pipe"
         raise UsageError(f"{given}: {kind}, not a file; give the name of a file")
     if not path.parent.is_dir():
-        raise NotFoundError(f"{given}: no folder {str(path.parent)!r}; make it first")
+        raise NotFoundError(f"{given}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}")
     if path.exists() and not force:
         raise UsageError(f"{given}: the file is there; choose another name, or give --force")
-    if not os.access(path.parent, os.W_OK):
+    if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{given}: folder {str(path.parent)!r} may not be written; choose another")
 
 
@@ -135,52 +161,30 @@ def sha256(path: Path) -> str:
 
 
 def temporary_path(target: Path) -> Path:
-    """Return a hidden name next to ``target`` that no other process takes; a long name is cut so that it fits."""
-    return target.with_name(f"{_stem(target)}{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    """Return a hidden name next to ``target`` that no other process takes."""
+    return target.with_name(f".{_cut(target.name)}.{_MACHINE}-{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def _cut(name: str) -> str:
+    return os.fsdecode(os.fsencode(name)[:_NAMED])
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a file name is one of ``temporary_path``, of earlier versions too."""
-    return bool(re.fullmatch(r"\..*\.([0-9a-f]{4}-)?\d+\.[0-9a-f]{8}\.tmp", name, re.DOTALL))
+    """Return whether a file name is one of ``temporary_path``."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
-def remove_leftovers(target: Path) -> None:
-    """Delete the temporary files and folders for ``target`` that dead processes of this machine left."""
-    stem = _stem(target)
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Delete what killed processes of this machine left in a folder, all or what was to become ``name``."""
     with contextlib.suppress(OSError):  # a folder that may not be listed
-        for path in target.parent.iterdir():
-            if path.name.startswith(stem) and is_temporary(path.name):
-                process = path.name.removeprefix(stem).partition(".")[0]
-                if not is_alive(int(process)):
-                    delete(path)
+        for path in folder.iterdir():
+            found = _TEMPORARY.fullmatch(path.name)
+            wanted = found and found[2] == _MACHINE and (name is None or found[1] == _cut(name))
+            if found and wanted and not _is_alive(int(found[3])):
+                delete(path)
 
 
-def remove_all_leftovers(folder: Path) -> None:
-    """Delete what ``remove_leftovers`` does, in a folder, for whatever target."""
-    for path in folder.iterdir():
-        found = re.fullmatch(rf"\..*\.{_host()}-(\d+)\.[0-9a-f]{{8}}\.tmp", path.name, re.DOTALL)
-        if found and not is_alive(int(found[1])):
-            delete(path)
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a folder so that its name is gone at once, not file by file, and what killed processes left of it."""
-    remove_leftovers(folder)
-    away = temporary_path(folder)
-    try:
-        os.rename(folder, away)
-        delete(away)
-    finally:
-        shutil.rmtree(away, ignore_errors=True)  # where a signal came on the way
-
-
-def delete(path: Path) -> None:
-    """Delete a file, a folder with all that is in it, or a link alone and not what it leads to."""
-    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-
-
-def is_alive(process: int) -> bool:
-    """Return whether a process of this number runs on this machine."""
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -188,6 +192,20 @@ def is_alive(process: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
+
+
+def delete(path: Path) -> None:
+    """Delete a file, a folder with all that is in it, or a link alone and not what it leads to; it may be gone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder so that its name is gone at once, not file by file."""
+    with temporary(folder) as away:
+        os.rename(folder, away)
 
 
 def sync(path: Path) -> None:
@@ -199,23 +217,35 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _exchange(one: Path, other: Path) -> None:
-    """Let two folders take each other's name: in one step where the system can (Linux), else in three."""
-    import ctypes
+@contextlib.contextmanager
+def hold(lock: Path, *, patience: float = 60.0) -> Iterator[None]:
+    """Keep every other process out of what the file ``lock`` guards while the block runs; its folder is there.
 
-    exchange, here = getattr(ctypes.CDLL(None), "renameat2", None), -100  # AT_FDCWD; the flag is RENAME_EXCHANGE
-    if exchange is None or exchange(here, os.fsencode(one), here, os.fsencode(other), 2) != 0:
-        away = temporary_path(other)
-        os.rename(other, away)
-        os.rename(one, other)
-        os.rename(away, one)
-
-
-def _stem(target: Path) -> str:
-    """Return how the temporary names for a target begin on this machine."""
-    name = os.fsdecode(os.fsencode(target.name)[:100])
-    return f".{name}.{_host()}-"
+    Raises:
+        PromptcliError: Another process holds it for longer than ``patience`` seconds.
+    """
+    try:
+        with FileLock(lock, timeout=patience):
+            yield
+    except Timeout:
+        raise PromptcliError(
+            f"another process has been writing for {patience:.0f} s (it holds {lock}); try again when it has ended"
+        ) from None
 
 
-def _host() -> str:
-    return hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:4]
+@contextlib.contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same folder out while the block, which must be short, runs.
+
+    No lock file is left in a folder of the user's. File systems that lock no folders (NFS) go without.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+        yield
+    finally:
+        os.close(descriptor)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError
-from promptcli.storage.files import delete, remove_folder, remove_leftovers, sha256, sync, temporary_path, write_text
-from promptcli.storage.locks import hold_folder
+from promptcli.storage.files import delete, hold_folder, remove_folder, sha256, sync, temporary, write_text
 
 Result = TypeVar("Result")
 
@@ -39,17 +38,14 @@ class PartsWriter:
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[Path]:
         """Yield a temporary path for the part ``name``, e.g. ``tensors.safetensors``; it becomes a part at the end."""
-        temporary = temporary_path(self._folder / name)
-        try:
-            yield temporary
-            sync(temporary)
-            digest = sha256(temporary)
+        with temporary(self._folder / name) as path:
+            yield path
+            sync(path)
+            digest = sha256(path)
             stem, suffix = os.path.splitext(name)
             stored = f"{stem}-{digest[:16]}{suffix}"
-            os.replace(temporary, self._folder / stored)
+            os.replace(path, self._folder / stored)
             self.sums[stored] = digest
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def keep(self, file: str, digest: str) -> None:
         """Let a part of the version in force be one of the new version, too."""
@@ -82,8 +78,8 @@ def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> I
         yield writer
     finally:
         named = set(writer.sums) if writer.committed else _named_parts(folder / manifest)
-        for path in folder.iterdir() if named is not None else ():
-            if owns(path.name) and path.name not in {manifest, *(named or ())}:
+        for path in folder.iterdir():
+            if named is not None and path.name not in {manifest, *named} and owns(path.name):
                 delete(path)
         if made and not writer.committed:
             with contextlib.suppress(OSError):
@@ -122,9 +118,7 @@ def read_parts(manifest: Path, read: Callable[[], Result]) -> Result:
 
 
 def part_named(sums: Mapping[str, str], name: str) -> str | None:
-    """Return the file that holds the part ``name`` by a manifest's checksums; its plain name in older versions."""
-    if name in sums:
-        return name
+    """Return the file that holds the part ``name`` by a manifest's checksums."""
     return next((file for file in sums if is_part(file, (name,))), None)
 
 
@@ -160,25 +154,20 @@ def replace_with_sidecar(target: Path, sidecar: Path, document: Callable[[str], 
         sidecar: Where the document stands, in the same folder.
         document: Makes its text from the file's SHA-256.
     """
-    remove_leftovers(target)
-    temporary = temporary_path(target)
-    try:
-        yield temporary
-        sync(temporary)
-        digest = sha256(temporary)
+    with temporary(target) as path:
+        yield path
+        sync(path)
+        digest = sha256(path)
         text = document(digest)
         waiting = _waiting(sidecar, digest)
         with hold_folder(target.parent):
             write_text(waiting, text)
-            os.replace(temporary, target)
+            os.replace(path, target)
             sync(target.parent)
             os.replace(waiting, sidecar)
-            for path in target.parent.iterdir():
-                # what killed writers left, whole or half written
-                if path.name.startswith((waiting.name[:-16], f".{waiting.name[:-16]}")):
-                    path.unlink(missing_ok=True)
-    finally:
-        temporary.unlink(missing_ok=True)
+            for left in target.parent.iterdir():  # by killed writers, whole or half written
+                if left.name.startswith((waiting.name[:-16], f".{waiting.name[:-16]}")):
+                    delete(left)
 
 
 def read_sidecar(sidecar: Path, digest: str) -> bytes | None:
@@ -204,18 +193,17 @@ def _folder_digest(folder: Path) -> str:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    try:
+    with contextlib.suppress(OSError):
         found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return found.st_ino, found.st_mtime_ns, found.st_size
+    return None
 
 
 def _named_parts(manifest: Path) -> set[str] | None:
     """Return the files that a manifest names; None where it cannot be read, so that nothing is deleted."""
-    if not manifest.exists():
-        return set()
     try:
         return set(json.loads(manifest.read_bytes())["sha256"])
+    except FileNotFoundError:
+        return set()
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -1,8 +1,8 @@
-"""The folder of a run that goes on after a kill: what it is, how far it is, and its log.
+"""The folder of a run that resumes after a kill: what it is, how far it is, and its log.
 
 The state is one safetensors file: weights, the optimiser's moments, and how far the run is. Batches, masks and dropout
 follow from the run's identity and the step's number, so no generator's state needs keeping. The log has a line for each
-report; lines of steps that the state does not know of are cut off when the run goes on.
+report; lines of steps that the state does not know of are cut off when the run resumes.
 """
 
 import json
@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError
-from promptcli.storage.documents import parse_document, read_document, shown, to_json
+from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import atomic_path, remove_folder, remove_leftovers, write_text
 from promptcli.storage.tensors import save_tensors
 
@@ -27,10 +27,7 @@ _MUON = ("momentum_buffer",)
 
 
 class RunFolder:
-    """The folder of a run, which is begun once and may go on as often as it is killed.
-
-    ``identity`` in it holds all that a run that goes on must have in common with the one it goes on with.
-    """
+    """The folder of a run; its file ``identity`` holds all that must be the same when the run is resumed."""
 
     def __init__(self, folder: Path, identity: str = "run.json") -> None:
         self.folder = folder
@@ -44,11 +41,11 @@ class RunFolder:
     def open(
         self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str, ignored: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Begin a run, or check that the one in the folder is the one to go on with; return the identity in force.
+        """Begin a run, or check that the one in the folder is the one to resume; return the identity in force.
 
         Args:
             identity: JSON-ready.
-            resume: Go on with the run in the folder.
+            resume: Resume the run in the folder.
             name: What messages call the folder.
             elsewhere: What to do to run elsewhere, e.g. ``give another --output``.
             ignored: Fields that may differ; the stored ones hold.
@@ -60,14 +57,14 @@ class RunFolder:
         if not self.begun:
             if resume:
                 raise UsageError(f"no unfinished run in {name}; leave out --resume to start one")
-            remove_leftovers(self.folder)
+            remove_leftovers(self.folder.parent, self.folder.name)
             if self.folder.exists():  # of a run that was killed while it began
                 self.remove()
             self.folder.mkdir(parents=True)
             self.keep(wanted)
             return wanted
         if not resume:
-            raise UsageError(f"{name} holds an unfinished run; go on with it by --resume, or {elsewhere}")
+            raise UsageError(f"{name} holds an unfinished run; resume it by --resume, or {elsewhere}")
         mend = f"delete {self.folder}, or {elsewhere}"
         stored = read_document(self._identity, dict[str, Any], mend=mend, error=UsageError)
         for field in [*wanted, *(field for field in stored if field not in wanted)]:
@@ -135,7 +132,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
             return Position(int(about["step"]), int(about["seen"]), float(about["seconds"]))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise UsageError(f"{path} is no state of this run ({reason}); delete {path.parent} and start anew") from None
+        raise UsageError(f"{path} is no state of this run ({reason}); delete {path.parent} and start again") from None
 
 
 def log_until(path: Path, steps: int, kind: type[Report]) -> list[tuple[str, Report]]:
@@ -172,4 +169,4 @@ class _Step:
 
 
 def _parse_line(path: Path, line: str, kind: type[Report]) -> Report:
-    return parse_document(line, kind, name=str(path), mend=f"delete {path.parent} and start anew", error=UsageError)
+    return read_document(path, kind, mend=f"delete {path.parent} and start again", error=UsageError, content=line)

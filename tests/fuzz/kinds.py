@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from promptcli.data.vectors.parquet import ABOUT
+from promptcli.data.vectors.formats import ABOUT
 
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 

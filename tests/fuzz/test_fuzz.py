@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from promptcli.cli import app as entrance
-from promptcli.data.vectors.parquet import ABOUT
+from promptcli.data.vectors.formats import ABOUT
 from promptcli.data.vectors.part_folder import part_name
 from promptcli.errors import LONGEST_MESSAGE, CheckFailedError
 from promptcli.interchange import hub

@@ -174,7 +174,7 @@ def impact(
         picture.draw(draw_impact, found, backbone)
         _print_impact(found, backbone, given, json=json)
         return
-    lines = read_sentences(on, data_folder(data_dir), offline=runtime.offline, announce=note)
+    lines = read_sentences(on, data_folder(data_dir))
     sentences = list(itertools.islice(lines, first))
     documents = sentences_of(corpus, data_dir, runtime)
     loaded = open_backbone(backbone, runtime)

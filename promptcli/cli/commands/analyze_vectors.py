@@ -131,9 +131,7 @@ def _sentences(
 
     if source is None:
         note("assumed: demo, sentences of our own; the papers': a file of Wikipedia sentences")
-    lines = read_sentences(
-        source or BARE.corpus, data_folder(data_dir), text_field=text_field, offline=runtime.offline, announce=note
-    )
+    lines = read_sentences(source or BARE.corpus, data_folder(data_dir), text_field=text_field)
     sentences = preparation.apply(lines)
     check_enough(len(sentences))
     return sentences
@@ -223,7 +221,7 @@ def _tasks(split: list[str] | None, data_dir: Path | None, runtime: Runtime, *, 
         if given not in _SPLITS[name]:
             raise unknown(f"split of {name}", given, _SPLITS[name])
     wanted = [TaskName(name, one) for one in _SPLITS[name] if one in (split or _SPLITS[name])]
-    loaded = load_tasks(data_dir, wanted, "senteval", offline=runtime.offline, announce=note)
+    loaded = load_tasks(data_dir, wanted)
     for label, reason in loaded.missing.items():
         raise NotFoundError(f"{label} is not there: {reason}; choose others by --split")
     return loaded.tasks

@@ -102,11 +102,10 @@ def read_ids(path: Path | None) -> list[str] | None:
     """Return the ids of a file, one a line; None without a file."""
     if path is None:
         return None
-    from promptcli.data.streams import check_file, open_hashed, read_lines
+    from promptcli.data.streams import open_hashed, read_lines
 
-    check_file(path)
     with open_hashed(path) as raw:
-        ids = [name for _, line in read_lines(raw, str(path)) if (name := line.rstrip("\r\n"))]
+        ids = [name for line in read_lines(raw, str(path)) if (name := line.rstrip("\r\n"))]
     if not ids:
         raise UsageError(f"{path} holds no ids; give one a line")
     return ids

@@ -50,7 +50,8 @@ def serve(
     Where the environment variable PROMPTCLI_API_KEY is set, requests must send it as a bearer token. SIGTERM and
     Ctrl-C finish what was accepted; a second one ends at once.
     """
-    if missing := [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]:
+    needed = ("starlette", "uvicorn", "prometheus_client")
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         raise UsageError(f"serve needs {' and '.join(missing)}, which is not installed: pip install 'promptcli[serve]'")
     names = [real_path(folder).name for folder in index or []]
     if twice := [name for name in names if names.count(name) > 1]:

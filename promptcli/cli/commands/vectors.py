@@ -36,10 +36,9 @@ def vectors(
 
 
 def _check(folder: Path, *, as_json: bool) -> None:
-    from promptcli.data.vectors import part_tools
-    from promptcli.data.vectors.part_folder import read_plan
+    from promptcli.data.vectors.part_folder import faults_of, read_plan
 
-    faults, plan = part_tools.check(folder), read_plan(folder)
+    faults, plan = faults_of(folder), read_plan(folder)
     if as_json:
         about = {"folder": str(folder), "rows": plan.rows, "dim": plan.dim, "shards": plan.shards}
         console.result_json({**about, "fingerprint": plan.fingerprint, "faults": faults})
@@ -53,12 +52,11 @@ def _check(folder: Path, *, as_json: bool) -> None:
 
 
 def _merge(folder: Path, output: Path, *, force: bool, as_json: bool) -> None:
-    from promptcli.data.vectors import part_tools
-    from promptcli.data.vectors.part_folder import PartFolder
+    from promptcli.data.vectors.part_folder import PartFolder, merge_folder
 
     total = PartFolder(folder).manifest.rows
     with console.progress("merge", total) as progress:
-        rows = part_tools.merge(folder, output, force=force, progress=progress)
+        rows = merge_folder(folder, output, force=force, progress=progress)
     if as_json:
         console.result_json({"output": str(output), "rows": rows})
     else:
@@ -68,10 +66,10 @@ def _merge(folder: Path, output: Path, *, force: bool, as_json: bool) -> None:
 def _sample(folder: Path, rows: int, seed: int, *, as_json: bool) -> None:
     import numpy as np
 
-    from promptcli.data.vectors import part_tools
+    from promptcli.data.vectors.part_folder import sample_folder
 
     cells = []
-    for record, vector in part_tools.sample(folder, rows, seed):
+    for record, vector in sample_folder(folder, rows, seed):
         if as_json:
             about = {"row": record.row, "id": record.id, "text": record.text}
             console.result_json({**about, "embedding": vector.tolist()})

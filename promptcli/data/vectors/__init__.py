@@ -1,11 +1,11 @@
-"""Vector files: one table of formats, a file each with reader and writer; checked against their manifests.
+"""Vector files, read and checked against their manifests, and written; see ``formats`` for the table of formats.
 
 Files of other programs, without a manifest, are read as well. Knows nothing of encoders.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,27 +13,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.streams import STANDARD, check_file, check_regular
-from promptcli.data.vectors.jsonl import JSONL
-from promptcli.data.vectors.npy import NPY
-from promptcli.data.vectors.parquet import PARQUET
+from promptcli.data.streams import STANDARD, check_file
+from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, Sink, VectorFormat, as_floats, opened
 from promptcli.data.vectors.precision import PRECISIONS, Quantized
-from promptcli.data.vectors.safetensors import SAFETENSORS
-from promptcli.data.vectors.vector_format import COLUMN, Floats, Sink, VectorFormat, as_floats
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.extensions import Table
-from promptcli.storage import files
-from promptcli.storage.documents import parse_document
+from promptcli.storage.documents import read_document
+from promptcli.storage.files import check_output, sha256
 from promptcli.storage.parts import read_parts, read_sidecar
-
-#: The format of each extension.
-FORMATS: MutableMapping[str, VectorFormat] = {
-    ".npy": NPY,
-    ".parquet": PARQUET,
-    ".jsonl": JSONL,
-    ".safetensors": SAFETENSORS,
-}
-FORMATS = Table("formats", FORMATS)
 
 
 @dataclass(frozen=True)
@@ -101,11 +87,10 @@ def read_vectors(path: Path | str) -> Vectors:
         CheckFailedError: it is damaged, or not the file that its manifest describes.
     """
     path = Path(path)
-    check_file(path)
+    check_file(path, regular=True)
     form = FORMATS.get(path.suffix.lower())
     if form is None:
         raise UsageError(f"{path}: no vector file; its name ends with one of: {', '.join(FORMATS)}")
-    check_regular(path)
     # another process may replace the file between its checksum and its rows: then both are read again
     return read_parts(path, lambda: _read_with_manifest(path, form))
 
@@ -116,13 +101,13 @@ def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
     Raises:
         CheckFailedError: the manifest is damaged.
     """
-    name, mend = str(manifest_path(path)), "run `promptcli embed` again with --force"
+    file, mend = manifest_path(path), "run `promptcli embed` again with --force"
     try:
-        content = read_sidecar(manifest_path(path), digest)
+        content = read_sidecar(file, digest)
         if content is None:
             return None
-        manifest = parse_document(content, dict[str, Any], name=name, mend=mend)
-        parse_document(content, VectorManifest, name=name, mend=mend)
+        manifest = read_document(file, dict[str, Any], mend=mend, content=content)
+        read_document(file, VectorManifest, mend=mend, content=content)
     except (CheckFailedError, OSError) as error:
         raise CheckFailedError(f"damaged manifest: {error}") from None
     return manifest
@@ -130,7 +115,7 @@ def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
 
 def _read_with_manifest(path: Path, form: VectorFormat) -> Vectors:
     before = os.stat(path)
-    digest = files.sha256(path)
+    digest = sha256(path)
     manifest = read_manifest(path, digest)
     if manifest is not None and manifest["output"]["sha256"] != digest:
         raise _not_as_described(path, "its sha256 differs")
@@ -192,26 +177,18 @@ def output_of(file: Path, output: Path | None, *, id_field: str | None = None, f
         force: A file that is there may be replaced.
 
     Raises:
-        UsageError: An extension that is no format, or a place that cannot be written.
+        UsageError: An extension that is no format, the input itself, or see ``check_output``.
+        NotFoundError: Its folder is not there.
     """
     if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
         return None
     target = output or file.with_name(file.name + ".npy")
-    kind, folder = kind_of(target), target.parent
-    files.check_name(target, option="-o")
-    with_ids = [other for other, form in FORMATS.items() if form.columns is not None]
-    if id_field is not None and kind not in with_ids:
-        raise UsageError(f"--id-field: {kind} has no room for ids; give -o with one of: {', '.join(with_ids)}")
-    if not folder.is_dir():
-        raise UsageError(f"{target}: there is no folder {str(folder)!r}; make it first: mkdir -p {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{target}: the folder {str(folder)!r} may not be written to; give another file with -o")
-    if target.exists() and not target.is_file():
-        raise UsageError(f"{target} is {'a folder' if target.is_dir() else 'a device or a pipe'}; give a file with -o")
-    if target.exists() and file.exists() and target.samefile(file):
+    with_ids = [kind for kind, form in FORMATS.items() if form.columns is not None]
+    if kind_of(target) not in with_ids and id_field is not None:
+        raise UsageError(f"--id-field: {target.name} has no room for ids; give -o with one of: {', '.join(with_ids)}")
+    if target.is_file() and file.exists() and target.samefile(file):
         raise UsageError(f"{target} is the input itself; give another file with -o")
-    if target.exists() and not force:
-        raise UsageError(f"{target} exists; replace it with --force, or give another file with -o")
+    check_output(target, force=force, option="-o")
     return target
 
 
@@ -225,10 +202,5 @@ def open_sink(file: BinaryIO, kind: str, width: int, *, with_text: bool = True) 
         width: Numbers in a vector.
         with_text: Store the sentences where the format has room for them.
     """
-    sink = FORMATS[kind].open(file, width, with_text)
-    try:
+    with opened(FORMATS[kind].open(file, width, with_text)) as sink:
         yield sink
-    except BaseException:
-        sink.abandon()
-        raise
-    sink.close()

@@ -1,7 +1,7 @@
-"""A folder of vectors in parts: a Parquet file for each shard, the plan they follow, and one manifest written last.
+"""A folder of vectors in parts: written, read, looked over, merged, sampled; no more than a block is held.
 
     _plan.json                      inputs, number of shards, encoder: written first
-    part-00000-of-00064.parquet     rows of the shard, in the order of the input; whole or not there
+    part-00000-of-00064.parquet     rows of one shard, in the order of the input; whole or not there
     _manifest.json                  the plan's facts and the rows and checksum of every part: written last
 
 Programs that read Parquet data sets skip what begins with an underscore. Knows nothing of encoders.
@@ -9,30 +9,36 @@ Programs that read Parquet data sets skip what begins with an underscore. Knows 
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from promptcli.data.given import is_unicode
-from promptcli.data.input_files import InputFile
-from promptcli.data.parquet_files import open_parquet, read_batches
-from promptcli.data.vectors.parquet import ABOUT, columns_of, rows_of
-from promptcli.data.vectors.vector_format import COLUMN, Floats
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.data.input_files import InputFile, check_unchanged, is_remote
+from promptcli.data.tables import Record, open_parquet, read_batches
+from promptcli.data.vectors import kind_of, manifest_path, open_sink, output_of
+from promptcli.data.vectors.formats import ABOUT, COLUMN, Floats, columns_of, rows_of
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.storage.documents import convert, parse_json, read_document, to_json
-from promptcli.storage.files import check_name, sha256, write_text
-from promptcli.storage.locks import hold_folder
+from promptcli.storage.files import check_name, hold_folder, sha256, write_text
+from promptcli.storage.parts import replace_with_sidecar
 
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
 #: Rows of a part that are read at once.
 BLOCK = 4096
 
+#: What the manifest says as the plan does.
+_OF_PLAN = ("rows", "dim", "normalized", "recipe", "fingerprint", "model", "shards", "text_ids", "versions")
 #: How parts may hold numbers; int8 is read by the ranges of all rows, which no shard knows.
 PRECISIONS = ("float32", "float16")
 #: Parts of a folder, at most: their names have five digits.
 MOST = 99_999
 
+_PART = re.compile(r"part-\d+-of-\d+\.parquet")
 _AGAIN = "run the same `promptcli embed` again"
 
 
@@ -172,17 +178,6 @@ class PartFolder:
         self.check_sum(shard)
         yield from read_blocks(self.path / self.manifest.parts[shard].path, first, rows, width=self.manifest.dim)
 
-    def check(self) -> None:
-        """Look at the footer of every part.
-
-        Raises:
-            CheckFailedError: A part is missing, cut short, or not of this folder.
-        """
-        for shard, part in enumerate(self.manifest.parts):
-            about = about_part(self.path / part.path)
-            if (about.plan, about.shard, about.rows) != (self.manifest.plan, shard, part.rows):
-                raise CheckFailedError(f"{self.path / part.path}: not the part that {MANIFEST} names; {_AGAIN}")
-
     def check_sum(self, shard: int) -> None:
         """Read a part whole and compare its checksum: a number with one bit flipped is a number, too.
 
@@ -195,13 +190,16 @@ class PartFolder:
                 f"{self.path / part.path}: its sha256 is not the manifest's; delete it, and {_AGAIN}"
             )
 
+    def check(self) -> None:
+        """Look at the footer of every part.
 
-def check_precision(precision: str) -> None:
-    """Refuse what parts cannot hold: numbers that are read by something common to all rows, or packed."""
-    if precision not in PRECISIONS:
-        raise UsageError(
-            f"--precision {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}, or merge first"
-        )
+        Raises:
+            CheckFailedError: A part is missing, cut short, or not of this folder.
+        """
+        for shard, part in enumerate(self.manifest.parts):
+            about = about_part(self.path / part.path)
+            if (about.plan, about.shard, about.rows) != (self.manifest.plan, shard, part.rows):
+                raise CheckFailedError(f"{self.path / part.path}: not the part that {MANIFEST} names; {_AGAIN}")
 
 
 def check_folder(folder: Path) -> None:
@@ -218,6 +216,14 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"-o {folder}: a file, not a folder; give the name of a folder")
     if not folder.parent.is_dir():
         raise NotFoundError(f"-o {folder}: no folder {str(folder.parent)!r}; make it first")
+
+
+def check_precision(precision: str) -> None:
+    """Refuse what parts cannot hold: numbers that are read by something common to all rows, or packed."""
+    if precision not in PRECISIONS:
+        raise UsageError(
+            f"--precision {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}, or merge first"
+        )
 
 
 def is_part_folder(path: Path) -> bool:
@@ -322,30 +328,15 @@ def finish(folder: Path, plan: Plan) -> FolderManifest | None:
     parts, abouts = [], []
     for shard in range(plan.shards):
         path = folder / part_name(shard, plan.shards)
-        about = about_part(path)
-        check_follows(path, about, plan, shard)
-        parts.append(Part(path.name, about.rows, path.stat().st_size, sha256(path)))
-        abouts.append(about)
+        abouts.append(about_part(path))
+        check_follows(path, abouts[-1], plan, shard)
+        parts.append(Part(path.name, abouts[-1].rows, path.stat().st_size, sha256(path)))
+    named = {name: getattr(plan, name) for name in _OF_PLAN}
+    counts = {name: sum(getattr(about, name) for about in abouts) for name in ("blank", "zero", "truncated")}
+    inputs = [{name: getattr(file, name) for name in ("path", "size", "sha256", "rows")} for file in plan.inputs]
+    digest, dtype = plan.digest(), plan.precision
     manifest = FolderManifest(
-        rows=plan.rows,
-        dim=plan.dim,
-        normalized=plan.normalized,
-        recipe=plan.recipe,
-        fingerprint=plan.fingerprint,
-        model=plan.model,
-        plan=plan.digest(),
-        shards=plan.shards,
-        parts=parts,
-        inputs=[
-            {"path": file.path, "size": file.size, "sha256": file.sha256, "rows": file.rows} for file in plan.inputs
-        ],
-        text=plan.with_text,
-        text_ids=plan.text_ids,
-        blank=sum(about.blank for about in abouts),
-        zero=sum(about.zero for about in abouts),
-        truncated=sum(about.truncated for about in abouts),
-        versions=plan.versions,
-        dtype=plan.precision,
+        **named, **counts, plan=digest, parts=parts, inputs=inputs, text=plan.with_text, dtype=dtype
     )
     write_text(folder / MANIFEST, to_json(manifest, indent=1))
     return manifest
@@ -374,3 +365,139 @@ def read_blocks(path: Path, first: int = 0, rows: int = BLOCK, *, width: int) ->
                 first += len(batch)
         except UsageError as error:
             raise CheckFailedError(f"{error}; {mend}") from None
+
+
+def faults_of(folder: Path) -> list[str]:
+    """Return the faults of a folder, one line each: none where every part is whole and follows the plan.
+
+    Parts are read once: their checksums, row numbers and vectors. Input files that are still where they were are
+    compared with their checksums, URLs are not opened; ids of a column are compared with each other, at eight bytes a
+    row.
+
+    Raises:
+        NotFoundError: It is no such folder.
+    """
+    plan = read_plan(folder)
+    faults = list(_input_faults(folder, plan))
+    manifest = None
+    try:
+        manifest = PartFolder(folder).manifest
+    except PromptcliError as error:
+        faults.append(str(error))
+    if manifest is not None and manifest.plan != plan.digest():
+        faults.append(f"{folder / MANIFEST} is not of {PLAN}; delete it and run the same `promptcli embed` again")
+    known = {part_name(shard, plan.shards) for shard in range(plan.shards)}
+    for path in sorted(folder.iterdir()):
+        if _PART.fullmatch(path.name) and path.name not in known:
+            faults.append(f"{path} is none of the {plan.shards:,} parts; delete it")
+    sums = {part.path: part.sha256 for part in manifest.parts} if manifest else {}
+    ids: list[np.ndarray] = []
+    for shard in range(plan.shards):
+        try:
+            ids += _check_part(folder, plan, shard, sums.get(part_name(shard, plan.shards)))
+        except PromptcliError as error:
+            faults.append(str(error))
+    same = _twice(np.concatenate(ids)) if plan.text_ids and ids else 0
+    if same:
+        faults.append(f"{folder}: {same:,} ids are those of other rows; give every row of the inputs an id of its own")
+    return faults
+
+
+def merge_folder(
+    folder: Path, target: Path, *, force: bool = False, progress: Callable[[int], None] = lambda rows: None
+) -> int:
+    """Write all parts into one vector file with a manifest; return its rows.
+
+    Args:
+        folder: Finished.
+        target: In the format of its extension; .npy and .safetensors have no room for ids and texts.
+        force: It may be replaced.
+        progress: Called with the number of rows newly written.
+
+    Raises:
+        UsageError: The target cannot be written.
+        CheckFailedError: The folder is unfinished, or a part is not the one of the manifest.
+    """
+    output_of(folder, target, force=force)
+    opened = PartFolder(folder)
+    facts = {key: value for key, value in asdict(opened.manifest).items() if key not in ("parts", "shards", "plan")}
+
+    def document(digest: str) -> str:
+        return to_json({**facts, "precision": opened.manifest.dtype, "output": {"path": target.name, "sha256": digest}})
+
+    with (
+        replace_with_sidecar(target, manifest_path(target), document) as temporary,
+        temporary.open("xb") as file,
+        open_sink(file, kind_of(target), opened.manifest.dim, with_text=opened.manifest.text) as sink,
+    ):
+        for block in opened.blocks():
+            ids: Sequence[int | str] = block.ids
+            cells = zip(ids, block.texts or [""] * len(ids), strict=True)
+            records = [Record(row, one, text) for row, (one, text) in enumerate(cells, block.row)]
+            sink.write(records, block.vectors.astype(opened.manifest.dtype, copy=False))
+            progress(len(records))
+    return opened.manifest.rows
+
+
+def sample_folder(folder: Path, rows: int, seed: int = 0) -> Iterator[tuple[Record, np.ndarray]]:
+    """Yield so many random rows with their vectors, in their order; only the parts that hold them are read.
+
+    Raises:
+        UsageError: There are fewer.
+        CheckFailedError: The folder is unfinished, or a part is cut short.
+    """
+    opened = PartFolder(folder)
+    if rows > opened.manifest.rows:
+        raise UsageError(f"{folder} has {opened.manifest.rows:,} rows, not {rows:,}; ask for fewer")
+    chosen = np.sort(np.random.default_rng(seed).choice(opened.manifest.rows, rows, replace=False))
+    first = 0
+    for shard, part in enumerate(opened.manifest.parts):
+        if np.any((chosen >= first) & (chosen < first + part.rows)):
+            for block in opened.part_blocks(shard, first):
+                for at in chosen[(chosen >= block.row) & (chosen < block.row + len(block.ids))] - block.row:
+                    text = block.texts[at] if block.texts else ""
+                    yield Record(block.row + int(at), block.ids[at], text), block.vectors[at]
+        first += part.rows
+
+
+def _input_faults(folder: Path, plan: Plan) -> Iterator[str]:
+    for file in plan.inputs:
+        if is_remote(file.path) or not Path(file.path).exists():
+            continue  # an archive of vectors need not have its inputs at hand; a plan from elsewhere may name any URL
+        try:
+            check_unchanged(file, str(folder))
+        except PromptcliError as error:
+            yield str(error)
+
+
+def _check_part(folder: Path, plan: Plan, shard: int, digest: str | None) -> list[np.ndarray]:
+    """Return the hashes of a part's ids where they are text.
+
+    Raises:
+        CheckFailedError: With what is wrong.
+    """
+    path, start = folder / part_name(shard, plan.shards), plan.bounds(shard)[0]
+    check_follows(path, about_part(path), plan, shard)
+    if digest is not None and sha256(path) != digest:
+        raise CheckFailedError(
+            f"{path}: its sha256 is not the manifest's; delete it and run the same `promptcli embed`"
+        )
+    hashes, row = [], start
+    for block in read_blocks(path, start, width=plan.dim):
+        if not np.isfinite(block.vectors).all():
+            raise CheckFailedError(f"{path}: rows from {row}: vectors are not of finite numbers; delete it")
+        if plan.text_ids:
+            hashes.append(np.array([_hash(str(one)) for one in block.ids if one], dtype=np.uint64))
+        elif list(block.ids) != list(range(row, row + len(block.ids))):
+            raise CheckFailedError(f"{path}: rows from {row}: ids are not the row numbers; delete it")
+        row += len(block.ids)
+    return hashes
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _twice(hashes: np.ndarray) -> int:
+    hashes.sort()
+    return int(np.count_nonzero(hashes[1:] == hashes[:-1]))

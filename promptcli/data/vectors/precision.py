@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.vectors.vector_format import Floats
-from promptcli.errors import UsageError, did_you_mean
+from promptcli.data.vectors.formats import Floats
+from promptcli.errors import UsageError, unknown
 
 #: Rows and pairs of rows on which a loss is measured.
 SAMPLE, PAIRS = 2000, 20_000
@@ -88,8 +88,7 @@ def precision_named(name: str) -> Precision:
         UsageError: there is none of that name.
     """
     if name not in PRECISIONS:
-        near = did_you_mean(name, PRECISIONS)
-        raise UsageError(f"precision {name!r} is not allowed{near}; give one of: {', '.join(PRECISIONS)}")
+        raise unknown("precision", name, PRECISIONS)
     return PRECISIONS[name]
 
 
@@ -182,12 +181,14 @@ class Measured:
 
 def measure(before: Floats, after: Floats, *, clipped: float = 0.0) -> Loss:
     """Compare vectors (n, d) with what became of them, by Spearman of cosines of pairs and recall@10."""
+    from scipy.stats import spearmanr
+
     before, after = _unit(before), _unit(after)
     pairs = np.random.default_rng(0).integers(len(before), size=(2, PAIRS))
     one, other = pairs[:, pairs[0] != pairs[1]]
-    first, second = (_ranks(np.einsum("nd,nd->n", rows[one], rows[other])) for rows in (before, after))
-    constant = first.std() == 0 or second.std() == 0
-    spearman = None if constant else float(np.corrcoef(first, second)[0, 1])
+    first, second = (np.einsum("nd,nd->n", rows[one], rows[other]) for rows in (before, after))
+    constant = np.ptp(first) == 0 or np.ptp(second) == 0
+    spearman = None if constant else float(spearmanr(first, second).statistic)
     return Loss(len(before), spearman, _recall(before, after), clipped)
 
 
@@ -202,13 +203,6 @@ def _recall(before: Floats, after: Floats) -> float:
         nearest = np.argpartition(found, -wanted, axis=1)[:, -wanted:]
         hits += int(np.count_nonzero(np.take_along_axis(true, nearest, axis=1) >= last - _EQUAL))
     return hits / (wanted * len(before))
-
-
-def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return ranks, equal values sharing their mean."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return ranks
 
 
 def _unit(vectors: Floats) -> Floats:
