@@ -35,7 +35,7 @@ def index(encoder):
     return pc.SentenceIndex.build(["A cat sleeps.", "The market opens."], encoder, ids=["x", "y"])
 
 
-@pytest.mark.parametrize("given", [*NO_ROWS, *NO_TEXTS], ids=repr)
+@pytest.mark.parametrize("given", [*NO_ROWS, *NO_TEXTS], ids=lambda given: type(given).__name__)
 def test_what_is_no_list_of_texts_is_refused_wherever_it_is_given(given, encoder, index):
     for take in (
         encoder.encode,

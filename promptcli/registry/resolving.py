@@ -17,9 +17,8 @@ from promptcli.settings import BARE
 DEFAULT = "mini"
 
 
-#: Changes that start from the plain recipe where nothing else is chosen: they make another method.
-_METHOD = frozenset({"backbone", "prompt", "pooling"})
-#: What fitted numbers depend on; the rest may be changed under them.
+#: What fitted numbers depend on; the rest may be changed under them. Where nothing else is chosen, a change of these
+#: starts from the plain recipe: it makes another method.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 
 
@@ -39,7 +38,7 @@ def resolve(
         model: An entry or alias, a folder, or a hub id.
         recipe: A name of ``RECIPES``, JSON or TOML text, or a ``.json``/``.toml`` file.
         changes: Recipe fields to change. With neither model nor recipe they change the default entry's recipe, or,
-            if backbone, prompt or pooling is among them, the plain ``Recipe()``.
+            if one that its learned numbers depend on is among them, the plain ``Recipe()``.
         backbone: Stands in for the default backbone where the choice names none (a setting of the user's).
         offline: Never use the network.
 
@@ -57,7 +56,7 @@ def resolve(
         entry = named_model(registry, model, offline=offline)
     elif recipe is not None:
         entry = _read_recipe(recipe)
-    elif _METHOD & changes.keys() or backbone != BARE.backbone:  # the default entry's head is of its own backbone
+    elif changes.keys() & set(_FITTED) or backbone != BARE.backbone:  # the default entry's head is of its own backbone
         entry = Entry("recipe", Recipe())
     else:
         entry = registry.load(DEFAULT)
