@@ -25,10 +25,9 @@ from pathlib import Path
 import psutil
 import torch
 
+import promptcli as pc
 from promptcli.data.text import open_source
 from promptcli.encoder.embedding import embed_file
-from promptcli.encoder.encoder import Encoder
-from promptcli.registry.registry import SHIPPED
 
 
 def message(texts: list[str]) -> bytes:
@@ -138,7 +137,7 @@ def serving(threads: int):
             server.terminate()
 
 
-def embed(encoder: Encoder, lines: list[str]) -> tuple[float, float]:
+def embed(encoder: pc.Encoder, lines: list[str]) -> tuple[float, float]:
     """Return the seconds and the processor seconds that ``embed`` takes, without start and load."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "in.txt")
@@ -168,7 +167,7 @@ def main():
     many = [message(lines[start : start + given.texts]) for start in range(0, len(lines), given.texts)]
     single = [message([line]) for line in lines[: given.singles]]
     torch.set_num_threads(given.threads)
-    encoder = Encoder.from_recipe(SHIPPED["mini"], dtype="auto")  # what `embed` and `serve` take
+    encoder = pc.load("mini", dtype="auto")  # what `embed` and `serve` take
     embed(encoder, lines[:500])  # every shape has been met
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {given.threads} threads")
     with serving(given.threads) as (server, port):

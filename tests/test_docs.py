@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -22,7 +23,8 @@ import pytest
 import torch
 
 from promptcli.backbones.pretrained import SHIPPED
-from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES
+from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
+from promptcli.registry.entries import Entry, write_entry
 from promptcli.training.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -94,7 +96,10 @@ def demo_sentences():
 
 @pytest.fixture(scope="module")
 def narrow_mini(tmp_path_factory):
-    """A random model that has the layers, heads, vocabulary and files of `mini` and an eighth of its width."""
+    """A random model that has the layers, heads, vocabulary and files of `mini-bert` and an eighth of its width.
+
+    Beside it stand the shipped encoders, by their recipes: numbers learned on `mini-bert` do not fit it.
+    """
     from transformers import BertConfig, BertForMaskedLM
 
     folder = tmp_path_factory.mktemp("narrow") / "mini-bert"
@@ -103,6 +108,9 @@ def narrow_mini(tmp_path_factory):
     config.hidden_size, config.intermediate_size = config.hidden_size // 8, config.intermediate_size // 8
     torch.manual_seed(0)
     BertForMaskedLM(config).save_pretrained(folder)
+    prompted = Recipe(backbone="mini-bert", prompt='This sentence of "[X]" means [MASK] .', pooling="last/mask")
+    for name, recipe in (("mini", prompted), ("mini-static", Recipe(backbone="mini-bert", pooling="static/avg"))):
+        write_entry(folder.parent / name, Entry(name, recipe))
     return folder
 
 
@@ -116,6 +124,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
     shown = ("README.md", "python.md")
     if page.name not in shown:
         monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
+        monkeypatch.setattr("promptcli.registry.registry._SHIPPED_FOLDER", narrow_mini.parent)
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
         shorten("pairs.tsv", 80)
@@ -200,7 +209,9 @@ def test_no_code_of_the_page_is_exempt(page):
     """Shell blocks hold what installs and ``make``, both run by the suite itself; plain ones hold output and trees."""
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     for kind, text in blocks(page):
-        assert kind in ("console", "python", "sh", "diff", "text", ""), f"{page.name}: {kind}"
+        assert kind in ("console", "python", "sh", "diff", "text", "toml", ""), f"{page.name}: {kind}"
+        if kind == "toml":
+            assert tomllib.loads(text)
         if kind == "console":
             assert all(line.startswith(("$ promptcli", "  ")) or not line for line in text.splitlines()), text
         for line in text.splitlines() if kind == "sh" else []:

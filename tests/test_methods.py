@@ -347,7 +347,7 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, tmp_path, data_stsb):
         assert message in ran.err
     assert run("train", "dcpcse", "--data", text(tmp_path), *small, "--prefix-length", 2, *first[:2]).code == 0
     ran = run("train", "simcse", "--from", "dcpcse", "--offline", "-q")
-    assert "model 'dcpcse' has no trained backbone to go on from; give --backbone" in ran.err
+    assert "model 'dcpcse' has no trained backbone to start from; give --backbone" in ran.err
     assert run("train", "simcse", "--from", "nobody", "-q").code == 3
 
 

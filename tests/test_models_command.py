@@ -60,7 +60,7 @@ def test_list_json_is_one_document(run, registry):
         "aliases": ["w"],
         "width": 256,
     }
-    assert listed["mini"]["origin"] == "shipped" and listed["mini"]["created"] is None
+    assert listed["mini"]["origin"] == "shipped" and listed["mini"]["width"] == 256
 
 
 def test_list_of_a_fresh_machine_writes_nothing(run, home):

@@ -135,7 +135,7 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
     [
         (["--layers", "3"], "--layers 3 does not go with --from"),
         (["--untie"], "--untie does not go with --from"),
-        (["--objective", "causal"], "--from goes on from a BERT, so it does not go with --objective causal"),
+        (["--objective", "causal"], "--from starts from a BERT, so it does not go with --objective causal"),
     ],
 )
 def test_what_does_not_go_with_it(run, model, text, tmp_path, options, message):

@@ -1,9 +1,13 @@
 """The encoder of an index: remembered at the build, made again for a search, and compared with others."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.stored import Origin
 from promptcli.recipe import Recipe
 from promptcli.registry.registry import Entry, Registry, portable
@@ -37,16 +41,33 @@ def rebuild_encoder(origin: Origin, registry: Registry | None, make: "Callable[[
     """
     if origin.model is not None and registry is None:
         raise NotFoundError(f"the encoder of the index is model {origin.model!r}, give the registry that holds it")
-    tensors = registry.load(origin.model).tensors if registry and origin.model is not None else {}
-    entry = Entry(origin.model or "recipe", Recipe.from_dict(origin.recipe), tensors)
-    try:
-        encoder = make(entry, str(origin.provenance.get("dtype", "auto")))
-    except UsageError as error:
-        if origin.model is not None:
-            raise
-        raise UsageError(f"{error}; if a registry entry made the vectors, build the index with --model NAME") from None
+    registry = registry or Registry(Path(os.devnull))  # what is shipped
+    if origin.model is not None:
+        entries = [replace(registry.load(origin.model), recipe=Recipe.from_dict(origin.recipe))]
+    else:
+        entries = [*_alike(registry, origin.recipe), Entry("recipe", Recipe.from_dict(origin.recipe))]
+    for entry in entries:
+        try:
+            encoder = make(entry, str(origin.provenance.get("dtype", "auto")))
+        except UsageError as error:
+            if origin.model is not None:
+                raise
+            raise UsageError(
+                f"{error}; if a registry entry made the vectors, build the index with --model NAME"
+            ) from None
+        if encoder.fingerprint == origin.fingerprint:
+            break
     check_rebuilt(encoder, origin)
     return encoder
+
+
+def _alike(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
+    """Yield the entries of a recipe that hold learned numbers: nothing else says which one made stored vectors."""
+    for name in registry.names():
+        with suppress(PromptcliError):  # one that is damaged made none
+            card = registry.card(name)
+            if card.tensors and portable(card.recipe).to_dict() == recipe:
+                yield registry.load(name)
 
 
 def check_rebuilt(encoder: "Encoder", origin: Origin) -> None:

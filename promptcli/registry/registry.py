@@ -26,7 +26,7 @@ from promptcli.registry.entries import (
     with_backbone,
     write_entry,
 )
-from promptcli.settings import program_folder
+from promptcli.settings import BARE, program_folder
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import delete, hold, is_temporary, remove_folder, remove_leftovers, write_text
 from promptcli.storage.parts import place_folder, read_parts
@@ -36,21 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SHIPPED", "Card", "Entry", "Registry", "home", "load_encoder", "portable"]
 
-#: Entries that come with promptcli; read-only.
-#: ``mini`` is trained by supervised PromptBERT on pairs of 14 sources (its card: shipped/mini/README.md).
-#: ``mini-static`` is its fast tier: word embeddings alone, whitened (docs/transforms.md).
-SHIPPED: dict[str, Recipe] = {
-    "mini": Recipe(
-        backbone="mini-bert",
-        prompt='This sentence of "[X]" means [MASK] .',
-        period=True,
-        pooling="last/mask",
-        transforms=("projection:mlm",),
-        denoise="head",
-    ),
-    "mini-static": Recipe(backbone="mini-bert", pooling="static/avg", transforms=("whitening:all:0.625",)),
-}
-#: Where those with fitted numbers stand, each in an entry's folder.
+#: Entries that come with promptcli; read-only. ``mini`` is trained by supervised PromptBERT; ``mini-static`` is the
+#: fast tier: word embeddings alone, whitened (docs/transforms.md).
+SHIPPED = ("mini", "mini-static")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
@@ -75,7 +63,7 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all entries, the shipped ones first."""
         saved = (path.name for path in self._models.glob("*") if _NAME.fullmatch(path.name) and is_whole(path))
-        return [*SHIPPED, *sorted(set(saved) - SHIPPED.keys())]
+        return [*SHIPPED, *sorted(set(saved).difference(SHIPPED))]
 
     def load(self, name: str) -> Entry:
         """Return an entry, its files checked; ``name`` may be an alias.
@@ -84,10 +72,7 @@ class Registry:
             NotFoundError: no such entry.
             CheckFailedError: a file of it is not the one that was saved.
         """
-        name = self._known(name)
-        folder = self._folder(name)
-        if name in SHIPPED and not is_whole(folder):
-            return Entry(name, SHIPPED[name])
+        folder = self._folder(self._known(name))
         return read_parts(folder / MANIFEST, lambda: read_entry(folder))
 
     def card(self, name: str) -> Card:
@@ -99,8 +84,6 @@ class Registry:
         """
         name = self._known(name)
         folder = self._folder(name)
-        if name in SHIPPED and not is_whole(folder):
-            return Card(name, "shipped", SHIPPED[name], {}, [], False, None, None)
         card = read_parts(folder / MANIFEST, lambda: describe(folder))
         return dataclasses.replace(card, origin="shipped") if name in SHIPPED else card
 
@@ -261,7 +244,7 @@ def load_encoder(entry: Entry, **options: Any) -> "Encoder":
 
 def portable(recipe: Recipe) -> Recipe:
     """Return a recipe that means the same from every folder: a backbone's local folder or file becomes absolute."""
-    if recipe.backbone in {known.backbone for known in SHIPPED.values()}:
+    if recipe.backbone == BARE.backbone:
         return recipe
     return recipe.replace(backbone=portable_name(recipe.backbone))
 
