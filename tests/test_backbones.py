@@ -10,8 +10,7 @@ from transformers import GptOssConfig, GptOssModel
 
 from promptcli.backbones.families import FAMILIES as ROWS
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.seam import NAME, SeamCall
-from promptcli.backbones.seam_check import seam_fault
+from promptcli.backbones.seam import NAME, SeamCall, seam_fault
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import NotFoundError, UsageError

@@ -148,6 +148,10 @@ def test_what_was_read_is_saved_pickled_and_loads_in_a_process_of_its_own(folder
 
         theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
         assert close(theirs.encode_query(SENTENCES), vectors[1])
+    pc.load(folder(name), device="cpu", dtype="bfloat16").save(tmp_path / "half")  # nothing is lost
+    np.testing.assert_array_equal(
+        pc.load(tmp_path / "half", device="cpu", dtype="float32").encode(SENTENCES), vectors[0]
+    )
     import pickle
 
     (tmp_path / "encoder.pickle").write_bytes(pickle.dumps(encoder))

@@ -17,8 +17,7 @@ from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.library import transformers
 from promptcli.backbones.lora import is_lora, merge_lora
-from promptcli.backbones.seam import SeamCall, allow_prepending, register
-from promptcli.backbones.seam_check import seam_fault
+from promptcli.backbones.seam import SeamCall, allow_prepending, register, seam_fault
 from promptcli.backbones.states import (
     LAST,
     Batch,

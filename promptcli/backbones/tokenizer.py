@@ -1,4 +1,9 @@
-"""A backbone's tokenizer, made fit for splicing: pieces of text to ids, without specials, each piece on its own."""
+"""A backbone's tokenizer, made fit for splicing: pieces of text to ids, without specials, each piece on its own.
+
+The blank before a piece decides byte-level and SentencePiece ids, so it is never added by the tokenizer here: whoever
+cuts the pieces says it. BERT's own is read from its files without transformers, to the letter of its definition;
+whatever is unusual in them is left to transformers. Knows nothing of templates.
+"""
 
 import hashlib
 import itertools

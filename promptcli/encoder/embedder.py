@@ -209,7 +209,7 @@ class Embedder(ABC):
 
     def __sklearn_tags__(self) -> Any:
         """Say that nothing has to be fitted; BERTopic asks a pipeline whether it is."""
-        from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
+        from sklearn.base import BaseEstimator
 
         tags = BaseEstimator().__sklearn_tags__()
         tags.requires_fit = False

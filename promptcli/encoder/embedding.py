@@ -1,4 +1,8 @@
-"""The stream from sentences to vectors: windows in, rows out, a file with a manifest or a folder of parts."""
+"""The stream from sentences to vectors: windows in, rows out, a file with a manifest or a folder of parts.
+
+What is held at once is one window, whatever the length of the input. A part is a run of rows that follows from the
+inputs and the number of shards alone; its bytes depend on nothing else, and it is whole or not there.
+"""
 
 import errno
 import importlib.metadata

@@ -1,4 +1,7 @@
-"""An encoder as one traceable graph, token ids and their mask in, vectors out: ``--to onnx`` and ``--to openvino``."""
+"""An encoder as one traceable graph, token ids and their mask in, vectors out: ``--to onnx`` and ``--to openvino``.
+
+``tokenizer.json`` has the template and the period rule in it, so that its ids are the graph's input as they are.
+"""
 
 import contextlib
 import io

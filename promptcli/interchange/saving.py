@@ -1,4 +1,8 @@
-"""A whole encoder into a folder of the one form; modules of sentence-transformers where they are exactly the recipe."""
+"""A whole encoder into a folder of the one form; modules of sentence-transformers where they are exactly the recipe.
+
+Then the template stands in ``tokenizer.json``, and the backbone's own tokenizer beside it. Else the backbone's files
+are copied, and one module calls promptcli. The names of modules and keys are those of all versions since 2.
+"""
 
 import json
 import shutil
@@ -31,6 +35,7 @@ from promptcli.interchange.target import BLANK, PROBES, TOO_LONG, TYPED, Inexact
 from promptcli.interchange.tokenization import add_tokens, with_template
 from promptcli.recipe import split_spec
 from promptcli.registry.entries import BACKBONE, MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
+from promptcli.registry.registry import load_encoder
 from promptcli.storage.documents import to_json
 from promptcli.storage.files import atomic_folder, sha256
 from promptcli.storage.tensors import save_tensors
@@ -229,7 +234,7 @@ def save_encoder(
 
     Args:
         entry: What is known of it.
-        encoder: In float32, on the processor.
+        encoder: The same; one in less than float32 is made again, so that nothing is lost.
         folder: To be filled.
         backbone: What others call its backbone, which is then not written.
         target: Of ``export``.
@@ -243,6 +248,8 @@ def save_encoder(
     """
     if encoder.recipe.backbone.startswith("glove:"):
         raise UsageError("word vectors are one file and no folder: give others the file and --recipe static-avg")
+    if encoder.backbone.dtype != torch.float32:
+        encoder = load_encoder(entry, device="cpu", dtype="float32")
     tensors, known = encoder.tensors(), {}
     notes: tuple[str, ...] = ()
     probes: Sequence[str] = PROBES

@@ -1,4 +1,8 @@
-"""A static recipe as one table, a row a token, transforms folded in: ``--to model2vec``, and StaticEmbedding."""
+"""A static recipe as one table, a row a token, transforms folded in: ``--to model2vec``, and StaticEmbedding.
+
+An affine map of a mean is the mean of the mapped rows. What stands around every sentence (the special tokens, a
+template) is a row of its own, which a token of its own brings in.
+"""
 
 import importlib.util
 import json
