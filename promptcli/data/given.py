@@ -43,7 +43,7 @@ def check_texts(sentences: str | Sequence[str]) -> list[str]:
     return texts
 
 
-def check_ids(ids: Any) -> Sequence[int] | list[int | str]:
+def check_ids(ids: Any) -> Sequence[Any]:
     """Return ids as whole numbers of 64 bits and texts; a range as it is.
 
     Raises:

@@ -194,7 +194,7 @@ def _write_pushed(folder):
     from promptcli.registry.registry import Registry
 
     (folder / "pushed").mkdir()
-    hub._write(Registry(folder / "home").load("white"), "me/mine", folder / "pushed", lambda line: None)
+    hub._write(Registry(folder / "home").load("white"), "me/mine", folder / "pushed")
 
 
 class FolderHub:
