@@ -1,16 +1,16 @@
-"""Embedding, head search and training steps on one device, and their share of its matrix rate.
+"""Embedding, head search and training on one device: sentences a second, share of its matrix rate, share of time busy.
 
-    python benchmarks/device_speed.py [--model 12x768] [--device auto] [--batch 256] [--steps 10] [--lines 5849]
+    python benchmarks/device_speed.py [--model 12x768] [--device auto] [--batch 256] [--steps 40] [--lines 200000]
 
-The backbone is random with mini's vocabulary (12x768: BERT-base but for it), the sentences are the demo's. A forward
-pass is counted as 24 d^2 operations a token and layer, a training step as three of them; attention's own products and
-heads are left out, so the shares are a little too low. Embedding is in the device's own precision, the search in
-float32, training with bfloat16 products where the device has them.
+The backbone is random with mini's vocabulary (12x768: BERT-base but for it); the sentences are the demo's, numbered, so
+that all differ. A forward pass is counted as 24 d^2 operations a token and layer, a training step as three of them;
+attention's own products and heads are left out, so the shares are a little too low. They are of the rate at which the
+device multiplies matrices in that precision, measured over 20 products. Busy is the share of the time in which a GPU
+ran a kernel, by torch's profiler, in a short run of its own. Training's products are bfloat16 where the device has it.
 """
 
 import argparse
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,21 +21,24 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from accelerate import Accelerator
 from shapes import random_backbone
+from torch.profiler import ProfilerActivity, profile
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.devices import choose_device, choose_dtype, matrix_rate
+from promptcli.backbones.devices import choose_device, choose_dtype, matrix_rate, tf32_products
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.streams import ahead
 from promptcli.recipe import Recipe
 from promptcli.searching.heads import search_heads
 from promptcli.training.learner import Learner
-from promptcli.training.methods import METHODS, find_method
+from promptcli.training.methods import find_method
+from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
 from promptcli.training.trainer import Trainer
 
-_WARM = 2
+_WARM = 3
+_METHODS = ("promptbert", "simcse", "dcpcse", "optiprompt")
 
 
 def seconds_of(work: Callable[[], object], device: str) -> float:
@@ -47,18 +50,38 @@ def seconds_of(work: Callable[[], object], device: str) -> float:
     return time.perf_counter() - began
 
 
-def train_seconds(name: str, backbone: Backbone, device: str, lines: list[str], batch: int, steps: int) -> float:
-    """Return the median seconds of a step of one method, both views and the optimiser included."""
+def busy_share(work: Callable[[], object], device: str) -> str:
+    """Return the share of the time in which a GPU ran a kernel; nothing on a processor."""
+    if not device.startswith("cuda"):
+        return ""
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        seconds = seconds_of(work, device)
+    spans = sorted((one.time_range.start, one.time_range.end) for one in found.events())
+    busy, until = 0.0, 0.0
+    for start, end in spans:
+        busy, until = busy + max(0.0, end - max(start, until)), max(until, end)
+    return f"{busy / 1e6 / seconds:.2f}"
+
+
+def training(name: str, folder: str, device: str, lines: list[str], batch: int) -> Callable[[int], None]:
+    """Return what trains so many steps by one method: both views, clipping and optimiser, as ``train`` does."""
     method = find_method(name, supervised=False)
-    learner = Learner(method, method.small.replace(batch_size=batch, max_length=32), backbone)
+    learner = Learner(
+        method, method.small.replace(batch_size=batch, max_length=32), load_backbone(folder, device=device)
+    )
     halves = choose_dtype("auto", device) == torch.bfloat16
-    step = Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves))
-    optimizer = torch.optim.AdamW(learner.trainable().values(), lr=1e-5)
-    found = []
-    for number in range(_WARM + steps):
-        part = [lines[(number * batch + row) % len(lines)] for row in range(batch)]
-        found.append(seconds_of(lambda: (step.gradients(number, [part]), optimizer.step()), device))  # noqa: B023
-    return statistics.median(found[_WARM:])
+    trainer = Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves))
+    trainable = learner.trainable()
+    trainer.optimizer = OPTIMIZERS["adamw"](trainable, 1e-5, 0.0)
+
+    def run(steps: int) -> None:
+        rows = ((number * batch) % max(1, len(lines) - batch) for number in range(steps))
+        parts = ([lines[first : first + batch]] for first in rows)
+        for number, (part, sides) in enumerate(ahead(learner.tokenize, parts)):
+            trainer.gradients(number, part, sides)
+            trainer.move(trainable)
+
+    return run
 
 
 def main() -> None:
@@ -66,32 +89,47 @@ def main() -> None:
     parser.add_argument("--model", default="12x768")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--lines", type=int, default=5849)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--lines", type=int, default=200_000)
     given = parser.parse_args()
     device = choose_device(given.device)
-    dtype = choose_dtype("auto", device)
     layers, width = map(int, given.model.split("x"))
-    lines = SENTENCES.read_text(encoding="utf-8").splitlines()[: given.lines]
-    rate = matrix_rate(device, dtype, (8192, width, 4 * width))
+    demo = SENTENCES.read_text(encoding="utf-8").splitlines()
+    lines = [f"{demo[row % len(demo)]} {row // len(demo)}" for row in range(given.lines)]
+    shape = (8192, width, 4 * width)
+    rates = {dtype: matrix_rate(device, dtype, shape) for dtype in {torch.float32, choose_dtype("auto", device)}}
     with tempfile.TemporaryDirectory() as temporary:
         folder = str(random_backbone(given.model, Path(temporary)))
-        whole, halved = (load_backbone(folder, device=device, dtype=kind) for kind in (torch.float32, dtype))
-        lengths = [min(len(row), 30) + 2 for row in whole.tokenizer.encode(lines)]
-        forward = 24 * width**2 * layers * sum(lengths) / len(lines) / 1e9  # 10^9 operations a sentence
-        print(f"{given.model} on {device}, {dtype}; one matrix product: {rate:.0f} GFLOP/s")
-        print("| work | sentences/s | share of the matrix rate |\n|---|---|---|")
-        encoder = build_encoder(Recipe(backbone=folder, pooling="first-last/avg", max_length=32), backbone=halved)
-        encoder.encode(lines[:256])
-        pace = len(lines) / seconds_of(lambda: encoder.encode(lines), device)
-        print(f"| embed | {pace:.0f} | {pace * forward / rate:.2f} |", flush=True)
-        task = development_task("demo:dev", None)
-        took = seconds_of(lambda: search_heads(build_encoder(Recipe(), backbone=whole), task, lines), device)
-        print(f"| ditto-search on demo:dev, all heads: {took:.1f} s | | |", flush=True)
-        for name in (name for name, (unsupervised, _) in METHODS.items() if unsupervised):
-            backbone = load_backbone(folder, device=device)
-            pace = given.batch / train_seconds(name, backbone, device, lines, given.batch, given.steps)
-            print(f"| train {name}, two views | {pace:.0f} | {pace * 6 * forward / rate:.2f} |", flush=True)
+        few = lines[:2000]
+        lengths = [min(len(row), 30) + 2 for row in load_backbone(folder).tokenizer.encode(few)]
+        forward = 24 * width**2 * layers * sum(lengths) / len(few) / 1e9  # 10^9 operations a sentence
+        print(
+            f"{given.model} on {device}; {', '.join(f'{dtype}: {rate:.0f} GFLOP/s' for dtype, rate in rates.items())}"
+        )
+        print("| work | sentences/s | share of the matrix rate | busy |\n|---|---|---|---|", flush=True)
+        for dtype in dict.fromkeys(["auto", *(["tf32"] if device.startswith("cuda") else []), "float32"]):
+            recipe = Recipe(backbone=folder, pooling="first-last/avg", max_length=32)
+            encoder = build_encoder(recipe, device=device, dtype=dtype)
+            encoder.encode(few)
+            pace = len(lines) / seconds_of(lambda: encoder.encode(lines), device)  # noqa: B023
+            with tf32_products():
+                rate = matrix_rate(device, torch.float32, shape) if dtype == "tf32" else rates[encoder.backbone.dtype]
+            busy = busy_share(lambda: encoder.encode(lines[:20_000]), device)  # noqa: B023
+            print(
+                f"| embed, {encoder.provenance['dtype']} | {pace:.0f} | {pace * forward / rate:.2f} | {busy} |",
+                flush=True,
+            )
+        task, recipe = development_task("demo:dev", None), Recipe(backbone=folder)
+        whole = build_encoder(recipe, device=device, dtype="float32")
+        took = seconds_of(lambda: search_heads(whole, task, demo), device)
+        print(f"| ditto-search on demo:dev, all heads: {took:.1f} s | | | |", flush=True)
+        rate = rates[choose_dtype("auto", device)]
+        for name in _METHODS:
+            run = training(name, folder, device, lines, given.batch)
+            run(_WARM)
+            pace = given.batch * given.steps / seconds_of(lambda: run(given.steps), device)  # noqa: B023
+            busy = busy_share(lambda: run(_WARM), device)  # noqa: B023
+            print(f"| train {name}, two views | {pace:.0f} | {pace * 6 * forward / rate:.2f} | {busy} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,77 +1,146 @@
 #!/usr/bin/env bash
-# What to run first on a machine with a GPU, in pieces of at most ten minutes each.
+# What to run on a machine with a GPU: ten minutes of it are enough, and every result is written as it comes.
 #
-#   benchmarks/gpu.sh tests|speed|tables     one piece each
-#   benchmarks/gpu.sh pretrain               a piece of the run; once more goes on where it stood
-#   benchmarks/gpu.sh all                    all four, in this order
+#   benchmarks/gpu.sh wheels [NAME...]       where there is a network: into WHEELS what the machine lacks, as check says it
+#   benchmarks/gpu.sh check                  what the machine has, what it lacks; nothing is changed
+#   benchmarks/gpu.sh install                what it lacks from WHEELS into OUT/venv, without a network
+#   benchmarks/gpu.sh tests|speed|pretrain|tables
+#   benchmarks/gpu.sh all                    check, install, then these four; a piece that fails stops no other
 #
-# By variables: PYTHON, OUT (results and states), DATA (SentEval folder), CORPUS (folder of the text files, as in
-# mini's card), PIECE (seconds of a piece), TOKENS, BATCH (tokens a step), MODEL (layers x width of the speed
-# figures). On a processor, at toy size:
-#   TOKENS=20000 BATCH=2048 MODEL=2x96 SPEED="--batch 16 --steps 2 --lines 200" PRETRAIN="--layers 1 --width 32 \
-#     --vocab-size 2000 --positions 64" TRAIN="--epochs 0.01" CORPUS=... DATA=... OUT=/tmp/gpu benchmarks/gpu.sh all
-set -euo pipefail
+# Run again, pieces that are done are left out and runs go on where they stood. By variables: PYTHON, OUT (results and
+# states), WHEELS, DATA (SentEval folder), CORPUS (folder of text files, a sentence a line), MODEL (layers x width),
+# TOKENS, BATCH (tokens a step), METHODS, and the seconds of each piece: TESTS_S, SPEED_S, KILL_S, PRETRAIN_S, TABLE_S.
+# On a processor, at toy size:
+#   TOKENS=20000 BATCH=2048 MODEL=2x96 KILL_S=20 SPEED="--batch 16 --steps 2 --lines 200" TRAIN="--steps 2" PRETRAIN=\
+#     "--layers 1 --width 32 --vocab-size 2000 --positions 64" CORPUS=... DATA=... OUT=/tmp/gpu benchmarks/gpu.sh all
+set -uo pipefail
 
-PYTHON=${PYTHON:-python}
+PYTHON=${PYTHON:-python3}
 OUT=${OUT:-gpu-results}
-PIECE=${PIECE:-540}
-TOKENS=${TOKENS:-1000000000}
-BATCH=${BATCH:-65536}
+WHEELS=${WHEELS:-wheels}
 MODEL=${MODEL:-12x768}
+TOKENS=${TOKENS:-300000000}
+BATCH=${BATCH:-65536}
+METHODS=${METHODS:-promptbert simcse}
+export PYTORCH_ALLOC_CONF=expandable_segments:True # passes of training grow from step to step
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$OUT"
-cd "$ROOT"
+OUT=$(cd "$OUT" && pwd)
+cd "$ROOT" || exit 1
+export PYTHONPATH="$ROOT" PROMPTCLI_HOME="$OUT/home" HF_HUB_OFFLINE=1
+[ -x "$OUT/venv/bin/python" ] && PYTHON=$OUT/venv/bin/python
+
+lacking() { # requirements of pyproject.toml that this Python does not meet, one a line; with any argument: said in words
+  "$PYTHON" - "$@" <<'PY'
+import importlib.metadata, sys, tomllib
+from packaging.requirements import Requirement
+wanted = tomllib.load(open("pyproject.toml", "rb"))["project"]
+extra = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "psutil>=6", "peft>=0.18"]
+for text in [*wanted["dependencies"], *extra]:
+    need = Requirement(text)
+    try:
+        here = importlib.metadata.version(need.name)
+    except importlib.metadata.PackageNotFoundError:
+        here = None
+    if here is None or not need.specifier.contains(here, prereleases=True):
+        print(f"lacks {text} (here: {here or 'none'})" if len(sys.argv) > 1 else text)
+PY
+}
+
+check() {
+  "$PYTHON" - <<'PY' || return 1
+import platform, sys
+print(f"Python {platform.python_version()}" + ("" if sys.version_info >= (3, 11) else ": 3.11 or later is needed"))
+try:
+    import torch
+except ImportError:
+    sys.exit("lacks torch: it comes with the machine, not as a wheel")
+print(f"torch {torch.__version__}, CUDA {torch.version.cuda}")
+for number in range(torch.cuda.device_count()):
+    about = torch.cuda.get_device_properties(number)
+    print(f"cuda:{number} {about.name}, {about.total_memory / 2**30:.0f} GiB, {torch.cuda.mem_get_info(number)[0] / 2**30:.0f} free")
+if not torch.cuda.is_available():
+    print("no GPU that torch can use: everything runs on the processor")
+PY
+  lacking words
+}
+
+wheels() {
+  mkdir -p "$WHEELS"
+  local names=("$@")
+  [ ${#names[@]} -gt 0 ] || mapfile -t names < <(lacking | grep -v '^torch')
+  [ ${#names[@]} -gt 0 ] || { echo "nothing is lacking here; name what the other machine lacks"; return; }
+  # shellcheck disable=SC2086
+  "$PYTHON" -m pip download --quiet --only-binary=:all: --no-deps --dest "$WHEELS" ${WHEEL_OPTIONS:-} "${names[@]}"
+  du -sh "$WHEELS"
+}
+
+install() {
+  mapfile -t names < <(lacking | grep -v '^torch')
+  [ ${#names[@]} -eq 0 ] && { echo "install: nothing is lacking"; return; }
+  "$PYTHON" -m venv --system-site-packages "$OUT/venv" && PYTHON=$OUT/venv/bin/python || return 1
+  "$PYTHON" -m pip install --quiet --no-index --no-deps --find-links "$WHEELS" "${names[@]}"
+  lacking words
+}
 
 cuda_tests() {
-  "$PYTHON" -m pytest tests -q -k cuda -rs | tee "$OUT/tests.txt"
+  timeout "${TESTS_S:-150}" "$PYTHON" -m pytest tests/test_cuda.py -m cuda -q -n 4 -rs | tee "$OUT/tests.txt"
 }
 
 speed() {
   # shellcheck disable=SC2086  # several words are meant
-  timeout "$PIECE" "$PYTHON" benchmarks/device_speed.py --model "$MODEL" ${SPEED:-} | tee "$OUT/speed.md"
+  timeout "${SPEED_S:-120}" "$PYTHON" -u benchmarks/device_speed.py --model "$MODEL" ${SPEED:-} | tee "$OUT/speed.md"
 }
 
-pretrain() {
-  local corpus=${CORPUS:?folder of enwiki_mlm.txt and the others} resume=()
-  if [ -f "$OUT/mini/config.json" ]; then
-    echo "pretrain: done, $OUT/mini"
-    return
-  fi
-  if [ -f "$OUT/mini/work/plan.json" ]; then resume=(--resume); fi
-  # the state is saved every minute; what a piece loses at its end is less than that
-  local code=0
+pretrain_once() { # seconds, then further options
+  local seconds=$1 corpus=${CORPUS:?folder of text files}
+  shift
   # shellcheck disable=SC2086
-  timeout --signal=KILL "$PIECE" "$PYTHON" -m promptcli pretrain "$corpus"/enwiki_mlm.txt "$corpus"/enwiki_core.txt \
-    --unrelated "$corpus"/enwiki_contrastive_250k.txt --unrelated "$corpus"/wordnet_examples.txt \
-    --held-out "$corpus"/wikitext2_valid.txt --half --output "$OUT/mini" --tokens "$TOKENS" --batch-tokens "$BATCH" \
-    --save-minutes 1 "${resume[@]}" ${PRETRAIN:-} || code=$?
-  case $code in
-    0) ;;
-    124 | 137) echo "pretrain: this piece is over; run it once more to go on" ;;
-    *) return "$code" ;;
-  esac
+  timeout --signal=KILL "$seconds" "$PYTHON" -m promptcli pretrain "$corpus"/*.txt --half --output "$OUT/mini" \
+    --tokens "$TOKENS" --batch-tokens "$BATCH" --save-minutes 0.1 "$@" ${PRETRAIN:-}
+}
+
+pretrain() { # killed once on purpose, then resumed
+  [ -f "$OUT/mini/config.json" ] && { echo "pretrain: done, $OUT/mini"; return; }
+  local resume=()
+  if [ -f "$OUT/mini/work/plan.json" ]; then resume=(--resume); else
+    pretrain_once "${KILL_S:-60}"
+    [ -f "$OUT/mini/config.json" ] && { echo "pretrain: done before it was killed; take more TOKENS"; return; }
+    [ -f "$OUT/mini/work/plan.json" ] && resume=(--resume)
+  fi
+  pretrain_once "${PRETRAIN_S:-150}" "${resume[@]}"
+  local code=$?
+  [ $code -eq 137 ] && echo "pretrain: the piece is over; once more goes on where it stood"
+  return $code
 }
 
 tables() {
-  local data=${DATA:?SentEval folder} corpus=${CORPUS:?} backbone=mini method
-  if [ -f "$OUT/mini/config.json" ]; then backbone=$OUT/mini; fi
-  for method in simcse promptbert dcpcse optiprompt; do
+  local data=${DATA:?SentEval folder} corpus=${CORPUS:?folder of text files} backbone=mini-bert method resume code=0
+  [ -f "$OUT/mini/config.json" ] && backbone=$OUT/mini
+  for method in $METHODS; do
     [ -f "$OUT/train.$method.json" ] && continue # done in an earlier piece
+    resume=(--force)
+    [ -d "$PROMPTCLI_HOME/runs/$method" ] && resume=(--resume)
     # shellcheck disable=SC2086
-    PROMPTCLI_HOME="$OUT/home" timeout "$PIECE" "$PYTHON" -m promptcli train --method "$method" --backbone "$backbone" \
-      --data "$corpus"/enwiki_contrastive_250k.txt --data-dir "$data" --on STS-B:dev --seeds 3 --epochs 0.24 \
-      --eval-steps 47 --test STS12 --test STS13 --test STS14 --test STS-B --test SICK-R --force --json ${TRAIN:-} \
-      >"$OUT/part.json"
-    mv "$OUT/part.json" "$OUT/train.$method.json"
-    echo "tables: $OUT/train.$method.json"
+    timeout "${TABLE_S:-100}" "$PYTHON" -m promptcli train "$method" --backbone "$backbone" \
+      --data "$(ls "$corpus"/*.txt | head -1)" --data-dir "$data" --on STS-B:dev --test STS-B --seeds 1 --steps 500 \
+      --eval-steps 50 "${resume[@]}" --json ${TRAIN:-} >"$OUT/part.json" &&
+      mv "$OUT/part.json" "$OUT/train.$method.json" && echo "tables: $OUT/train.$method.json" || code=1
   done
+  return $code
+}
+
+piece() {
+  echo "== $1"
+  local began=$SECONDS
+  "$@" || echo "$1: failed with code $?" | tee -a "$OUT/failed.txt"
+  echo "$1: $((SECONDS - began)) s" | tee -a "$OUT/seconds.txt"
 }
 
 case ${1:-} in
+  wheels) shift && wheels "$@" ;;
+  check | install | speed | pretrain | tables) "$1" ;;
   tests) cuda_tests ;;
-  speed) speed ;;
-  pretrain) pretrain ;;
-  tables) tables ;;
-  all) cuda_tests && speed && pretrain && tables ;;
-  *) sed -n '2,14s/^# \{0,1\}//p' "$0" && exit 2 ;;
+  all) for part in check install cuda_tests speed pretrain tables; do piece "$part"; done ;;
+  *) sed -n '2,18s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

@@ -46,6 +46,9 @@ class FakeEncoder:
         vectors = np.stack([vector(sentence, self.width) for sentence in sentences])
         return FakeEncoded(vectors, np.array([len(sentence.split()) > self.max_length for sentence in sentences]))
 
+    def encode_windows(self, windows, **options):
+        return (self.encode_report(window, **options) for window in windows)
+
     def encode(self, sentences, *, progress=lambda done: None):
         return self.encode_report(sentences, progress=progress).vectors
 

@@ -20,7 +20,6 @@ import pytest
 import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
 PACKAGE = f"{os.sep}promptcli{os.sep}"
@@ -160,7 +159,7 @@ class PretendCuda:
         """Do one operation as the device would."""
         name = func._schema.name.partition("::")[2]
         base = name.rstrip("_")
-        leaves = tree_leaves((args, kwargs))
+        leaves = _leaves((args, kwargs))
         here = [leaf for leaf in leaves if isinstance(leaf, PretendTensor)]
         there = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, PretendTensor)]
         asked = kwargs.get("device")
@@ -182,10 +181,10 @@ class PretendCuda:
             return _pinned(made)
         if name.endswith("_") and isinstance(args[0], PretendTensor):
             return args[0]
-        if on_device and self.most and any(getattr(one, "numel", int)() > self.most for one in tree_leaves(made)):
+        if on_device and self.most and any(getattr(one, "numel", int)() > self.most for one in _leaves(made)):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 is pretended.")
         moved = asked is not None and on_device != bool(here)  # to the other device: a copy
-        return tree_map(lambda one: _wrapped(one, here, there, on_device, moved), made)
+        return _each(lambda one: _wrapped(one, here, there, on_device, moved), made)
 
     def _check(self, name, base, args, here, there):
         """Refuse operands on two devices as CUDA does."""
@@ -236,7 +235,7 @@ class PretendCuda:
                 return torch.device("cpu")
             return value.inner if isinstance(value, PretendTensor) else value
 
-        args, kwargs = tree_map(inner, tuple(args)), tree_map(inner, kwargs)
+        args, kwargs = _each(inner, tuple(args)), _each(inner, kwargs)
         kwargs = {key: False if key == "pin_memory" and value else value for key, value in kwargs.items()}
         if func is aten._scaled_dot_product_efficient_attention.default:
             return _efficient_attention(*args, **kwargs)
@@ -306,6 +305,24 @@ class PretendCuda:
             "get_rng_state": lambda device=None: self.random.clone(),
             "set_rng_state": take,
         }
+
+
+def _leaves(value):
+    """Return what lists, tuples and dictionaries hold (torch's own walk takes longer than most operations here)."""
+    if type(value) in (list, tuple):
+        return [leaf for one in value for leaf in _leaves(one)]
+    if type(value) is dict:
+        return [leaf for one in value.values() for leaf in _leaves(one)]
+    return [value]
+
+
+def _each(change, value):
+    """Return lists, tuples and dictionaries with every leaf changed."""
+    if type(value) in (list, tuple):
+        return type(value)(_each(change, one) for one in value)
+    if type(value) is dict:
+        return {key: _each(change, one) for key, one in value.items()}
+    return change(value)
 
 
 def _pinned(tensor):

@@ -153,7 +153,7 @@ def test_a_batch_in_parts_is_the_whole_batch(count):
     masks, predicted = len(batch.bags.places), len(batch.gold)
     whole = trainer._gradients(batch, Dropout(), predicted, masks)
     parts = [trainer._gradients(part, Dropout(), predicted, masks) for part in batch.split(count)]
-    assert sum(loss for loss, _, _ in parts) == pytest.approx(whole[0], rel=1e-5)
+    assert sum(float(loss) for loss, _, _ in parts) == pytest.approx(float(whole[0]), rel=1e-5)
     assert sum(right for _, right, _ in parts) == whole[1]
     largest = max(float(gradient.abs().max()) for gradient in whole[2])
     for index, gradient in enumerate(whole[2]):

@@ -78,6 +78,7 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
         (["--backbone", "./nowhere"], "no backbone folder './nowhere'"),
         (["--backbone", "nobody/nothing", "--offline"], "not in the local cache and --offline"),
         (["--device", "abacus"], "unknown device 'abacus'; valid: auto"),
+        (["--device", "cuda:7"], r"device 'cuda:7' is not there: this machine shows .*; give"),
         (["--dtype", "float8"], "unknown dtype 'float8'; valid: auto, float32, bfloat16, float16"),
         (["--max-length", "9999"], "takes 1 to 512"),
         (["--model", "nosuch"], "no model 'nosuch'"),

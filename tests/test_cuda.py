@@ -17,10 +17,12 @@ from accelerate.state import AcceleratorState
 
 import promptcli as pc
 from promptcli.analysis import ANALYSES
+from promptcli.backbones.devices import choose_device
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.data.training_examples import examples_of
 from promptcli.encoder.encoder import build_encoder
+from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated
 from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.fitting.fits import fit
@@ -181,15 +183,14 @@ def learner_of(name, supervised, device, tiny_folder, **changes):
     return Learner(method, settings, backbone, models)
 
 
-def step_of(learner, *, halves=False):
+def trainer_of(learner, *, halves=False):
     device = learner.backbone.device.type
-    processes = Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves)
-    return Trainer(learner, processes)
+    return Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves))
 
 
 def gradients(learner, columns, **options):
     """Return the loss and the gradients, in the processor's memory."""
-    loss = float(step_of(learner, **options).gradients(0, columns))
+    loss = float(trainer_of(learner, **options).gradients(0, columns))
     return loss, {name: one.grad.cpu() for name, one in learner.trainable().items() if one.grad is not None}
 
 
@@ -254,29 +255,23 @@ class Killed(Exception):
     """Stands for the end of a process."""
 
 
-class KilledTrainer(Trainer):
-    """Ends in the fourth step."""
-
-    def gradients(self, number, columns):
-        """Compute the gradients of the first three steps."""
-        if number == 3:
-            raise Killed
-        return super().gradients(number, columns)
-
-
 @pytest.mark.parametrize("name", ["simcse", "dcpcse"])
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-4.2.1"])
-def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, tiny_folder, tmp_path):
-    def go(folder, trainer=Trainer):
+def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, tiny_folder, tmp_path, monkeypatch):
+    def go(folder):
         learner = learner_of(name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2)
         folder.mkdir(exist_ok=True)
-        examples = examples_of(SENTENCES)
-        processes = Processes(Accelerator(), device="cuda")
-        return trainer(learner, processes).train(examples, graded_task(), folder)
+        return trainer_of(learner).train(examples_of(SENTENCES), graded_task(), folder)
+
+    def kill(trainer, number, *given, whole=Trainer.gradients):
+        if number == 4:
+            raise Killed
+        return whole(trainer, number, *given)
 
     whole = go(tmp_path / "whole")
-    with pytest.raises(Killed):
-        go(tmp_path / "killed", KilledTrainer)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Trainer, "gradients", kill)
+        go(tmp_path / "killed")
     resumed = go(tmp_path / "killed")
     assert whole.steps == resumed.steps == 6
     assert [one.value for one in whole.dev_scores] == pytest.approx([one.value for one in resumed.dev_scores], abs=1e-2)
@@ -386,6 +381,140 @@ def test_an_index_is_built_and_searched(cuda, tiny_folder):
     encoder = build_encoder(Recipe(str(tiny_folder("bert"))), device="cuda", dtype="float32")
     index = pc.SentenceIndex.build(SENTENCES, encoder)
     assert [index.search(one, k=1)[0].text for one in SENTENCES] == SENTENCES
+
+
+#: Batches that every recipe is encoded in here.
+BATCHES = 6
+
+
+@pytest.mark.parametrize("name", [*MASKED_RECIPES, *EXTRA])
+def test_encoding_waits_once_a_batch(name, cuda, tiny_folder):
+    recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(backbone=str(tiny_folder("bert")))
+    fitted = any(part in " ".join([recipe.pooling, *recipe.transforms]) for part in FITTED)
+    tensors = fit(recipe, MANY, device="cpu", dtype="float32", offline=True).encoder.tensors() if fitted else None
+    encoder = build_encoder(recipe, device="cuda", dtype="float32", tensors=tensors)
+    encoder.encode(MANY, batch_size=len(MANY) // BATCHES)  # what is made once is made
+    prompts = len(encoder.members) or 1
+    with cuda.waits() as waits:
+        encoder.encode(MANY, batch_size=len(MANY) // BATCHES)
+    assert waits.total() <= prompts * BATCHES + 2, waits
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_encoding_by_a_causal_model_waits_once_a_batch(family, cuda, tiny_folder):
+    recipe = CAUSAL_RECIPES["prompteol"].replace(backbone=str(tiny_folder(family)))
+    encoder = build_encoder(recipe, device="cuda", dtype="float32")
+    with cuda.waits() as waits:
+        encoder.encode(MANY, batch_size=len(MANY) // BATCHES)
+    assert waits.total() <= BATCHES + 3, waits  # and what begins every input, once
+
+
+@pytest.mark.parametrize(("name", "supervised"), FORMS)
+def test_a_training_step_waits_twice_at_most(name, supervised, cuda, tiny_folder):
+    changes = {"mlm_weight": 0.1} if name == "dcpcse" else {}
+    learner = learner_of(name, supervised, "cuda", tiny_folder, **changes)
+    trainer, columns = trainer_of(learner), read_by(name, supervised)
+    trainer.gradients(0, columns)
+    with cuda.waits() as waits:
+        trainer.gradients(1, columns)
+    assert waits.total() <= 2, waits
+
+
+@pytest.mark.parametrize("objective", ["masked", "causal"])
+def test_a_pretraining_step_waits_for_nothing(objective, cuda):
+    corpus = random_corpus()
+    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
+    plan = Plan(tokens=2000, batch_tokens=256, objective=objective, **shape)
+    trainer = loop.Trainer(plan, "cuda", dtype=torch.float32)
+    steps = list(itertools.islice(loop.steps(plan, corpus), 3))
+    with cuda.waits() as waits:
+        for step in steps:
+            trainer.begin(step, trainer.objective.batch(step, plan, corpus))
+    assert not waits, waits
+
+
+def test_waits_do_not_grow_with_the_number_of_sentences(cuda, tiny_folder):
+    backbone = load_backbone(str(tiny_folder("bert")), device="cuda", offline=True)
+    encoder = build_encoder(Recipe(pooling="last/avg"), backbone=backbone)
+    for work in (
+        lambda lines: encoder.encode(lines),
+        lambda lines: prediction_accuracy(backbone, lines),
+        lambda lines: pc.search_heads(encoder, graded_task(), lines),
+    ):
+        counted = []
+        for lines in (MANY[:12], MANY):
+            work(lines)
+            with cuda.waits() as waits:
+                work(lines)
+            counted.append(waits)
+        assert counted[0].total() == counted[1].total(), counted
+
+
+def test_batches_that_memory_does_not_hold_are_halved(cuda, tiny_folder, caplog):
+    encoder = build_encoder(Recipe(str(tiny_folder("bert")), pooling="last/avg"), device="cuda", dtype="float32")
+    whole = encoder.encode(MANY)
+    with cuda.memory_for(12_000), caplog.at_level("INFO", logger="promptcli"):
+        halved = encoder.encode(MANY)
+    assert np.abs(whole - halved).max() < CLOSE
+    assert any("out of memory on cuda:0: batches of" in record.message for record in caplog.records)
+    with cuda.memory_for(1), pytest.raises(OutOfMemoryError, match="even with one sentence"):
+        encoder.encode(MANY)
+
+
+def test_a_training_step_that_memory_does_not_hold_is_done_in_parts(cuda, tiny_folder, caplog):
+    changes = CERTAIN | {"chunk_tokens": 10_000}
+    whole = gradients(learner_of("simcse", False, "cuda", tiny_folder, **changes), COLUMNS)
+    learner = learner_of("simcse", False, "cuda", tiny_folder, **changes)
+    trainer = trainer_of(learner)
+    with cuda.memory_for(6000), caplog.at_level("INFO", logger="promptcli"):
+        loss = float(trainer.gradients(0, COLUMNS))
+    parts = {name: one.grad.cpu() for name, one in learner.trainable().items() if one.grad is not None}
+    assert_equal(whole, (loss, parts))
+    assert any("gradient caching from now on" in record.message for record in caplog.records)
+    with cuda.memory_for(1), pytest.raises(OutOfMemoryError, match=r"even with .* tokens a pass"):
+        trainer.gradients(0, COLUMNS)
+
+
+def test_moments_that_memory_does_not_hold_are_one_line(cuda, tiny_folder, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", full)
+    trainer = trainer_of(learner_of("simcse", False, "cuda", tiny_folder))
+    with pytest.raises(OutOfMemoryError, match=r"numbers learn, .* take a smaller --backbone"):
+        trainer.train(examples_of(SENTENCES), graded_task(), tmp_path)
+
+
+def test_a_pretraining_batch_that_memory_does_not_hold_is_split(cuda, tmp_path, caplog):
+    corpus = random_corpus()
+    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
+    plan = Plan(tokens=600, batch_tokens=4096, dropout_from=1.0, **shape)
+    step = next(iter(loop.steps(plan, corpus)))
+    trainers = [loop.Trainer(plan, "cuda", dtype=torch.float32) for _ in range(2)]
+    batch = trainers[0].objective.batch(step, plan, corpus)
+    expected = trainers[0].step(step, batch)
+    with cuda.memory_for(150_000), caplog.at_level("INFO", logger="promptcli"):
+        assert trainers[1].step(step, batch) == pytest.approx(expected, rel=1e-5)
+    assert any("parts from here" in record.message for record in caplog.records)
+    with cuda.memory_for(1), pytest.raises(OutOfMemoryError, match="even with one line"):
+        trainers[1].step(step, batch)
+
+
+def test_a_gpu_that_is_not_there_is_one_line(cuda):
+    count = torch.cuda.device_count()
+    with pytest.raises(UsageError, match=rf"cuda:{count}. is not there: this machine shows {count} of that kind"):
+        choose_device(f"cuda:{count}")
+    assert choose_device("auto") == "cuda" and choose_device("cuda:0") == "cuda:0"
+
+
+def test_tf32_is_float32_with_products_of_rounded_operands(cuda, tiny_folder):
+    recipe = Recipe(str(tiny_folder("bert")), pooling="last/avg")
+    plain, rounded = (build_encoder(recipe, device="cuda", dtype=dtype) for dtype in ("float32", "tf32"))
+    assert cosines(plain.encode(SENTENCES), rounded.encode(SENTENCES)).min() > 0.9999
+    assert (plain.provenance["dtype"], rounded.provenance["dtype"]) == ("float32", "tf32")
+    assert torch.get_float32_matmul_precision() == "highest"
+    with pytest.raises(UsageError, match="dtype tf32 is a GPU's way to multiply, and the device is cpu; give float32"):
+        build_encoder(recipe, device="cpu", dtype="tf32")
 
 
 def test_after_the_pretend_device_there_is_none(cuda, tiny_backbone):

@@ -38,7 +38,7 @@ def learner_of(name, folder, supervised=False, **changes):
 
 
 def gradients(learner, columns):
-    loss = Trainer(learner, Processes(Accelerator(cpu=True))).gradients(0, columns)
+    loss = float(Trainer(learner, Processes(Accelerator(cpu=True))).gradients(0, columns))
     return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
 
 

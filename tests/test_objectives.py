@@ -50,7 +50,7 @@ def test_sberts_loss_is_the_papers(family, tiny_folder):
             sum(w * x for w, x in zip(row, features, strict=True)) + b for row, b in zip(weight, bias, strict=True)
         ]
         expected += math.log(sum(map(math.exp, scores))) - scores[CLASSES[label]]
-    assert step_of(learner).gradients(0, PAIRS) == pytest.approx(expected / 4, rel=1e-4)
+    assert float(step_of(learner).gradients(0, PAIRS)) == pytest.approx(expected / 4, rel=1e-4)
     assert learner.encoder().recipe.pooling == "last/avg"
     gradients = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     assert gradients["objective.classifier.weight"].abs().max() > 0
@@ -117,10 +117,9 @@ class Shuffled(Objective):
         kept = torch.arange(count).unsqueeze(1) >= self.share * count
         return replace(batch, positions=torch.where(kept, torch.arange(length), order))
 
-    def views(self, encoder, columns):
+    def views(self, encoder, sides, columns):
         """Return the plain and the shuffled view."""
-        side = encoder.tokenize([(0, columns[0])])
-        return encoder.hidden(side) @ self.mixing, encoder.hidden(side, self.shuffle)
+        return encoder.hidden(sides) @ self.mixing, encoder.hidden(sides, self.shuffle)
 
     def loss(self, views, columns):
         """Return InfoNCE."""

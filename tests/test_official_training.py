@@ -120,7 +120,8 @@ def official_masks(monkeypatch):
 def test_loss_gradients_and_selection_vectors(official_masks, file, case, method, columns, changes):
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
-    loss = step_of(learner).gradients(250 if (file, case) == ("dcpcse", "unsup-mlm") else 0, texts(columns))
+    number = 250 if (file, case) == ("dcpcse", "unsup-mlm") else 0
+    loss = float(step_of(learner).gradients(number, texts(columns)))
     assert loss == pytest.approx(float(values[f"{case}/loss"]), rel=1e-5)
     wanted = in_our_layout(values, f"{case}/grad/")
     ours = {name: tensor.grad for name, tensor in learner.trainable().items() if tensor.grad is not None}
@@ -162,7 +163,7 @@ def test_twenty_steps(file, rate, changes, name, optimizer):
     for number in range(20):
         for group in made.param_groups:
             group["lr"] = rate * (1 - number / 20)
-        losses.append(step.gradients(0, [BATCHES[COLUMNS[number % 3]]]))
+        losses.append(float(step.gradients(0, [BATCHES[COLUMNS[number % 3]]])))
         norms.append(float(torch.nn.utils.clip_grad_norm_(trainable.values(), 1.0)))
         made.step()
     assert losses == pytest.approx(values[prefix + "losses"].tolist(), rel=1e-4)

@@ -167,7 +167,8 @@ def test_biases_and_norms_do_not_decay_in_the_older_optimiser():
 
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_a_resumed_optimiser_counts_its_steps_where_the_parameter_is(tmp_path, name):
+@pytest.mark.parametrize(("fused", "where"), [(True, "meta"), (False, "cpu")])
+def test_a_resumed_fused_optimiser_counts_its_steps_where_the_parameter_is(tmp_path, name, fused, where):
     named = {"w": nn.Parameter(torch.ones(3))}
     optimizer = OPTIMIZERS[name](named, 0.1, 0.0)
     named["w"].grad = torch.ones(3)
@@ -175,8 +176,10 @@ def test_a_resumed_optimiser_counts_its_steps_where_the_parameter_is(tmp_path, n
     save_state(tmp_path / "state", named, optimizer, Position(1, 4, 0.5))
     elsewhere = {"w": nn.Parameter(torch.ones(3, device="meta"))}
     other = OPTIMIZERS["adamw-4.2.1"](elsewhere, 0.1, 0.0)
+    other.param_groups[0]["fused"] = fused
     assert load_state(tmp_path / "state", elsewhere, other) == Position(1, 4, 0.5)
     state = other.state[elsewhere["w"]]
+    assert state.pop("step").device.type == where
     assert {tensor.device.type for tensor in state.values()} == {"meta"}
 
 

@@ -60,7 +60,7 @@ def step_of(learner):
 
 
 def gradients(learner, number=0, columns=COLUMNS):
-    loss = step_of(learner).gradients(number, columns)
+    loss = float(step_of(learner).gradients(number, columns))
     return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
 
 
@@ -251,7 +251,7 @@ def _one_of_two(folder, out):
     made = {"processes": accelerator.num_processes}
     for name, columns in READ.items():
         learner = learner_of(name, folder, len(columns) > 2, dropout=0.0, **CERTAIN.get(name, {}))
-        loss = Trainer(learner, Processes(accelerator)).gradients(0, columns)
+        loss = float(Trainer(learner, Processes(accelerator)).gradients(0, columns))
         made[name] = loss, {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     torch.save(made, f"{out}.{accelerator.process_index}")
 

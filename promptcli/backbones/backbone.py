@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.bert import BertModel
+from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
@@ -53,6 +54,7 @@ class Backbone:
     """A pre-trained encoder and its tokenizer."""
 
     words_only = False  #: no layers: nothing but words to average
+    tf32 = False  #: a GPU may round the operands of its products to TF32
     merged = False  #: an adapter was added to its weights, which its folder knows nothing of
 
     def __init__(
@@ -183,9 +185,10 @@ class Backbone:
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
         if slot is not None:
             options["slots"] = slot_positions(batch, slot)
-        # causal models take positions with gaps for several texts in a row, unless there is a mask
-        masked = batch.padded or (self.causal and batch.positions is not None)
-        with self._augmented(batch):
+        # causal models take positions with gaps for several texts in a row, unless there is a mask; on a GPU they would
+        # wait for it to look for gaps
+        masked = batch.padded or (self.causal and (batch.positions is not None or self.device.type == "cuda"))
+        with self._augmented(batch), tf32_products() if self.tf32 else contextlib.nullcontext():
             output = self.model(
                 **self._tokens_of(batch),
                 attention_mask=batch.real().long() if masked else None,

@@ -1,13 +1,18 @@
 """Which device and which precision: what ``auto`` means on this machine, and how fast it multiplies matrices."""
 
+import contextlib
+import re
 import statistics
 import time
+from collections.abc import Iterator
 
 import torch
 
 from promptcli.errors import UsageError, unknown
 
-_RATE_RUNS = 25
+_RATE_RUNS = 5
+#: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa.
+TF32 = "tf32"
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -20,21 +25,44 @@ def choose_device(name: str) -> str:
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         return next(kind for kind, there in available.items() if there)
-    kind, _, number = name.partition(":")
-    if not available.get(kind) or (
-        number and not (kind == "cuda" and number in map(str, range(torch.cuda.device_count())))
-    ):
+    kind, colon, number = name.partition(":")
+    if kind not in available or (colon and not (kind == "cuda" and re.fullmatch("[0-9]{1,3}", number))):
         raise unknown("device", name, ["auto", *(kind for kind, there in available.items() if there)])
+    if not available[kind]:
+        built = (
+            "" if kind != "cuda" or torch.version.cuda else f", and PyTorch {torch.__version__} is built without CUDA"
+        )
+        raise UsageError(f"device {name!r} is not there: this machine shows no such device{built}; give auto or cpu")
+    if colon and int(number) >= (count := torch.cuda.device_count()):
+        last = f" to cuda:{count - 1}" if count > 1 else ""
+        raise UsageError(f"device {name!r} is not there: this machine shows {count} of that kind; give cuda:0{last}")
     return name
 
 
 def weights_dtype(name: str, device: str) -> torch.dtype | None:
     """Return ``choose_dtype``; None for ``stored``: float32, and for causal models that of their files.
 
+    ``tf32`` is float32, too; see ``Backbone.tf32``.
+
     Raises:
-        UsageError: Unknown name.
+        UsageError: Unknown name, or ``tf32`` elsewhere than on a GPU.
     """
+    if name == TF32:
+        if not device.startswith("cuda"):
+            raise UsageError(f"dtype {TF32} is a GPU's way to multiply, and the device is {device}; give float32")
+        return torch.float32
     return None if name == "stored" else choose_dtype(name, device)
+
+
+@contextlib.contextmanager
+def tf32_products() -> Iterator[None]:
+    """Let a GPU round the operands of float32 products to TF32 in the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def choose_dtype(name: str, device: str) -> torch.dtype:
@@ -76,14 +104,17 @@ def matrix_rate(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) ->
     Args:
         device: A torch device.
         dtype: Of the operands, which are random.
-        shape: (rows, inner, columns) of the product; the median of some runs counts.
+        shape: (rows, inner, columns) of the product. The median of some runs counts, each of several products, so that
+            the wait for a GPU at its end counts little.
     """
     rows, inner, columns = shape
     left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
     left, right = left.to(dtype), right.to(dtype)
-    seconds = []
+    seconds, products = [], 20 if device.startswith("cuda") else 5
     for _ in range(_RATE_RUNS):
         began = time.perf_counter()
-        float((left @ right)[0, 0])  # a number asked for: work on a GPU is over
+        for _ in range(products):
+            product = left @ right
+        float(product[0, 0])  # a number asked for: work on a GPU is over
         seconds.append(time.perf_counter() - began)
-    return 2 * rows * inner * columns / statistics.median(seconds) / 1e9
+    return 2 * rows * inner * columns * products / statistics.median(seconds) / 1e9

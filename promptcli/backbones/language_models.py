@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
-from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+from transformers import AttentionInterface, BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.utils import logging as transformers_logging
 
 from promptcli.backbones.dropout import Dropout
@@ -23,6 +24,9 @@ _LOGIT_ROWS = 1024  # rows of logits held at a time
 _ROWS = 128
 _ONES = 16  # rows: a matrix unit takes as many at a time
 _LEAST = 1e-30  # a probability whose logarithm is finite
+#: Causal attention without a mask: for one, transformers looks for gaps in the positions, and waits for a GPU.
+_ATTENTION = "promptcli-causal"
+AttentionInterface.register(_ATTENTION, sdpa_attention_forward)
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout")
 
 
@@ -122,7 +126,7 @@ class LanguageModel(abc.ABC):
         """Return the model of ``transformers``, with these fields of its configuration."""
 
     @abc.abstractmethod
-    def _states(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
+    def _states(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
         """Return what the decoder reads at the places, (k, d)."""
 
     @abc.abstractmethod
@@ -150,13 +154,20 @@ class LanguageModel(abc.ABC):
                 rows.copy_(vectors)
 
     def loss(
-        self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, gold: Tensor, *bags: Tensor, drop: Dropout
+        self,
+        ids: Tensor,
+        real: Tensor | None,
+        begins: Tensor,
+        places: Tensor,
+        gold: Tensor,
+        *bags: Tensor,
+        drop: Dropout,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the mean cross-entropy at the places to predict, how many first guesses are right, and that of bags.
 
         Args:
             ids: (n, t).
-            real: (n, t) bool, not padding.
+            real: (n, t) bool, not padding; None where there is no padding.
             begins: (n,) where each row begins in the position table.
             places: (k,) places to predict from, numbered in the flattened ids.
             gold: (k,) the right ids.
@@ -370,10 +381,9 @@ class MaskedLM(LanguageModel):
         head = config.hidden_size * (config.hidden_size + config.vocab_size)
         return 6 * (tokens * layer * config.num_hidden_layers + predicted * head)
 
-    def _states(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
+    def _states(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
         positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        positions = torch.where(real, positions, 0)
-        chunks = Chunks(ids, positions, None if bool(real.all()) else real)
+        chunks = Chunks(ids, positions if real is None else torch.where(real, positions, 0), real)
         states = hidden_states(self._model.bert, chunks, places, self._dtype, drop)
         return head_states(self._model.cls.predictions.transform, states)
 
@@ -395,7 +405,7 @@ class CausalLM(LanguageModel):
             bos_token_id=CLS,
             eos_token_id=SEP,
             use_cache=False,
-            **shape,
+            **{**shape, "attn_implementation": _ATTENTION},
         )
         return cast(Any, LlamaForCausalLM(config))
 
@@ -405,7 +415,7 @@ class CausalLM(LanguageModel):
         layer = 4 * config.hidden_size**2 + 3 * config.hidden_size * config.intermediate_size
         return 6 * (tokens * layer * config.num_hidden_layers + predicted * config.hidden_size * config.vocab_size)
 
-    def _states(self, ids: Tensor, real: Tensor, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
+    def _states(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
         """See the class; padding comes last, where no real token attends to it, so it needs no mask."""
         for layer in self._model.model.layers:
             layer.self_attn.attention_dropout = drop.probability

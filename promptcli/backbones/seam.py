@@ -50,11 +50,18 @@ class SeamCall:
 def register() -> str:
     """Make the attention known to transformers; return its name."""
     library = transformers()
+    library.AttentionInterface.register(NAME, attention)
+    library.AttentionMaskInterface.register(NAME, _mask)
+    return NAME
+
+
+def _mask(attention_mask: Any = None, **options: Any) -> Any:
+    """Return transformers' own mask for the fused kernels; on a GPU without a look at the padding, which would wait."""
     from transformers.masking_utils import sdpa_mask
 
-    library.AttentionInterface.register(NAME, attention)
-    library.AttentionMaskInterface.register(NAME, sdpa_mask)
-    return NAME
+    if attention_mask is not None and attention_mask.device.type == "cuda":
+        options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    return sdpa_mask(attention_mask=attention_mask, **options)
 
 
 def allow_prepending(layers: Iterable[torch.nn.Module]) -> None:

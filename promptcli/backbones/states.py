@@ -54,6 +54,7 @@ class Batch:
     augment: Callable[[Tensor], Tensor] | None = None
     #: ``lengths`` in the processor's memory: what is asked of them there waits for no device.
     counts: np.ndarray | None = field(default=None, compare=False)
+    rows: np.ndarray | None = field(default=None, compare=False)  #: ``ids`` in the processor's memory
 
     @property
     def padded(self) -> bool:
@@ -63,6 +64,10 @@ class Batch:
     def host_lengths(self) -> np.ndarray:
         """Return the lengths (n,) in the processor's memory."""
         return self.lengths.cpu().numpy() if self.counts is None else self.counts
+
+    def host_ids(self) -> np.ndarray:
+        """Return the ids (n, t) in the processor's memory."""
+        return self.ids.cpu().numpy() if self.rows is None else self.rows
 
     def real(self) -> Tensor:
         """Return the (n, t) mask of tokens that are not padding."""
@@ -82,6 +87,7 @@ def without_shared(batch: Batch) -> Batch:
         ids=batch.ids[:, count:],
         lengths=batch.lengths - count,
         counts=None if batch.counts is None else batch.counts - count,
+        rows=None if batch.rows is None else batch.rows[:, count:],
         prefix=batch.shared.prefix,
         soft=soft,
         prepending=prepending,

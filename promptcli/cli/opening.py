@@ -94,12 +94,16 @@ def open_backbone(name: str, runtime: Runtime, *, dtype: str | None = None, word
         dtype: Of the weights whatever the runtime says; else its own, ``auto`` meaning ``stored``.
         words: Word vectors will do.
     """
-    from promptcli.backbones.devices import choose_device, weights_dtype
+    from promptcli.backbones.devices import TF32, choose_device, weights_dtype
     from promptcli.backbones.loading import load_backbone
 
     device = choose_device(runtime.device)
     wanted = dtype or ("stored" if runtime.dtype == "auto" else runtime.dtype)
-    return load_backbone(name, device=device, dtype=weights_dtype(wanted, device), offline=runtime.offline, words=words)
+    backbone = load_backbone(
+        name, device=device, dtype=weights_dtype(wanted, device), offline=runtime.offline, words=words
+    )
+    backbone.tf32 = wanted == TF32
+    return backbone
 
 
 def default_backbone(*, paper: bool) -> str:

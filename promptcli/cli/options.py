@@ -169,8 +169,9 @@ class Runtime:
     dtype: Annotated[
         str,
         _runtime_option(
-            help="auto, float32, bfloat16, float16. auto: for figures float32, and for causal models that of their"
-            " files where the device computes in it; for embed, index and serve bfloat16 where the hardware has it."
+            help="auto, float32, bfloat16, float16, tf32 (on a GPU). auto: for figures float32, and for causal models"
+            " that of their files where the device computes in it; for embed, index and serve bfloat16 where the"
+            " hardware has it."
         ),
     ] = "auto"
     threads: Annotated[int | None, _runtime_option(min=1, max=4096, help="Processor threads. Default: all cores.")] = (

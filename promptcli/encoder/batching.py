@@ -5,7 +5,7 @@ Knows nothing of models or recipes.
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -137,6 +137,29 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, n
     return fetched
 
 
+class LateFigures:
+    """A step's figures, handed on in order: a GPU's a step late, since it computes the next step meanwhile.
+
+    Args:
+        take: Called with the figures of each step, an array, and what was added with them.
+    """
+
+    def __init__(self, take: Callable[..., None]) -> None:
+        self._take = take
+        self._unread: list[tuple[Callable[[], dict[str, np.ndarray]], tuple[Any, ...]]] = []
+
+    def add(self, figures: torch.Tensor, *about: Any) -> None:
+        """Begin to fetch the figures of a step, and hand on those of the one before; on a processor these too."""
+        self._unread.append((begin_fetch({"figures": figures}), about))
+        self.read(1 if figures.device.type == "cuda" else 0)
+
+    def read(self, leave: int = 0) -> None:
+        """Hand on the figures of all steps but the last few."""
+        while len(self._unread) > leave:
+            fetch, about = self._unread.pop(0)
+            self._take(fetch()["figures"], *about)
+
+
 def padded_length(longest: int) -> int:
     """Return the length that a batch is padded to: the longest input's, a multiple of 8 for long ones."""
     return longest if longest <= _EXACT_LENGTHS else -(-longest // 8) * 8
@@ -165,7 +188,7 @@ def make_batch(
         part.view(of.shape)
         for part, of in zip(torch.split_with_sizes(flat, [of.size for of in parts]), parts, strict=True)
     ]
-    return Batch(sent[0], sent[1], sent[2] if most else None, counts=lengths)
+    return Batch(sent[0], sent[1], sent[2] if most else None, counts=lengths, rows=ids)
 
 
 def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.Tensor:

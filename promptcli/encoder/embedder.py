@@ -5,7 +5,7 @@ Knows nothing of how the vectors are made.
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, overload
 
@@ -74,6 +74,13 @@ class Embedder(ABC):
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
     ) -> Encoded:
         """Return the vectors of n sentences and which of them were cut; ``most`` sentences in a forward pass."""
+
+    def encode_windows(
+        self, windows: Iterable[Sequence[str]], *, progress: Progress = silent, most: int | None = None
+    ) -> Iterator[Encoded]:
+        """Yield ``encode_report`` of one window of sentences after the other, read as they are needed."""
+        for window in windows:
+            yield self.encode_report(window, progress=progress, most=most)
 
     @overload
     def encode(

@@ -6,6 +6,7 @@ inputs and the number of shards alone; its bytes depend on nothing else, and it 
 
 import errno
 import importlib.metadata
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -98,8 +99,9 @@ def embed_stream(
     start = time.perf_counter()
     rows = blank = zero = truncated = 0
     less = None if precision == "float32" else Measured(precision)
-    for part in windows(records, _characters, size=window):
-        encoded = encoder.encode_report([record.text for record in part], progress=progress, most=batch_size)
+    read, held = itertools.tee(windows(records, _characters, size=window))
+    texts = ([record.text for record in part] for part in read)
+    for encoded, part in zip(encoder.encode_windows(texts, progress=progress, most=batch_size), held, strict=True):
         _check_finite(encoded.vectors, part)
         vectors = unit(encoded.vectors) if normalize else encoded.vectors
         sink.write(part, vectors if less is None else less(vectors))

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.devices import choose_device, weights_dtype
+from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.backbones.word_vectors import TABLE
@@ -37,7 +37,7 @@ from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.prompts.text_rules import text_rule
-from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, check_not_forked, in_streams
+from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, WrongKindError
@@ -49,6 +49,9 @@ TUNED = "backbone."
 LONGEST_TEXT = 1 << 20
 #: Inputs averaged at once where no layer has to run.
 _AT_ONCE = 4096
+#: Distinct sentences whose batches are planned together; of more, the next ones are tokenised meanwhile.
+_PLANNED = 32_768
+_ENCODED = ("vectors", "truncated", "tokens")
 #: Waits for vectors on their way from a device; they come by the encoders' numbers.
 Fetch = Callable[[], dict[int, np.ndarray]]
 
@@ -219,6 +222,13 @@ class Encoder(Embedder):
         """Return the vectors of n sentences and which of them were cut; ``most`` sentences in a forward pass."""
         return encode_together([self], check_texts(sentences), progress=progress, most=most)[0]
 
+    def encode_windows(
+        self, windows: Iterable[Sequence[str]], *, progress: Progress = silent, most: int | None = None
+    ) -> Iterator[Encoded]:
+        """See the base class; the next window is read and tokenised meanwhile."""
+        for (encoded,) in encode_windows([self], windows, progress=progress, most=most):
+            yield encoded
+
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
@@ -293,7 +303,8 @@ class Encoder(Embedder):
     def provenance(self) -> dict[str, Any]:
         """Where the backbone came from, and the precision it runs in; JSON-ready."""
         graph = (self.members or [self])[0].graph
-        by = {"dtype": str(self.backbone.dtype).removeprefix("torch.")} if graph is None else graph.provenance
+        dtype = TF32 if self.backbone.tf32 else str(self.backbone.dtype).removeprefix("torch.")
+        by = {"dtype": dtype} if graph is None else graph.provenance
         return {**self.backbone.provenance.to_dict(), **by}
 
     @functools.cached_property
@@ -431,8 +442,8 @@ def build_encoder(
     Args:
         recipe: What to make.
         device: ``auto`` or a torch device.
-        dtype: ``auto``, ``float32``, ``bfloat16``, ``float16``, or ``stored``: float32, and for causal models that
-            of their files where the device computes in it.
+        dtype: ``auto``, ``float32``, ``bfloat16``, ``float16``, ``tf32`` (on a GPU), or ``stored``: float32, and for
+            causal models that of their files where the device computes in it.
         offline: Never use the network.
         tensors: Learned and fitted numbers, by name.
         backbone: An already loaded backbone to share; else the recipe's is loaded.
@@ -448,6 +459,7 @@ def build_encoder(
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
         where, precision = choose_device(device), weights_dtype(dtype, choose_device(device))
         backbone = load_backbone(recipe.backbone, device=where, dtype=precision, offline=offline, words=True)
+        backbone.tf32 = dtype == TF32
         if tuned:
             backbone.tune(tuned)
     return Encoder(recipe, backbone, tensors or {}, prompts=prompts)
@@ -500,35 +512,61 @@ def encode_together(
     Raises:
         PromptcliError: This process was forked from one that had encoded in several threads.
     """
-    check_not_forked()
     unique = list(dict.fromkeys(sentences))
     row_of = {sentence: row for row, sentence in enumerate(unique)}
     back = np.fromiter((row_of[sentence] for sentence in sentences), np.int64, len(sentences))
+    parts = [unique[start : start + _PLANNED] for start in range(0, len(unique), _PLANNED)] or [[]]
+    share = Share(progress, len(sentences), len(unique))
+    made = list(encode_windows(encoders, parts, progress=share, most=most))
+    return [
+        Encoded(*(np.concatenate([getattr(one, field) for one in encoded])[back] for field in _ENCODED))
+        for encoded in zip(*made, strict=True)
+    ]
+
+
+def encode_windows(
+    encoders: Sequence["Encoder"],
+    windows: Iterable[Sequence[str]],
+    *,
+    progress: Progress = silent,
+    most: int | None = None,
+) -> Iterator[list[Encoded]]:
+    """Yield what each encoder makes of one window of sentences after the other; see ``encode_together``.
+
+    The next window is read and tokenised in a thread of its own while one is computed.
+    """
+    check_not_forked()
     single = [one for encoder in encoders for one in encoder.members or [encoder]]
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, encoder in enumerate(single):
         groups.setdefault(encoder.input_key, []).append(number)
-    share = Share(progress, len(sentences), len(unique) * len(groups))
-    encoded: dict[int, Encoded] = {}
-    for members in groups.values():
-        results = _encode_group([single[number] for number in members], unique, share, most)
-        encoded.update(zip(members, results, strict=True))
-    found = (encoded[number] for number in range(len(single)))
-    whole = [encoder.average_members([next(found) for _ in encoder.members or [encoder]]) for encoder in encoders]
-    return [Encoded(one.vectors[back], one.truncated[back], one.tokens[back]) for one in whole]
+
+    def read(window: Sequence[str]) -> tuple[list[str], list[Inputs]]:
+        unique = list(dict.fromkeys(window))
+        return unique, [single[members[0]].inputs(unique) for members in groups.values()]
+
+    for window, (unique, inputs) in ahead(read, windows):
+        row_of = {sentence: row for row, sentence in enumerate(unique)}
+        back = np.fromiter((row_of[sentence] for sentence in window), np.int64, len(window))
+        share = Share(progress, len(window), len(unique) * len(groups))
+        encoded: dict[int, Encoded] = {}
+        for members, given in zip(groups.values(), inputs, strict=True):
+            results = _encode_group([single[number] for number in members], given, share, most)
+            encoded.update(zip(members, results, strict=True))
+        found = (encoded[number] for number in range(len(single)))
+        whole = [encoder.average_members([next(found) for _ in encoder.members or [encoder]]) for encoder in encoders]
+        yield [Encoded(one.vectors[back], one.truncated[back], one.tokens[back]) for one in whole]
 
 
-def _encode_group(
-    encoders: Sequence["Encoder"], sentences: list[str], progress: Progress, most: int | None
-) -> list[Encoded]:
-    """Encode with encoders of one ``input_key``."""
-    if not sentences:
+def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None) -> list[Encoded]:
+    """Encode the inputs of encoders of one ``input_key``."""
+    count = len(inputs.rows)
+    if not count:
         return [
             Encoded(np.empty((0, encoder.width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
             for encoder in encoders
         ]
-    inputs = encoders[0].inputs(sentences)
-    lengths = np.fromiter((len(row) for row in inputs.rows), np.int64, len(inputs.rows))
+    lengths = np.fromiter((len(row) for row in inputs.rows), np.int64, count)
     vectors: dict[int, np.ndarray] = {}
     deep = {}
     with torch.inference_mode():
@@ -537,13 +575,13 @@ def _encode_group(
             if matrix is None:
                 deep[number] = encoder
             else:
-                parts = (slice(start, start + _AT_ONCE) for start in range(0, len(sentences), _AT_ONCE))
+                parts = (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
                 made = [encoder.average(inputs.rows[part], lengths[part], matrix) for part in parts]
                 vectors[number] = np.concatenate(made)
         if deep:
             vectors |= _run_batches(deep, inputs.rows, lengths, progress, most)
         else:
-            progress(len(sentences))
+            progress(count)
     truncated = np.array(inputs.truncated, dtype=bool)
     return [Encoded(vectors[number], truncated, lengths) for number in range(len(encoders))]
 

@@ -1,8 +1,9 @@
 """Batches computed several at a time on a processor, a few threads each: less waiting of threads for each other."""
 
+import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,6 +56,26 @@ def check_not_forked() -> None:
 def stream_count(threads: int, most: int = STREAMS) -> int:
     """Return how many batches are computed at a time, so that each has equally many threads."""
     return max((count for count in range(1, most + 1) if threads % count == 0), default=1)
+
+
+def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+    """Yield every item with its result, which a thread of its own computes while the one before is in use."""
+    left = iter(items)
+    few = list(itertools.islice(left, 2))
+    if len(few) < 2:  # nothing to be in use meanwhile
+        yield from ((item, work(item)) for item in few)
+        return
+    begun: list[tuple[Item, Future[Result]]] = []
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            for item in itertools.chain(few, left):
+                begun.append((item, pool.submit(work, item)))
+                if len(begun) > 1:
+                    yield begun[0][0], begun.pop(0)[1].result()
+            for item, result in begun:
+                yield item, result.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def in_streams(

@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS
+from promptcli.encoder.batching import to_device
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import BAGS, MASK_MIXES, Plan
 
@@ -90,12 +91,15 @@ class Batch:
             if end > begin or mine[1] > mine[0]
         ]
 
-    def tensors(self, device: str | torch.device) -> tuple[Tensor, ...]:
-        """Return the fields in their order, on a device; those of the bags last, where there are bags."""
-        fields = [self.ids, self.real, self.begins, self.places, self.gold]
+    def tensors(self, device: str | torch.device) -> tuple[Any, ...]:
+        """Return the fields in their order, on a device; those of the bags last, where there are bags.
+
+        None stands for ``real`` where there is no padding.
+        """
+        fields = [self.ids, None if self.real.all() else self.real, self.begins, self.places, self.gold]
         if self.bags is not None:
             fields += [self.bags.places, self.bags.owners, self.bags.words, self.bags.weights]
-        return tuple(torch.from_numpy(field).to(device) for field in fields)
+        return tuple(None if field is None else to_device(field, torch.device(device)) for field in fields)
 
 
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:

@@ -7,19 +7,22 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.dropout import Dropout
-from promptcli.encoder.streams import STREAMS, stream_count
-from promptcli.errors import PromptcliError
+from promptcli.encoder.batching import LateFigures
+from promptcli.encoder.streams import STREAMS, ahead, stream_count
+from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
+from promptcli.notes import note
 from promptcli.pretraining.batches import Batch, Step, chunks_of_phase, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.objectives import OBJECTIVES
@@ -100,12 +103,44 @@ class Trainer:
         Raises:
             PromptcliError: The loss is not a number.
         """
+        return figures_of(step, self.begin(step, batch).cpu().numpy())
+
+    def begin(self, step: Step, batch: Batch) -> Tensor:
+        """Take one step; return the loss and the number of right first guesses, (2,), still on the device."""
         seed = self.plan.seed * _PRIME + step.number
         torch.manual_seed(seed)
         rate = self.plan.learning_rate_at(step.seen + step.tokens)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        parts = batch.split(self._parts)
+        value, right, gradients = self._within_memory(step, batch, seed)
+        for parameter, gradient in zip(self.model.parameters.values(), gradients, strict=True):
+            parameter.grad = gradient
+        torch.nn.utils.clip_grad_norm_(self.model.parameters.values(), _CLIP)
+        self.optimizer.step()
+        return torch.stack([value, right])
+
+    def _within_memory(self, step: Step, batch: Batch, seed: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Return the loss, the right guesses and the gradients of a batch, in as many parts as memory takes.
+
+        Raises:
+            OutOfMemoryError: It does not hold one row.
+        """
+        while True:
+            parts = batch.split(self._parts)
+            try:
+                return self._sums(step, batch, parts, seed)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self._parts >= len(batch.ids):
+                    raise OutOfMemoryError(
+                        f"out of memory on {self.device} even with one line at a time; give a smaller --width, --layers"
+                        " or --vocab-size, or another --device"
+                    ) from None
+            self._parts *= 2
+            note(f"out of memory on {self.device}: batches are computed in {self._parts} parts from here")
+
+    def _sums(self, step: Step, batch: Batch, parts: Sequence[Batch], seed: int) -> tuple[Tensor, Tensor, list[Tensor]]:
         drops = [
             Dropout(step.dropout, torch.Generator().manual_seed(seed * STREAMS + index)) for index in range(len(parts))
         ]
@@ -115,18 +150,9 @@ class Trainer:
         for loss, guessed, more in others:
             value, right = value + loss, right + guessed
             torch._foreach_add_(gradients, more)
-        if not math.isfinite(value):
-            raise PromptcliError(
-                f"the loss at step {step.number + 1} is not a number; the state kept last is unharmed: try a lower"
-                " --learning-rate in another folder"
-            )
-        for parameter, gradient in zip(self.model.parameters.values(), gradients, strict=True):
-            parameter.grad = gradient
-        torch.nn.utils.clip_grad_norm_(self.model.parameters.values(), _CLIP)
-        self.optimizer.step()
-        return value, right
+        return value, right, gradients
 
-    def _gradients(self, part: Batch, drop: Dropout, predicted: int, masks: int) -> tuple[float, int, list[Tensor]]:
+    def _gradients(self, part: Batch, drop: Dropout, predicted: int, masks: int) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Return what a part adds to the mean loss, its right guesses, and its gradients.
 
         The mean over ``predicted`` tokens, and where templates stand the mean over their ``masks``, as much again.
@@ -135,7 +161,24 @@ class Trainer:
         loss = loss * (len(part.gold) / predicted)
         if part.bags is not None:
             loss = loss + of_bags * (len(part.bags.places) / masks)
-        return float(loss.detach()), int(right), list(torch.autograd.grad(loss, list(self.model.parameters.values())))
+        gradients = torch.autograd.grad(loss, list(self.model.parameters.values()))
+        whole = torch.float32 if self.device == "mps" else torch.float64  # which MPS does not have
+        return loss.detach().to(whole), right.to(whole), list(gradients)
+
+
+def figures_of(step: Step, found: np.ndarray) -> tuple[float, int]:
+    """Return the loss and the number of right first guesses of a step.
+
+    Raises:
+        PromptcliError: The loss is not a number.
+    """
+    loss, right = found.tolist()
+    if not math.isfinite(loss):
+        raise PromptcliError(
+            f"the loss at step {step.number + 1} is not a number; the state kept last is unharmed: try a lower"
+            " --learning-rate in another folder"
+        )
+    return loss, int(right)
 
 
 def tokens_in(
@@ -183,17 +226,22 @@ def run(
     position = load_state(state, trainer.model.parameters, trainer.optimizer) if state.is_file() else Position()
     truncate_log(log, log_until(log, position.step, Report))
     tally = _Tally(position)
+
+    def add(found: np.ndarray, step: Step, predicted: int, seconds: float) -> None:
+        loss, right = figures_of(step, found)
+        tally.add(step, loss, right, predicted, trainer.model.matrix_work(step.tokens, predicted), seconds)
+
+    figures = LateFigures(add)
     saved = time.perf_counter()
     with log.open("a", encoding="utf-8") as lines:
-        for step in steps(trainer.plan, corpus):
-            if step.number < position.step:
-                continue
-            began = time.perf_counter()
-            batch = trainer.objective.batch(step, trainer.plan, corpus)
-            loss, right = trainer.step(step, batch)
-            work = trainer.model.matrix_work(step.tokens, len(batch.gold))
-            tally.add(step, loss, right, len(batch.gold), work, time.perf_counter() - began)
+        left = itertools.dropwhile(lambda step: step.number < position.step, steps(trainer.plan, corpus))
+        began = time.perf_counter()
+        for step, batch in ahead(lambda step: trainer.objective.batch(step, trainer.plan, corpus), left):
+            values = trainer.begin(step, batch)
+            began, seconds = (now := time.perf_counter()), now - began
+            figures.add(values, step, len(batch.gold), seconds)
             if (step.number + 1) % _LOG_EVERY == 0:
+                figures.read()
                 made = tally.report(trainer)
                 lines.write(json.dumps(dataclasses.asdict(made)) + "\n")
                 lines.flush()
@@ -201,6 +249,8 @@ def run(
                 if time.perf_counter() - saved > save_seconds:
                     save_state(state, trainer.model.parameters, trainer.optimizer, tally.position)
                     saved = time.perf_counter()
+                began = time.perf_counter()
+        figures.read()
     save_state(state, trainer.model.parameters, trainer.optimizer, tally.position)
     return tally.position
 

@@ -115,6 +115,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
     try:
         with safe_open(path, framework="pt") as file:
             about, there = file.metadata(), set(file.keys())
+            fused = {one for group in optimizer.param_groups if group.get("fused") for one in group["params"]}
             for name, parameter in parameters.items():
                 kinds = _MUON if f"{_MUON[0]}.{name}" in there else _ADAMW
                 stored = {kind: file.get_tensor(f"{kind}.{name}") for kind in ("weight", *kinds)}
@@ -126,8 +127,9 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
                 with torch.no_grad():
                     parameter.copy_(stored["weight"])
                 moments: dict[str, Any] = {moment: stored[moment].to(parameter.device) for moment in kinds}
-                # a fused optimiser counts its steps on the parameter's own device
-                steps = torch.tensor(float(about["step"]), device=parameter.device)
+                # a fused optimiser counts its steps on the parameter's own device, another one on the processor
+                where = parameter.device if parameter in fused else "cpu"
+                steps = torch.tensor(float(about["step"]), device=where)
                 optimizer.state[parameter] = {"step": steps, **moments}
             return Position(int(about["step"]), int(about["seen"]), float(about["seconds"]))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

@@ -100,4 +100,4 @@ class Adversary:
 
 
 def _key(batch: Batch) -> bytes:
-    return batch.ids.cpu().numpy().tobytes()
+    return batch.host_ids().tobytes()

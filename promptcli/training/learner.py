@@ -13,7 +13,7 @@ from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import LoRASettings, TrainingSettings
 from promptcli.training.objectives import find_objective
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,15 @@ class Learner(nn.Module):
         self.network.models = models
         self.objective = objective(method, settings, self.network, generator)
 
-    def forward(self, columns: Sequence[Sequence[str]]) -> BatchViews:
-        """Return the views of n examples, given as texts by column."""
+    def tokenize(self, columns: Sequence[Sequence[str]]) -> list[TokenizedView]:
+        """Return what ``forward`` reads of n examples, given as texts by column; computes nothing on a device."""
+        return self.network.tokenize(self.objective.sides(columns))
+
+    def forward(self, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None) -> BatchViews:
+        """Return the views of n examples, given as texts by column, and tokenised already if they are."""
         self.network.forget_mlm()
-        return BatchViews(self.objective.views(self.network, columns), self.network.mlm_sums)
+        sides = self.tokenize(columns) if sides is None else sides
+        return BatchViews(self.objective.views(self.network, sides, columns), self.network.mlm_sums)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the tensors that learn, by the names they are stored under."""

@@ -58,8 +58,8 @@ class Processes:
         if self.number == 1:
             return rows
         bounds = self._bounds(total)
-        padded = self.accelerator.pad_across_processes(rows.detach(), dim=0)
-        parts = list(torch.split(self.accelerator.gather(padded), len(padded)))
+        padded = self.accelerator.pad_across_processes(rows.detach().to(self.device), dim=0)
+        parts = list(torch.split(self.accelerator.gather(padded).to(rows.device), len(padded)))
         joined = [part[: stop - start] for part, (start, stop) in zip(parts, bounds, strict=True)]
         joined[self.index] = rows
         return torch.cat(joined)

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.lora import add_lora
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.encoder.batching import make_batch
+from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import start_weights
@@ -84,7 +84,7 @@ class TrainableEncoder(nn.Module):
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
         words = self.model.get_input_embeddings()
-        if words.weight.requires_grad:
+        if words.weight.requires_grad and backbone.device.type != "cuda":  # where it waits to look for padding
             # each pass adds the gradients of its own words, where a dense one is as large as the vocabulary
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
@@ -118,7 +118,10 @@ class TrainableEncoder(nn.Module):
 
     def tokenize(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
         """Return the rows of some texts, each as the view of that number, from 0, sees them."""
-        return [TokenizedView(self.views[view], self.views[view].inputs(texts).rows) for view, texts in sides]
+        encoders = [(self.views[view], texts) for view, texts in sides]
+        distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}  # two equal views once
+        rows = {key: encoder.inputs(texts).rows for key, (encoder, texts) in distinct.items()}
+        return [TokenizedView(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
 
     def hidden(
         self,
@@ -144,8 +147,7 @@ class TrainableEncoder(nn.Module):
             batch = make_batch(part, masks, tokenizer.pad, device, longest)
             states.append(self._pass(sides[0].encoder, batch, augment, read))
             places.append(chosen)
-        order = torch.from_numpy(np.argsort(np.concatenate(places))).to(device)
-        return torch.cat(states)[order]
+        return torch.cat(states)[to_device(np.argsort(np.concatenate(places)), device)]
 
     def _pass(
         self,
@@ -182,12 +184,14 @@ class TrainableEncoder(nn.Module):
 
         One pass per template over its blank inputs: sentences of one length share their bias (published code).
         """
-        found: dict[int, dict[int, Tensor]] = {}
+        passes: list[Tensor] = []
+        row_of: dict[tuple[int, int], int] = {}
         for view in {id(side.encoder): side.encoder for side in sides}.values():
             distinct = sorted({length for side in sides if side.encoder is view for length in side.lengths})
-            batch = blank(view.template, distinct, self.backbone)
-            found[id(view)] = dict(zip(distinct, self._pass(view, batch), strict=True))
-        return torch.stack([found[id(side.encoder)][length] for side in sides for length in side.lengths])
+            row_of |= {(id(view), length): len(row_of) + row for row, length in enumerate(distinct)}
+            passes.append(self._pass(view, blank(view.template, distinct, self.backbone)))
+        rows = np.array([row_of[id(side.encoder), length] for side in sides for length in side.lengths])
+        return torch.cat(passes)[to_device(rows, self.backbone.device)]
 
 
 def _make_dense(parameter: Tensor) -> None:

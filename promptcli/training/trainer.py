@@ -6,23 +6,27 @@ numbers, bit by bit. The folder of a run holds ``state.safetensors`` (weights, m
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from accelerate.utils import set_seed
 from accelerate.utils.memory import should_reduce_batch_size
-from torch import Tensor
+from torch import Tensor, nn
 
 from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingExamples
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.encoder.batching import LateFigures
+from promptcli.encoder.streams import ahead
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import spearman_on
-from promptcli.notes import describe, note, working
+from promptcli.notes import Advance, describe, note, working
 from promptcli.storage.files import atomic_path
 from promptcli.storage.runs import Position, load_state, log_until, save_state, truncate_log
 from promptcli.storage.tensors import load_tensors, save_tensors
@@ -30,6 +34,7 @@ from promptcli.training.learner import Learner
 from promptcli.training.methods.training_settings import MaskedLMSettings, TrainingSettings
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
+from promptcli.training.trainable_encoder import TokenizedView
 
 _CLIP = 1.0
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
@@ -90,6 +95,7 @@ class Trainer:
     def __init__(self, learner: Learner, processes: Processes) -> None:
         self.learner, self.processes, self.settings = learner, processes, learner.settings
         self.dev_scores: list[DevScore] = []  #: all of the run, in order; the first is the start
+        self._losses: list[float] = []  # since the last one
         self._scored_at = 0  # examples seen at the last one
 
     def train(self, examples: TrainingExamples, development: STSTask, folder: Path) -> TrainedWeights:
@@ -104,52 +110,65 @@ class Trainer:
             UsageError: Too few examples, or a state of another run.
             PromptcliError: The loss is not a number, or memory does not hold one sentence.
         """
-        settings, accelerator, trainable = self.settings, self.processes.accelerator, self.learner.trainable()
+        settings, trainable = self.settings, self.learner.trainable()
         self.processes.check(batch_lengths(settings, examples.sizes))
         self.development, self.folder, self.steps = development, folder, steps_of(settings, examples.sizes)
         self.optimizer = OPTIMIZERS[settings.optimizer](trainable, settings.learning_rate, settings.weight_decay)
         position = self._resume()
-        losses: list[float] = []
+        losses = LateFigures(self._report)
         with working(f"train {self.learner.method.name}", self.steps) as bar:
             bar(position.step)
             began = time.perf_counter()
-            for number, rows in enumerate(batches(settings, examples.sizes)):
-                if number >= self.steps or stalled(self.dev_scores, settings.patience):
+            every = itertools.islice(enumerate(batches(settings, examples.sizes)), position.step, self.steps)
+            for (number, rows), (columns, sides) in ahead(lambda item: self._read(examples, item[1]), every):
+                if stalled(self.dev_scores, settings.patience):
                     break
-                if number < position.step:
-                    continue
                 rate = learning_rate(settings, number, self.steps)
                 for group in self.optimizer.param_groups:
                     group["lr"] = rate
-                losses.append(self.gradients(number, [[column[row] for row in rows] for column in examples.columns]))
-                if not math.isfinite(losses[-1]):
-                    raise PromptcliError(
-                        f"the loss at step {number + 1} is not a number; the best numbers so far are kept in {folder}:"
-                        " try a lower --learning-rate"
-                    )
-                accelerator.clip_grad_norm_(trainable.values(), _CLIP)
-                self.optimizer.step()
+                losses.add(self.gradients(number, columns, sides), number + 1, rate, bar)
+                self.move(trainable)
                 seconds = position.seconds + time.perf_counter() - began
                 began = time.perf_counter()
                 position = Position(number + 1, position.seen + len(rows), seconds)
-                bar(1)
-                describe(bar, f"loss {losses[-1]:.4f}" + "".join(f"  best {score.value:.2f}" for score in self._kept()))
-                accelerator.log({"loss": losses[-1], "learning_rate": rate}, step=number + 1)
                 last = position.step == self.steps and (settings.scored == "also-ends" or not self.dev_scores)
                 if position.step % settings.eval_steps == 0 or last:
-                    self._score(position, losses)
+                    losses.read()
+                    self._score(position)
                     self._save(position)
-                    losses, began = [], time.perf_counter()
+                    began = time.perf_counter()
+            losses.read()
         return TrainedWeights(self._best(), self.dev_scores, position.step, position.seen, position.seconds)
 
-    def gradients(self, number: int, columns: Sequence[Sequence[str]]) -> float:
-        """Put the gradients of step ``number`` (from 0) in place and return the loss.
+    def _read(self, examples: TrainingExamples, rows: np.ndarray) -> tuple[list[list[str]], list[TokenizedView]]:
+        """Return a batch's texts by column, and its views of this process, tokenised."""
+        columns = [[column[row] for row in rows] for column in examples.columns]
+        return columns, self.learner.tokenize(self.processes.share(columns))
+
+    def _report(self, found: Any, step: int, rate: float, bar: Advance) -> None:
+        """Take the loss of a step; it stops a run that it is not a number in."""
+        loss = float(found)
+        if not math.isfinite(loss):
+            raise PromptcliError(
+                f"the loss at step {step} is not a number; the best numbers so far are kept in {self.folder}: try a"
+                " lower --learning-rate"
+            )
+        self._losses.append(loss)
+        bar(1)
+        describe(bar, f"loss {loss:.4f}" + "".join(f"  best {score.value:.2f}" for score in self._kept()))
+        self.processes.accelerator.log({"loss": loss, "learning_rate": rate}, step=step)
+
+    def gradients(
+        self, number: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None
+    ) -> Tensor:
+        """Put the gradients of step ``number`` (from 0) in place and return the loss, still on the device.
 
         Where memory runs out the step is done again, with gradient caching and passes half as large.
 
         Args:
             number: Of the step; its dropout follows from it.
             columns: Texts by column, of the whole batch of all processes.
+            sides: The views of this process, where they are tokenised already.
 
         Raises:
             PromptcliError: Memory does not hold the smallest pass.
@@ -157,12 +176,17 @@ class Trainer:
         chunking = self.learner.network.chunking
         while True:
             try:
-                return self._gradients(number, columns)
+                return self._gradients(number, columns, sides)
             except Exception as error:
-                if not should_reduce_batch_size(error) or self.processes.number > 1:
+                if not should_reduce_batch_size(error):
                     raise
+                if self.processes.number > 1:  # the others wait for this one's vectors
+                    raise OutOfMemoryError(
+                        f"out of memory at step {number + 1} in process {self.processes.index}; give all of them"
+                        f" --gradient-caching --chunk-tokens {chunking.tokens // 2}, or a smaller --batch-size"
+                    ) from None
                 if chunking.tokens // 2 < _LEAST_TOKENS:
-                    raise PromptcliError(
+                    raise OutOfMemoryError(
                         f"out of memory at step {number + 1} even with {chunking.tokens} tokens a pass; take a smaller"
                         " --batch-size or --max-length"
                     ) from None
@@ -172,13 +196,15 @@ class Trainer:
                 " the batch and its negatives stay"
             )
 
-    def _gradients(self, number: int, columns: Sequence[Sequence[str]]) -> float:
+    def _gradients(
+        self, number: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None
+    ) -> Tensor:
         learner, processes, settings = self.learner, self.processes, self.settings
         set_seed((settings.seed * _PRIME + number + _STRIDE * processes.index) % 2**32)
         learner.train()
         learner.zero_grad(set_to_none=True)
         with processes.autocast():
-            views = learner(processes.share(columns))
+            views = learner(processes.share(columns), sides)
         joined = [processes.join(part, len(columns[0])) for part in views.vectors]
         loss = learner.objective.loss(joined, columns)
         value = loss.detach()
@@ -189,9 +215,27 @@ class Trainer:
             value = value + weight * processes.total(views.mlm[0]) / chosen
         processes.accelerator.backward(loss)
         processes.add_gradients(learner.trainable().values())
-        return float(value)
+        return value
 
-    def _score(self, position: Position, losses: Sequence[float] = ()) -> None:
+    def move(self, trainable: Mapping[str, nn.Parameter]) -> None:
+        """Take the optimiser's step.
+
+        Raises:
+            OutOfMemoryError: Memory does not hold its moments.
+        """
+        try:
+            self.processes.accelerator.clip_grad_norm_(trainable.values(), _CLIP)
+            self.optimizer.step()
+        except Exception as error:
+            if not should_reduce_batch_size(error):
+                raise
+            count = sum(parameter.numel() for parameter in trainable.values())
+            raise OutOfMemoryError(
+                f"out of memory: {count:,} numbers learn, and with gradients and moments they take"
+                f" {16 * count / 1e9:.1f} GB; take a smaller --backbone, or a method that learns less, such as dcpcse"
+            ) from None
+
+    def _score(self, position: Position) -> None:
         """Score the learner; keep its numbers where they are the best so far (strictly: ties keep the earlier)."""
         self.learner.eval()
         value = spearman_on(self.learner.encoder(selecting=True), self.development)
@@ -202,7 +246,7 @@ class Trainer:
         self._scored_at = position.seen
         score = DevScore(
             step=position.step,
-            loss=float(np.mean(losses)) if losses else None,
+            loss=float(np.mean(self._losses)) if self._losses else None,
             value=value,
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
@@ -210,6 +254,7 @@ class Trainer:
             noise=abs(value) / 100 < 2 / math.sqrt(len(self.development.pairs())),
         )
         self.dev_scores.append(score)
+        self._losses = []
         self.processes.accelerator.log({f"spearman/{self.development.label}": value}, step=position.step)
         if not self.processes.is_main:
             return

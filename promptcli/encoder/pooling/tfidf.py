@@ -15,6 +15,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.encoder.batching import to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import UsageError, unknown
@@ -108,10 +109,10 @@ class WordTfIdf(Weights):
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return sum_t w_t x_t over real tokens, (n, d)."""
-        weights = torch.zeros(batch.ids.shape)
-        for row, (ids, length) in enumerate(zip(batch.ids.tolist(), batch.lengths.tolist(), strict=True)):
-            weights[row, :length] = torch.tensor(self._weigh(ids[:length]))
-        return weighted_sum(weights.to(states.device), states)
+        weights = np.zeros(batch.ids.shape, np.float32)
+        for row, (ids, length) in enumerate(zip(batch.host_ids().tolist(), batch.host_lengths().tolist(), strict=True)):
+            weights[row, :length] = self._weigh(ids[:length])
+        return weighted_sum(to_device(weights, states.device), states)
 
     def _weigh(self, ids: Sequence[int]) -> list[float]:
         """Return the weight of each piece of one sentence, (t,)."""

@@ -41,6 +41,11 @@ class SoftTemplate(Prompt):
                 " first: `promptcli optiprompt`"
             )
         self.numbers = context.tensors[TENSOR].to(context.backbone.device)
+        #: Where the words before and after the sentence stand, and their ids.
+        self._places = [
+            torch.tensor(places, dtype=torch.int64, device=self.numbers.device) for places in (self._left, self._right)
+        ]
+        self._words = torch.tensor(word_ids(self.template, context.backbone), device=self.numbers.device)
         shape = (len(self._left) + len(self._right), context.backbone.token_rows.size(1))
         if tuple(self.numbers.shape) != shape:
             raise UsageError(f"the soft template has shape {tuple(self.numbers.shape)}, this template takes {shape}")
@@ -59,9 +64,7 @@ class SoftTemplate(Prompt):
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors and where they stand."""
-        before, after = (
-            torch.tensor(places, dtype=torch.int64, device=batch.ids.device) for places in (self._left, self._right)
-        )
+        before, after = self._places
         slots = [before.expand(batch.ids.size(0), -1), batch.lengths.unsqueeze(1) + after.unsqueeze(0)]
         return replace(batch, soft=SoftTokens(self.numbers, torch.cat(slots, dim=1)))
 
@@ -89,7 +92,7 @@ class LookedUpSoftTemplate(SoftTemplate):
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors at the last occurrence of each word; of several in one place the last."""
-        words = torch.tensor(word_ids(self.template, self._backbone), device=batch.ids.device)
+        words = self._words
         steps = torch.arange(batch.ids.size(1), device=batch.ids.device)
         hits = (batch.ids.unsqueeze(1) == words.unsqueeze(1)) & batch.real().unsqueeze(1)  # (n, m, t)
         slots = torch.where(hits, steps, -1).amax(-1)

@@ -4,12 +4,14 @@ import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from promptcli.data.tables import SENTENCES
 from promptcli.data.training_examples import PAIRS, TRIPLETS
+from promptcli.encoder.batching import to_device
 from promptcli.encoder.denoising import bias_batch
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import (
@@ -19,7 +21,7 @@ from promptcli.training.methods.training_settings import (
     TrainingSettings,
 )
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import Blank, TrainableEncoder
+from promptcli.training.trainable_encoder import Blank, TokenizedView, TrainableEncoder
 
 
 class Contrastive(Objective):
@@ -41,13 +43,11 @@ class Contrastive(Objective):
         raw_positions = isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
         self.blank: Blank = functools.partial(bias_batch, raw_positions=raw_positions)
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return z1, z2 and, where there are hard negatives or a third view, z3, each (n, d) float32, from the head.
 
         Rows of z3 without a hard negative are 0.
         """
-        texts = self.sides(columns)
-        sides = encoder.tokenize(texts)
         hidden = encoder.hidden(sides)
         if self._denoise == "none":
             vectors = encoder.project(hidden)
@@ -55,9 +55,9 @@ class Contrastive(Objective):
             bias = encoder.bias(sides, self.blank)
             after_head = self._denoise == "head"
             vectors = encoder.project(hidden) - encoder.project(bias) if after_head else encoder.project(hidden - bias)
-        views = torch.split(vectors, [len(side) for _, side in texts])
+        views = torch.split(vectors, [len(side.rows) for side in sides])
         if len(columns) > 2 and len(views[2]) < len(columns[2]):
-            there = torch.tensor([bool(text) for text in columns[2]], device=vectors.device)
+            there = to_device(np.array([bool(text) for text in columns[2]]), vectors.device)
             views = (*views[:2], torch.zeros_like(views[0]).masked_scatter(there.unsqueeze(1), views[2]))
         return views
 
@@ -72,7 +72,7 @@ class Contrastive(Objective):
             there = [row for row, text in enumerate(columns[2]) if text]
             columns = [*columns[:2], *([[columns[2][row] for row in there]] if there else [])]
             views = [*views[:2], *([views[2][there]] if there else [])]
-        same = equal_sentences(columns).to(views[0].device) if self.settings.mask_duplicates else None
+        same = equal_sentences(columns, views[0].device) if self.settings.mask_duplicates else None
         return contrastive_loss(*views, temperature=self.settings.temperature, same=same)
 
 
@@ -104,21 +104,17 @@ def contrastive_loss(
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 
-def equal_sentences(columns: Sequence[Sequence[str]]) -> Tensor:
+def equal_sentences(columns: Sequence[Sequence[str]], device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008
     """Return which of the other rows' sentences (second column, then hard negatives) are no negatives, (n, n or 2n).
 
     Row j is none of row i where its positive is i's sentence or positive, or where both have the same sentence; a hard
     negative is none where it is i's sentence or positive.
     """
     names: dict[str, int] = {}
-    ids = [torch.tensor([names.setdefault(text, len(names)) for text in column]) for column in columns]
+    ids = [np.array([names.setdefault(text, len(names)) for text in column]) for column in columns]
     first, second = ids[0], ids[min(1, len(ids) - 1)]
-
-    def equal(one: Tensor, other: Tensor) -> Tensor:
-        return one.unsqueeze(1) == other.unsqueeze(0)
-
-    same = equal(first, first) | equal(first, second) | equal(second, second)
-    same.fill_diagonal_(fill_value=False)
-    if len(ids) < 3:
-        return same
-    return torch.cat([same, equal(first, ids[2]) | equal(second, ids[2])], dim=1)
+    same = np.equal.outer(first, first) | np.equal.outer(first, second) | np.equal.outer(second, second)
+    np.fill_diagonal(same, val=False)
+    if len(ids) > 2:
+        same = np.concatenate([same, np.equal.outer(first, ids[2]) | np.equal.outer(second, ids[2])], axis=1)
+    return to_device(same, device)

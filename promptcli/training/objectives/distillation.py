@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.data.tables import SENTENCES
+from promptcli.encoder.batching import to_device
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 
 class Distillation(Objective):
@@ -31,12 +32,12 @@ class Distillation(Objective):
             self.map = nn.Linear(width, self.teacher.width, bias=False, device=encoder.backbone.device)
             self.map.weight.data.copy_(torch.randn(self.map.weight.shape, generator=generator) * width**-0.5)
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the student's vectors and the teacher's, each (n, d) of its own d, float32."""
-        student = self.map(encoder.hidden(encoder.tokenize([(0, columns[0])]))).float()
+        student = self.map(encoder.hidden(sides)).float()
         with torch.autocast(student.device.type, enabled=False):
-            teacher = torch.from_numpy(self.teacher.encode(list(columns[0])))
-        return student, teacher.to(student.device)
+            teacher = to_device(self.teacher.encode(list(columns[0])), student.device)
+        return student, teacher
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the distance of the whole batch."""

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.tables import SENTENCES
+from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 
 class MutualInformation(Objective):
@@ -19,9 +21,8 @@ class MutualInformation(Objective):
 
     layouts = (SENTENCES,)
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the local features (n, t, c), 0 after each input, t the longest there may be, and the lengths (n,)."""
-        sides = encoder.tokenize([(0, columns[0])])
         view = encoder.views[0]
         weights = view.pooling.weights
         assert isinstance(weights, Convolution), f"pooling {view.pooling.spec!r} has no local features"
@@ -30,8 +31,7 @@ class MutualInformation(Objective):
             local = weights.local(view.pooling.states.read(hidden), batch).float()
             return functional.pad(local, (0, 0, 0, view.max_length - local.size(1)))
 
-        lengths = torch.tensor([len(row) for row in sides[0].rows], device=view.device)
-        return encoder.hidden(sides, read=read), lengths
+        return encoder.hidden(sides, read=read), torch.tensor([len(row) for row in sides[0].rows])
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return minus the estimate of the whole batch."""
@@ -47,16 +47,17 @@ def jensen_shannon(local: Tensor, lengths: Tensor) -> Tensor:
 
     Args:
         local: (n, t, c), 0 after each input; n at least 2.
-        lengths: (n,) tokens of each input.
+        lengths: (n,) tokens of each input, in the processor's memory.
     """
     n, t, _ = local.shape
-    vectors = local.sum(1) / lengths.unsqueeze(1)
-    real = torch.arange(t, device=local.device) < lengths.unsqueeze(1)
-    owner = torch.arange(n, device=local.device).unsqueeze(1).expand(n, t)[real]
-    scores = local[real] @ vectors.T  # (T, n)
-    own = functional.one_hot(owner, n).bool()
-    positive = (math.log(2) - functional.softplus(-scores[own])).sum()
-    others = scores[~own]
+    counts = lengths.numpy()
+    vectors = local.sum(1) / to_device(counts, local.device).unsqueeze(1)
+    places = np.flatnonzero(np.arange(t) < counts[:, None])
+    owner = to_device(places // t, local.device).unsqueeze(1)
+    scores = local.flatten(0, 1)[to_device(places, local.device)] @ vectors.T  # (T, n)
+    positive = (math.log(2) - functional.softplus(-scores.gather(1, owner))).sum()
+    columns = torch.arange(n - 1, device=local.device).expand(len(places), -1)
+    others = scores.gather(1, columns + (columns >= owner))  # all but the owner's
     negative = (functional.softplus(-others) + others - math.log(2)).sum()
     total = len(scores)
     return negative / (total * max(n - 1, 1)) - positive / total

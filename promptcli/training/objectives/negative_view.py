@@ -32,7 +32,7 @@ class NegativeView(Contrastive):
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the extended InfoNCE of the batch, or the mean over groups of it that know no others' negatives."""
-        same = equal_sentences(columns).to(views[0].device) if self.settings.mask_duplicates else None
+        same = equal_sentences(columns, views[0].device) if self.settings.mask_duplicates else None
         n = len(columns[0])
         group = getattr(self.settings, "negatives_within", 0) or n
         losses = [

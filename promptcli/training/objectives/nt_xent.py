@@ -33,9 +33,8 @@ class NTXent(Objective):
         assert isinstance(settings, AugmentationSettings), f"the settings of {method.name} have no augmentations"
         self.settings = settings
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return both views, each (n, d) float32."""
-        sides = encoder.tokenize([(0, columns[0])])
         return tuple(augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
@@ -55,15 +54,18 @@ class JointNTXent(PairClassifier):
         assert isinstance(settings, JointSettings), f"the settings of {method.name} have no contrastive weight"
         self.settings = settings
 
+    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+        """Return the premises and the hypotheses, both as the one view sees them."""
+        return [(0, columns[0]), (0, columns[1])]
+
     def features(self, first: Tensor, second: Tensor) -> list[Tensor]:
         """Return SBERT's features and the squares of the larger of both vectors' numbers."""
         return [*super().features(first, second), torch.maximum(first, second).square()]
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the logits (n, 3) of the plain vectors, and both views of premises and of hypotheses, (n, d) each."""
         settings, adversary = self.settings, Adversary()
         adversarial = ADVERSARIAL in settings.augmentations
-        sides = encoder.tokenize([(0, columns[0]), (0, columns[1])])
         plain = encoder.hidden(sides, adversary.watch) if adversarial else encoder.hidden(sides)
         logits = self.classify(plain)
         if adversarial:
@@ -94,7 +96,7 @@ def augmented(
 
 
 def _contrast(views: Sequence[Tensor], sentences: Sequence[str], settings: AugmentationSettings) -> Tensor:
-    same = equal_sentences([sentences]).to(views[0].device) if settings.mask_duplicates else None
+    same = equal_sentences([sentences], views[0].device) if settings.mask_duplicates else None
     return nt_xent(*views, temperature=settings.temperature, same=same)
 
 

@@ -10,7 +10,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.training_examples import TrainingExamples
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 #: Texts by column, n in each; a label or a word is text, too.
 Columns = Sequence[Sequence[str]]
@@ -41,8 +41,12 @@ class Objective(nn.Module):
         """
         return examples
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
-        """Return what the loss is computed of, row i of each tensor from example i alone."""
+    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+        """Return the texts of each view, with its number from 0; they are tokenised a step ahead."""
+        return [(0, columns[0])]
+
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
+        """Return what the loss is computed of, row i of each tensor from example i alone; ``sides`` are tokenised."""
         raise NotImplementedError
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:

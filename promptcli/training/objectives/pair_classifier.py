@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.data.training_examples import LABELLED_PAIRS
+from promptcli.encoder.batching import to_device
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 #: Class of each label, as in the published code.
 CLASSES = {"contradiction": 0, "entailment": 1, "neutral": 2}
@@ -34,9 +36,13 @@ class PairClassifier(Objective):
             start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
             parameter.data.copy_(start)
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+        """Return the premises and the hypotheses."""
+        return [(0, columns[0]), (1, columns[1])]
+
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the logits (n, 3) of premises and hypotheses."""
-        hidden = encoder.project(encoder.hidden(encoder.tokenize([(0, columns[0]), (1, columns[1])])))
+        hidden = encoder.project(encoder.hidden(sides))
         return (self.classify(hidden),)
 
     def classify(self, hidden: Tensor) -> Tensor:
@@ -51,5 +57,5 @@ class PairClassifier(Objective):
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean cross-entropy."""
-        classes = torch.tensor([CLASSES[label] for label in columns[2]], device=views[0].device)
-        return functional.cross_entropy(views[0], classes)
+        classes = np.array([CLASSES[label] for label in columns[2]])
+        return functional.cross_entropy(views[0], to_device(classes, views[0].device))

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.training_examples import GRADED_PAIRS, TrainingExamples
+from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import GradedSettings, TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 
 class PairCosine(Objective):
@@ -42,12 +44,16 @@ class PairCosine(Objective):
             )
         return examples
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+        """Return the first and the second sentences."""
+        return [(0, columns[0]), (0, columns[1])]
+
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the cosines (n,)."""
-        first, second = encoder.hidden(encoder.tokenize([(0, columns[0]), (0, columns[1])])).chunk(2)
+        first, second = encoder.hidden(sides).chunk(2)
         return (functional.cosine_similarity(first, second),)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean squared error."""
-        scores = torch.tensor([float(score) for score in columns[2]], device=views[0].device)
-        return functional.mse_loss(views[0], scores / self._top)
+        scores = np.array([float(score) for score in columns[2]], dtype=np.float32)
+        return functional.mse_loss(views[0], to_device(scores, views[0].device) / self._top)

@@ -3,17 +3,19 @@
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.training_examples import DEFINITIONS, TrainingExamples
+from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TrainableEncoder
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 
 class WordPrediction(Objective):
@@ -45,14 +47,14 @@ class WordPrediction(Objective):
         others = tuple(dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one))
         return dataclasses.replace(examples.only(known), untokenised=others)
 
-    def views(self, encoder: TrainableEncoder, columns: Columns) -> tuple[Tensor, ...]:
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the definitions' vectors, (n, d) float32."""
-        return (encoder.hidden(encoder.tokenize([(0, columns[0])])),)
+        return (encoder.hidden(sides),)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean cross-entropy of decoder(T(h)) against the words' ids."""
         head = self._backbone.head
-        ids = torch.tensor(_tokens(columns[1], self._backbone), device=views[0].device)
+        ids = to_device(np.array(_tokens(columns[1], self._backbone)), views[0].device)
         return functional.cross_entropy(head.to_logits(head.to_hidden(views[0])), ids)
 
 
