@@ -268,7 +268,7 @@ def _made(definition: dict[str, Any], model: Any) -> Tokenizer:
 def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
         return (tokenizer.cls_token_id,), (tokenizer.sep_token_id,)
-    start, end = added_around(tokenizer)
+    start, end = added_around(tokenizer) if tokenizer.cls_token_id is tokenizer.sep_token_id is None else ((), ())
     if not start or not end:
         missing = "cls_token" if tokenizer.cls_token_id is None else "sep_token"
         raise UsageError(f"the tokenizer of {owner} has no {missing}; give one in tokenizer_config.json")
