@@ -27,7 +27,7 @@ def tiny_model(tied=True, dtype=torch.float32):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_loss_and_its_gradient_are_those_of_one_chunk_at_a_time(tied, monkeypatch):
-    monkeypatch.setattr("promptcli.backbones.language_model._LOGIT_ROWS", 16)
+    monkeypatch.setattr("promptcli.backbones.language_models._LOGIT_ROWS", 16)
     model = tiny_model(tied)
     chunks = [np.random.default_rng(row).integers(5, 700, length) for row, length in enumerate((3, 9, 6))]
     batch = next_tokens(chunks)

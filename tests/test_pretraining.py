@@ -37,7 +37,7 @@ def tiny_model(tied=True, **changes):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_loss_and_its_gradient_are_those_of_whole_logits(tied, monkeypatch):
-    monkeypatch.setattr("promptcli.backbones.language_model._LOGIT_ROWS", 64)
+    monkeypatch.setattr("promptcli.backbones.language_models._LOGIT_ROWS", 64)
     model = tiny_model(tied)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(5, 700, (20, 12), generator=generator)

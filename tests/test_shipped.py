@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 
 from promptcli.backbones.pretrained import SHIPPED
-from promptcli.registry.registry import SHIPPED as ENTRIES
+from promptcli.recipe import Recipe
 from promptcli.registry.registry import Registry, load_encoder
 
 MINI = SHIPPED["mini-bert"]
@@ -43,7 +43,8 @@ def test_the_fast_tier_is_small_and_says_how_it_was_made(home):
     assert sum(path.stat().st_size for path in folder.iterdir()) < 2**20
     registry = Registry(home)
     entry, card = registry.load("mini-static"), registry.card("mini-static")
-    assert entry.recipe == card.recipe == ENTRIES["mini-static"].explicit() and card.origin == "shipped"
+    static = Recipe(backbone="mini-bert", pooling="static/avg", transforms=("whitening:all:0.625",))
+    assert entry.recipe == card.recipe == static.explicit() and card.origin == "shipped"
     assert entry.provenance["weights_sha256"] == load_encoder(registry.load("mini")).provenance["weights_sha256"]
     chosen = entry.provenance["selected_on"]
     assert (chosen["task"], [chosen["chosen"]]) == ("STS-B:dev", list(entry.recipe.transforms))

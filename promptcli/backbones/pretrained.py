@@ -37,7 +37,7 @@ from promptcli.backbones.probing import check_probe, check_vocabulary
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
 from promptcli.backbones.word_vectors import is_table, load_table
 from promptcli.errors import NotFoundError, UsageError, unknown
-from promptcli.notes import note, note_network
+from promptcli.notes import is_offline, note, note_network
 from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
@@ -188,7 +188,7 @@ def locate(
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=True)
     except (LocalEntryNotFoundError, FileNotFoundError):
-        if offline:
+        if offline or is_offline():
             raise NotFoundError(
                 f"backbone {name!r} is not in the local cache and --offline forbids the network;"
                 f" shipped: {', '.join(SHIPPED)}"
