@@ -102,6 +102,11 @@ class Encoder(Embedder):
         self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
         self.denoising = Denoising.from_spec(recipe.denoise)
+        if self.pooling.needs.slot == LAST and not backbone.causal and recipe.prompt.split(SLOT)[1:] != [""]:
+            raise WrongKindError(  # said before its length, which is another kind's too
+                f"weights 'last-token' are for causal models ({', '.join(causal_families())});"
+                f" backbone {backbone.name!r} is a masked one, which is read at its mask: take --recipe prompt"
+            )
         self.max_length = _max_length(recipe, backbone, self.prompt)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
@@ -126,11 +131,6 @@ class Encoder(Embedder):
         if (self.pooling.needs.slot or 0) > masks:
             has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
             raise UsageError(f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} {has}")
-        if self.pooling.needs.slot == LAST and not self.backbone.causal and self.recipe.prompt.split(SLOT)[1:] != [""]:
-            raise WrongKindError(
-                f"weights 'last-token' are for causal models ({', '.join(causal_families())});"
-                f" backbone {self.backbone.name!r} is a masked one, which is read at its mask: take --recipe prompt"
-            )
         place = self.denoising.place
         if place not in ("none", *(name for name, _ in self.stages)):
             raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. --transform topk-tokens:200")
