@@ -206,7 +206,8 @@ class FolderHub:
         self.folder = folder
 
     def model_info(self, repo, revision=None):
-        names = [SimpleNamespace(rfilename=path.name) for path in self.folder.iterdir()]
+        files = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
+        names = [SimpleNamespace(rfilename=name) for name in files]
         return SimpleNamespace(sha="0" * 40, siblings=names)
 
     def hf_hub_download(self, repo, name, revision, local_dir):
