@@ -36,22 +36,22 @@ settings() {
   local wiki="--data $CORPUS/enwiki_contrastive_250k.txt" triplets="--data $NLI/nli_triplets.csv"
   local pairs="--data $NLI/nli_pairs.tsv"
   case $1 in
-    simcse | promptbert | dcpcse | optiprompt) echo "--method $1 $wiki --epochs 0.24 --eval-steps 47" ;;
-    dcpcse-4) echo "--method dcpcse --prefix-length 4 $wiki --epochs 0.24 --eval-steps 47" ;;
-    simcse-250k | dcpcse-250k) echo "--method ${1%-250k} $wiki --epochs 1 --eval-steps 125" ;;
-    dcpcse-750k) echo "--method dcpcse $wiki --epochs 3 --eval-steps 125" ;;
-    dcpcse-1m) echo "--method dcpcse $wiki --epochs 4 --eval-steps 125" ;;
+    simcse | promptbert | dcpcse | optiprompt) echo "--method $1 $wiki --epochs 0.24 --set eval-steps=47" ;;
+    dcpcse-4) echo "--method dcpcse --set prefix-length=4 $wiki --epochs 0.24 --set eval-steps=47" ;;
+    simcse-250k | dcpcse-250k) echo "--method ${1%-250k} $wiki --epochs 1 --set eval-steps=125" ;;
+    dcpcse-750k) echo "--method dcpcse $wiki --epochs 3 --set eval-steps=125" ;;
+    dcpcse-1m) echo "--method dcpcse $wiki --epochs 4 --set eval-steps=125" ;;
     simcse-supervised | promptbert-supervised | dcpcse-supervised)
-      echo "--method ${1%-supervised} $triplets --epochs 1 --eval-steps 24" ;;
-    dcpcse-supervised-10) echo "--method dcpcse $triplets --epochs 10 --eval-steps 125" ;;
-    defsent) echo "--method defsent --data $GLOSSES/common_words.tsv --eval-steps 93" ;;
-    consert-joint) echo "--method consert $pairs --epochs 0.0968 --eval-steps 28" ;;
-    consert) echo "--method consert $wiki --epochs 0.0822 --eval-steps 54" ;;
-    consert-after-joint) echo "--method consert --from consert-joint-0 $wiki --epochs 0.0128 --eval-steps 11" ;;
-    isbert) echo "--method isbert $wiki --epochs 0.032 --eval-steps 50" ;;
-    cotbert) echo "--method cotbert $wiki --epochs 0.0819 --eval-steps 40" ;;
-    sbert) echo "--method sbert $pairs --epochs 0.1162 --eval-steps 75" ;;
-    sbert-regression) echo "--method sbert-regression --data STS-B:train --epochs 2 --eval-steps 90" ;;
+      echo "--method ${1%-supervised} $triplets --epochs 1 --set eval-steps=24" ;;
+    dcpcse-supervised-10) echo "--method dcpcse $triplets --epochs 10 --set eval-steps=125" ;;
+    defsent) echo "--method defsent --data $GLOSSES/common_words.tsv --set eval-steps=93" ;;
+    consert-joint) echo "--method consert $pairs --epochs 0.0968 --set eval-steps=28" ;;
+    consert) echo "--method consert $wiki --epochs 0.0822 --set eval-steps=54" ;;
+    consert-after-joint) echo "--method consert --from consert-joint-0 $wiki --epochs 0.0128 --set eval-steps=11" ;;
+    isbert) echo "--method isbert $wiki --epochs 0.032 --set eval-steps=50" ;;
+    cotbert) echo "--method cotbert $wiki --epochs 0.0819 --set eval-steps=40" ;;
+    sbert) echo "--method sbert $pairs --epochs 0.1162 --set eval-steps=75" ;;
+    sbert-regression) echo "--method sbert-regression --data STS-B:train --epochs 2 --set eval-steps=90" ;;
     *) return 2 ;;
   esac
 }
@@ -103,7 +103,7 @@ job() {
     bare) promptcli train --method dcpcse --seeds 3 --force --json ;;
     stores) stores ;;
     mteb)
-      promptcli eval --task mteb:STS12 --task mteb:STSBenchmark --task mteb:SICK-R --recipe last-avg --recipe first-last-ditto \
+      promptcli eval --task mteb:STS12 --task mteb:STSBenchmark --task mteb:SICK-R --model last-avg --model first-last-ditto \
         --data-dir "$DATA" -o "$OUT/mteb" --json ;;
     transforms)
       head -n 6000 "$CORPUS/enwiki_contrastive_250k.txt" >"$OUT/wiki.txt"

@@ -71,13 +71,13 @@ class Case:
 
 _SMALL = ("--backbone", "../bert", "--offline", "--quiet")
 _PAIRS = ("--on", "pairs.tsv")
-_TRAIN = ("--batch-size", "8", "--epochs", "1", "--eval-steps", "3", *_PAIRS, *_SMALL)
+_TRAIN = ("--batch-size", "8", "--epochs", "1", "--set", "eval-steps=3", *_PAIRS, *_SMALL)
 _INDEX = ("index", "build", "text.txt", "-o", "index", *_SMALL)
 _KEYED = ("index", "build", "rows.tsv", "--id-field", "id", "--text-field", "text", "-o", "index", *_SMALL)
 _DELETE = ("index", "delete", "index", "3", "5", "-q")
 _PARTS = ("embed", "text.txt", "-o", "parts", "--shards", "4", *_SMALL)
 _IMPORT = ("models", "import", "../bert", "--name", "foreign", "--offline", "-q")
-_FIT = ("fit", "--recipe", "whitening", "--transform", "whitening:4", "--on", "text.txt", "--name", "white", *_SMALL)
+_FIT = ("fit", "--model", "whitening", "--transform", "whitening:4", "--on", "text.txt", "--name", "white", *_SMALL)
 CASES = {
     **{
         f"embed-{kind}": Case(("embed", "text.txt", "-o", f"out.{kind}", *_SMALL), again=("--force",))

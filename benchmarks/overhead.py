@@ -16,8 +16,8 @@ from pathlib import Path
 
 _TIMED = """
 import json, sys, time
+from promptcli.api import encoders
 from promptcli.cli.app import main
-from promptcli.cli import opening
 
 spent = {"open": 0.0, "encode": 0.0}
 
@@ -30,14 +30,14 @@ def timed(name, function):
             spent[name] += time.perf_counter() - start
     return call
 
-def open_encoder(*given, **options):
+def open_model(*given, **options):
     from promptcli.encoder.encoder import Encoder
     if Encoder.encode_report.__name__ != "call":
         Encoder.encode_report = timed("encode", Encoder.encode_report)
     return opened(*given, **options)
 
-opened = opening.open_encoder
-opening.open_encoder = timed("open", open_encoder)
+opened = encoders.open_model
+encoders.open_model = timed("open", open_model)
 start = time.perf_counter()
 try:
     main(["embed", sys.argv[1], "--offline", "--force", "-q"])

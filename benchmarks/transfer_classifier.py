@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--task", default="TREC", choices=["TREC", "MRPC"])
-    parser.add_argument("--recipe", default="first-last-ditto")
+    parser.add_argument("--model", default="first-last-ditto")
     parser.add_argument("--backbone", default="mini-bert")
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--iterations", type=int, default=1000)

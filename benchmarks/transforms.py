@@ -4,7 +4,7 @@ python benchmarks/transforms.py --data-dir SENTEVAL --corpora wiki.txt,nli.tsv,w
 
 One JSON line a recipe, corpus, transform and development set: what was chosen and its figure there; its figures on the
 test sets, their mean and its 95% interval; those without the transform. They are the figures of `promptcli fit
---recipe R --transform T --on CORPUS --select SET` and `promptcli eval`, from vectors made once.
+--model R --transform T --on CORPUS --select SET` and `promptcli eval`, from vectors made once.
 """
 
 import argparse

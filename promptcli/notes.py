@@ -36,13 +36,18 @@ def is_offline() -> bool:
 
 
 @contextlib.contextmanager
-def showing(stage: Stage) -> Iterator[None]:
-    """Show the parts of the work in the block by ``stage``, e.g. as progress bars; without it nothing is shown."""
+def showing(stage: Stage | None) -> Iterator[None]:
+    """Show the parts of the work in the block by ``stage``, e.g. as progress bars; without one nothing is shown."""
     before = _STAGE.set(stage)
     try:
         yield
     finally:
         _STAGE.reset(before)
+
+
+def is_shown() -> bool:
+    """Return whether anybody sees the parts of the work."""
+    return _STAGE.get() is not None
 
 
 def working(name: str, steps: int | None) -> AbstractContextManager[Advance]:

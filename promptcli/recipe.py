@@ -12,7 +12,7 @@ from typing import Any
 
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import added_to
-from promptcli.settings import setting
+from promptcli.settings import BARE, setting
 from promptcli.storage.documents import parse_json, parse_toml
 
 #: The sentence slot of a template; alone it is the empty template.
@@ -31,7 +31,7 @@ class Recipe:
     backbone: str = setting(
         "mini-bert",
         "Pre-trained model: `mini-bert` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
-        " --recipe static-avg.",
+        " --model static-avg.",
     )
     prompt: str = setting(
         SLOT,
@@ -47,7 +47,7 @@ class Recipe:
     )
     text_rule: str | None = setting(
         None,
-        "Rule for the sentence's own characters, after --period: `prompteol` (\" becomes ', a final ? a"
+        "Rule for the sentence's own characters, after the period: `prompteol` (\" becomes ', a final ? a"
         " full stop). Default: none.",
     )
     pooling: str = setting(
@@ -147,6 +147,17 @@ class Prompts:
 #: Numbers that no setting takes and that Python itself would refuse to read.
 _LONG_NUMBER = re.compile(r"\d{19}")
 _LONG_ARGUMENT = re.compile(r"[a-z-]+:[\d-]*\d{19}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What names an encoder: a word and changes of its recipe, read when they are needed."""
+
+    model: str | None = None  #: a model's name, a recipe, a folder or a hub id; None: the default
+    changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
+    backbone: str = BARE.backbone  #: of recipes that name none
+
+
 _OTHER_TYPES: dict[str, Any] = {
     "period": bool | None,
     "text_rule": str | None,

@@ -64,12 +64,12 @@ def main():
     The environment may ask for small windows, for a pause in each, and for no end: so many windows and no more.
     """
     import promptcli.encoder.embedding
+    from promptcli.api import encoders
     from promptcli.cli import app as cli
-    from promptcli.cli import opening
 
     if "FAKE_WINDOW" in os.environ:
         promptcli.encoder.embedding.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
     most = int(os.environ["FAKE_MOST"]) if "FAKE_MOST" in os.environ else None
-    opening.open_encoder = lambda choice, runtime, default_dtype="float32", **_: FakeEncoder(pause=pause, most=most)
+    encoders.open_model = lambda model, **_: FakeEncoder(pause=pause, most=most)
     cli.main(sys.argv[1:])

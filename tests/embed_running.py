@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from promptcli.api import encoders
 from promptcli.cli import app as cli
-from promptcli.cli import opening
 from tests.embed_fakes import FakeEncoder
 
 TEXT = "one\n\nthree is here\nfour\n"
@@ -17,11 +17,11 @@ def fake_encoder(monkeypatch, tmp_path):
     """Run every command in an empty folder, on the fake encoder; the value holds what it was opened with."""
     opened = []
 
-    def open_encoder(choice, runtime, *, default_dtype="float32", **_):
-        opened.append((choice, runtime, default_dtype))
+    def open_model(model, *, dtype="stored", **_):
+        opened.append((model, dtype))
         return FakeEncoder()
 
-    monkeypatch.setattr(opening, "open_encoder", open_encoder)
+    monkeypatch.setattr(encoders, "open_model", open_model)
     monkeypatch.chdir(tmp_path)
     return opened
 

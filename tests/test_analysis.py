@@ -362,10 +362,16 @@ def test_every_analysis_of_the_table_runs_by_its_name(name, tiny_backbone, tmp_p
         f"{one}\t{other}\t{5 - 2 * (number % 2)}" for number, (one, other) in enumerate(itertools.pairwise(SENTENCES))
     ]
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    looked_at = {"sentence": SENTENCES[0], "sentences": SENTENCES[:4], "pairs": pairs, "nothing": "demo"}
+    looked_at = {
+        "sentence": SENTENCES[0],
+        "sentences": SENTENCES[:4],
+        "texts": SENTENCES[:4],
+        "pairs": pairs,
+        "nothing": "demo",
+    }
     options = {"attention": {"head": "1-2"}, "token-bias": {"states": "mlm-head"}}.get(name, {})
     assert pc.analyze(name, encoder, looked_at[ANALYSES[name].takes], **options) is not None
-    with pytest.raises(pc.PromptcliError, match=f"analysis {name}: got an unexpected keyword argument 'wrong'"):
+    with pytest.raises(pc.PromptcliError, match=f"unknown setting of {name} 'wrong'"):
         pc.analyze(name, encoder, looked_at[ANALYSES[name].takes], wrong=1)
 
 

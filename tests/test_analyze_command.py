@@ -24,92 +24,92 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
 
 
 def test_anisotropy(analyze, corpus):
-    ran = analyze("anisotropy", corpus, "--recipe", "last-avg", "--recipe", "static-avg", "--json")
+    ran = analyze("anisotropy", corpus, "--model", "last-avg", "--model", "static-avg", "--json")
     assert ran.code == 0 and ran.err == ""
     document = json.loads(ran.out)
-    assert document["prepared"] == {"first": 100_000, "lower": True, "words": 32}
+    assert document["settings"] == {"first": 100_000, "sample": 0, "seed": 0, "lower": True, "words": 32}
     assert [row["recipe"] for row in document["results"]] == ["last-avg", "static-avg"]
     assert {row["vectors"] for row in document["results"]} == {len(SENTENCES)}
-    drawn = analyze("anisotropy", corpus, "-r", "cls", "--sample", 5, "--seed", 3, "--cased", "--words", 0, "--json")
-    assert json.loads(drawn.out)["prepared"] == {"sample": 5, "seed": 3, "lower": False, "words": None}
-    shown = analyze("anisotropy", corpus, "-r", "last-avg", "--first", 4)
-    assert "eq. 1: 4 sentences of" in shown.err and "last-avg" in shown.out and "█" in shown.out
+    chosen = [part for pair in ("sample=5", "seed=3", "lower=false", "words=0") for part in ("--set", pair)]
+    drawn = json.loads(analyze("anisotropy", corpus, "-m", "cls", *chosen, "--json").out)
+    assert drawn["settings"]["lower"] is False and drawn["results"][0]["vectors"] == 5
+    shown = analyze("anisotropy", corpus, "-m", "last-avg", "--set", "first=4")
+    assert "4 sentences of" in shown.err and "eq. 1" in shown.err and "last-avg" in shown.out and "█" in shown.out
 
 
 def test_anisotropy_bare_says_what_it_assumes_and_leaves_out(analyze):
-    ran = analyze("anisotropy", "--first", 20)
+    ran = analyze("anisotropy", "--set", "first=20")
     assert ran.code == 0 and "assumed: demo, sentences of our own" in ran.err
     assert "static-ditto is left out: no head is known" in ran.err  # a folder has no known Ditto head
     assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["static-avg", "last-avg", "first-last-avg"]
 
 
 def test_anisotropy_of_tokens(analyze, tiny_backbone, tiny_folder):
-    ran = analyze("anisotropy", "--tokens", "--json")
-    document = json.loads(ran.out)
-    assert document["of"] == "rows of the word-embedding matrix"
-    row = document["results"][0]
+    row = json.loads(analyze("vocabulary", "--json").out)["results"][0]
     assert (row["model"], row["vectors"]) == (str(tiny_folder("bert")), len(tiny_backbone("bert").token_rows))
 
 
 def test_uniformity(analyze, tmp_path):
-    document = json.loads(analyze("uniformity", "--recipe", "last-avg", "--json").out)
-    assert document["tasks"] == ["demo:dev", "demo"] and document["positive_above"] == 4
+    document = json.loads(analyze("uniformity", "--model", "last-avg", "--json").out)
+    assert document["on"] == ["demo:dev", "demo"]
     assert document["results"][0]["sentences"] == 2 * (1355 + 1390)
-    shown = analyze("uniformity", "-r", "last-avg", "--split", "dev")
-    assert "assumed: our own demo pairs" in shown.err and "demo:dev, our own demo pairs" in shown.err
+    shown = analyze("uniformity", "demo:dev", "-m", "last-avg")
+    assert "demo:dev; 2,780 sentences" in shown.err
+    assert "assumed: demo pairs" in analyze("uniformity", "-m", "last-avg").err
     assert shown.out.splitlines()[0].split() == ["alignment", "uniformity"]
     folder = tmp_path / "STS" / "STSBenchmark"
     folder.mkdir(parents=True)
     for split, golds in (("train", (4.2, 1.0)), ("dev", (5.0, 0.0)), ("test", (3.0, 4.8))):
         rows = [f"a\tb\tc\td\t{gold}\t{SENTENCES[row]}\t{SENTENCES[row + 1]}\n" for row, gold in enumerate(golds)]
         (folder / f"sts-{split}.csv").write_text("".join(rows))
-    real = json.loads(analyze("uniformity", "-r", "last-avg", "--data-dir", tmp_path, "--json").out)
-    assert real["tasks"] == ["STS-B:train", "STS-B:dev", "STS-B"]
+    real = json.loads(analyze("uniformity", "-m", "last-avg", "--data-dir", tmp_path, "--json").out)
+    assert real["on"] == ["STS-B:train", "STS-B:dev", "STS-B"]
     assert (real["results"][0]["positives"], real["results"][0]["sentences"]) == (3, 12)
     (folder / "sts-dev.csv").unlink()
-    gone = analyze("uniformity", "-r", "last-avg", "--data-dir", tmp_path)
+    gone = analyze("uniformity", "-m", "last-avg", "--data-dir", tmp_path)
     assert gone.code == 3 and "STS-B:dev is not there" in gone.err and gone.err.count("\n") == 1
 
 
 def test_token_bias(analyze, corpus):
-    document = json.loads(analyze("token-bias", corpus, "--json").out)
+    document = json.loads(analyze("token-bias", corpus, "--json").out)["results"][0]
     assert document["tokens"] == sum(group["tokens"] for group in document["groups"] if group["bias"] == "subword")
     assert 0 < document["variance"][1] <= document["variance"][0] < 1
     assert set(document["between"]) == {"frequency", "subword", "case"}
-    shown = analyze("token-bias", corpus, "--states", "mlm-head")
+    shown = analyze("token-bias", corpus, "--set", "states=mlm-head")
     assert "output embeddings" in shown.err and "continues a word" in shown.out and "never" in shown.out
 
 
 def test_impact(analyze, corpus):
-    document = json.loads(analyze("impact", "The dog barks", "--json").out)
+    document = json.loads(analyze("impact", "The dog barks", "--json").out)["results"][0]
     count = len(document["tokens"])
     assert len(document["matrix"]) == len(document["means"]) == count > 2
     assert [document["matrix"][place][place] for place in range(count)] == [0.0] * count
     shown = analyze("impact", "The dog barks", "-q")
     assert shown.err == "" and "mean impact on all" in shown.out and "█99" in shown.out
-    study = json.loads(analyze("impact", "--on", corpus, "--first", 3, "--corpus", corpus, "--json").out)
+    counted = ("--set", f"corpus={corpus}", "--set")
+    (study,) = json.loads(analyze("impact-tfidf", corpus, *counted, "first=3", "--json").out)["results"]
     assert (study["sentences"], study["left_out"]) == (3, 0) and set(study["correlation"]) == {"pearson", "spearman"}
-    table = analyze("impact", "--on", corpus, "--first", 2, "--corpus", corpus)
-    assert "all tokens together" in table.out and "2 sentences of" in table.err
+    table = analyze("impact-tfidf", corpus, *counted, "first=2")
+    assert "all tokens together" in table.out and "2 sentences, " in table.err
 
 
 def test_attention(analyze):
-    document = json.loads(analyze("attention", "The dog barks", "--head", "2-3", "--json").out)
+    document = json.loads(analyze("attention", "The dog barks", "--set", "head=2-3", "--json").out)["results"][0]
     assert document["head"] == "2-3" and document["tokens"][0] == "[CLS]"
     assert [row[place] for place, row in enumerate(document["matrix"])] == document["diagonal"]
-    shown = analyze("attention", "--head", "1-1")
-    assert "assumed: a sentence of our own: A baker" in shown.err and "to itself" in shown.out
+    shown = analyze("attention", "--set", "head=1-1")
+    assert "assumed: A baker" in shown.err and "to itself" in shown.out
 
 
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (("anisotropy", "corpus.txt", "-r", "cls", "-r", "last-avg"), "bars.svg"),
-        (("uniformity", "--split", "dev", "-r", "cls", "-r", "last-avg", "-r", "static-avg"), "points.png"),
+        (("anisotropy", "corpus.txt", "-m", "cls", "-m", "last-avg"), "bars.svg"),
+        (("uniformity", "demo:dev", "-m", "cls", "-m", "last-avg", "-m", "static-avg"), "points.png"),
         (("token-bias", "corpus.txt"), "tokens.png"),
         (("impact", "it costs $5 or $6"), "impact.png"),
-        (("impact", "--on", "corpus.txt", "--first", "2", "--corpus", "corpus.txt"), "tfidf.svg"),
-        (("attention", "it costs $5 or $6", "--head", "1-1"), "attention.png"),
+        (("impact-tfidf", "corpus.txt", "--set", "first=2"), "tfidf.svg"),
+        (("attention", "it costs $5 or $6", "--set", "head=1-1"), "attention.png"),
     ],
 )
 def test_pictures(command, name, analyze, corpus, tmp_path):
@@ -129,15 +129,19 @@ def test_pictures(command, name, analyze, corpus, tmp_path):
         (("anisotropy", "blank.txt"), 2, "there is no sentence; give two or more"),
         (("anisotropy", "one.txt"), 2, "1 sentence makes none; give two or more"),
         (("anisotropy", "nowhere.txt"), 3, "no file 'nowhere.txt' with sentences"),
-        (("uniformity", "--split", "train"), 2, "unknown split of demo 'train'; valid: dev, test"),
+        (("uniformity", "demo:train"), 2, "unknown task 'demo:train'; valid: "),
         (("token-bias", "blank.txt"), 2, "no sentence to count tokens in"),
-        (("token-bias", "one.txt", "--states", "last"), 2, "unknown states 'last'"),
-        (("impact", "one", "--on", "one.txt"), 2, "not both"),
+        (("token-bias", "one.txt", "--set", "states=last"), 2, "unknown states 'last'"),
+        (("impact", "one", "two"), 2, "impact looks at one sentence, not 2"),
+        (("vocabulary", "one"), 2, "leave out 'one'"),
+        (("anisotrpy",), 2, "unknown analysis 'anisotrpy'"),
+        (("impact-tfidf", "one.txt", "--set", "frist=1"), 2, "unknown setting 'frist'"),
+        (("anisotropy", "one.txt", "--set", "first=x"), 2, "--set first: 'x' is no value; it takes a whole number"),
         (("impact", "the cat " * 80), 2, "the sentence has 320 tokens"),
         (("impact", " "), 2, "has no tokens"),
-        (("impact", "--on", "blank.txt", "--corpus", "one.txt"), 2, "no sentence to look at"),
-        (("impact", "--on", "one.txt", "--corpus", "blank.txt"), 2, "no sentence to count idf on"),
-        (("attention", "one", "--head", "9-9"), 2, "head '9-9' is not there"),
+        (("impact-tfidf", "blank.txt", "--set", "corpus=one.txt"), 2, "no sentence to look at"),
+        (("impact-tfidf", "one.txt", "--set", "corpus=blank.txt"), 2, "no sentence to count idf on"),
+        (("attention", "one", "--set", "head=9-9"), 2, "head '9-9' is not there"),
         (("attention", "one", "--plot", "map.gif"), 2, "a name that ends in .png or .svg"),
     ],
 )
@@ -178,6 +182,6 @@ def test_impact_goes_with_tfidf_on_real_text(data_folder, run, tmp_path):
     lines = (data_folder / "pud" / "sentences.txt").read_text(encoding="utf-8").splitlines()
     short = [line for line in lines if len(line) < 60]  # a sentence of n tokens is n^2 / 2 inputs
     (tmp_path / "short.txt").write_text("\n".join(short), encoding="utf-8")
-    ran = run("analyze", "impact", "--on", tmp_path / "short.txt", "--first", 10, "--offline", "--json")
-    study = json.loads(ran.out)
+    ran = run("analyze", "impact-tfidf", tmp_path / "short.txt", "--set", "first=10", "--offline", "--json")
+    (study,) = json.loads(ran.out)["results"]
     assert study["sentences"] == 10 and study["correlation"]["spearman"] > 0

@@ -182,7 +182,18 @@ TINY = ["--layers", "1", "--width", "16", "--vocab-size", "120", "--batch-tokens
 
 
 def test_from_text_to_a_card_and_a_resumed_run_ends_at_the_same_numbers(run, sentences, tmp_path, monkeypatch):
-    arguments = ["pretrain", sentences, *TINY, *BAGS, "--tokens", "12000", "--save-minutes", "0", "--dropout-from", "0"]
+    arguments = [
+        "pretrain",
+        sentences,
+        *TINY,
+        *BAGS,
+        "--tokens",
+        "12000",
+        "--save-minutes",
+        "0",
+        "--set",
+        "dropout-from=0",
+    ]
     assert run(*arguments, "-o", tmp_path / "whole").code == 0
     kept = loop.save_state
 
@@ -230,9 +241,9 @@ def test_a_line_that_is_no_template(run, sentences, tmp_path, line):
     ("options", "message"),
     [
         (["--templates", "t.txt"], "--templates does not go with --objective masked"),
-        (["--neighbours", "0.5"], "--neighbours does not go with --objective masked, only with bag-of-words"),
+        (["--set", "neighbours=0.5"], "--set neighbours does not go with --objective masked, only with bag-of-words"),
         ([*BAGS, "--templates", "absent.txt"], "absent.txt"),
-        ([*BAGS, "--templated", "1.5"], "give a share from 0 up to 1"),
+        ([*BAGS, "--set", "templated=1.5"], "give a share from 0 up to 1"),
         (["--objective", "words"], "valid: masked, bag-of-words, causal"),
         (["--causal"], "--causal is now --objective causal"),
     ],
@@ -268,5 +279,5 @@ def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, sent
 
 
 def test_the_plan_says_what_it_does_not_take():
-    with pytest.raises(UsageError, match="--templated does not go with --objective causal"):
+    with pytest.raises(UsageError, match="`templated` does not go with `objective` causal"):
         Plan(objective="causal", templated=0.5)

@@ -82,7 +82,7 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
     causal, masked = tiny_backbone("gpt2"), tiny_backbone("bert")
     for recipe, backbone, said in [
         (PROMPTEOL, masked, r"'last-token' are for causal models \(gpt2, .*--recipe prompt$"),
-        (RECIPES["prompt"], causal, r"causal and read at its last token: take --recipe prompteol"),
+        (RECIPES["prompt"], causal, r"causal and read at its last token: take --model prompteol"),
         (RECIPES["cls"], causal, r"'cls' read the first token.*take last-token"),
         (Recipe(text_rule="other"), masked, r"text rule 'other'.*prompteol"),
         (Recipe(pooling="layer--5/avg"), causal, r"layer-0 to layer-3, or from the end layer--1 to layer--4"),
@@ -185,7 +185,7 @@ def test_the_mean_of_several_prompts_is_the_mean_of_their_vectors(tiny_backbone)
 def test_templates_too_long_for_the_backbone_are_left_out_of_a_bare_eval(run, tiny_folder, tmp_path):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("sentence1\tsentence2\tscore\nIt rains.\tThe sun shines.\t1\nA dog.\tA hound.\t4\nA.\tB.\t2\n")
-    ran = run("eval", "--backbone", tiny_folder("llama"), "--task", pairs, "--max-length", "60", "--json")
+    ran = run("eval", "--backbone", tiny_folder("llama"), "--task", pairs, "--set", "max-length=60", "--json")
     recipes = [row["recipe"] for row in json.loads(ran.out)["results"]]
     assert "pooling=static/avg max_length=60" in recipes and any("in one word" in recipe for recipe in recipes)
     assert "no room for a sentence in 60" in ran.err
@@ -312,7 +312,7 @@ def test_the_commands_know_causal_models(run, tiny_folder, tmp_path):
     names = [row["recipe"] for row in json.loads(scored.out)["results"]]
     assert scored.code == 0 and set(CAUSAL_RECIPES) <= set(names) and not {"cls", "prompt"} & set(names)
     assert "prompt is left out" not in scored.err
-    other = run("similarity", "one", "two", "--recipe", "prompteol")
-    assert other.code == 2 and other.err.count("\n") == 1 and "take --recipe prompt" in other.err
-    own = run("similarity", "one", "two", "--recipe", "pretended-cot", "--text-rule", "none", "--backbone", folder)
+    other = run("similarity", "one", "two", "--model", "prompteol")
+    assert other.code == 2 and other.err.count("\n") == 1 and "take --model prompt" in other.err
+    own = run("similarity", "one", "two", "--model", "pretended-cot", "--set", "text-rule=none", "--backbone", folder)
     assert own.code == 2 and "text rule 'none'" in own.err

@@ -149,7 +149,7 @@ def test_transformers_loads_the_folder_by_itself(run, text, tmp_path):
 @pytest.mark.parametrize("option", [("masking", 0.3), ("mask_mix", "90/5/5"), ("at_start", 1.0)])
 def test_what_only_masked_models_have_is_refused(option):
     name, value = option
-    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} does not go with --objective causal"):
+    with pytest.raises(UsageError, match=f"`{name}` does not go with `objective` causal"):
         Plan(objective="causal", tokens=10, **{name: value})
     assert Plan(tokens=10, **{name: value})
 

@@ -73,7 +73,7 @@ def test_a_student_comes_nearer_to_its_teacher(target, tiny_folder):
 def test_a_teacher_must_be_named(run, tiny_folder):
     with pytest.raises(UsageError, match="which teacher"):
         pc.train("distill", SENTENCES * 20, backbone=str(tiny_folder("bert")))
-    ran = run("train", "distill", "--backbone", tiny_folder("bert"), "--teacher", "nobody", "--offline")
+    ran = run("train", "distill", "--backbone", tiny_folder("bert"), "--set", "teacher=nobody", "--offline")
     assert ran.code == 3
     assert "nothing is called 'nobody'" in ran.err
-    assert '"teacher": "mini"' in run("train", "distill", "--teacher", "mini", "--dry-run", "--json").out
+    assert '"teacher": "mini"' in run("train", "distill", "--set", "teacher=mini", "--dry-run", "--json").out

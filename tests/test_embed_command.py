@@ -19,7 +19,7 @@ def test_embed_writes_beside_the_input(run, fake):
     assert (code, out) == (0, "")
     assert names() == ["a.txt", "a.txt.npy", "a.txt.npy.manifest.json"]
     assert np.array_equal(np.load("a.txt.npy"), np.stack([vector(row) for row in ROWS]))
-    assert fake[0][2] == "auto"
+    assert fake[0][1] == "auto"
     *notes, last = err.splitlines()
     assert notes == ["1 of 4 lines are blank; each keeps its row"]
     assert last.startswith("4 vectors of 8 numbers in a.txt.npy, ") and last.endswith(" sentences/s)")

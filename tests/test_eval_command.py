@@ -31,21 +31,21 @@ class LetterEncoder:
 @pytest.fixture
 def fake(monkeypatch):
     """Stand in for backbones and forward passes; lists what was opened and encoded."""
-    from promptcli.cli.commands import eval_choice
+    from promptcli.api import encoders as opening
     from promptcli.encoder.encoder import Encoded
     from promptcli.evaluation import evaluator as evaluation
 
     seen = {"opened": [], "encoded": []}
 
-    def open_entries(entries, runtime, *, refused=None):
+    def open_models(entries, *, refused=None, **_):
         encoders = []
-        for entry in entries:
+        for place, entry in enumerate(entries):
             fitted = "tfidf" in entry.recipe.pooling or {"whitening", "flow"} & set(entry.recipe.transforms)
             if fitted and not entry.tensors:
-                error = UsageError("is fitted: `promptcli fit --recipe ... --on FILE --name NAME`")
+                error = UsageError("is fitted: `promptcli fit --model ... --on FILE --name NAME`")
                 if refused is None:
                     raise error
-                refused(entry, error)
+                refused(place, error)
             else:
                 seen["opened"].append(entry.recipe)
                 encoders.append(LetterEncoder(entry))
@@ -55,7 +55,7 @@ def fake(monkeypatch):
         seen["encoded"].append(list(sentences))
         return [Encoded(encoder.vectors(sentences), *np.zeros((2, len(sentences)), int)) for encoder in encoders]
 
-    monkeypatch.setattr(eval_choice, "open_entries", open_entries)
+    monkeypatch.setattr(opening, "open_models", open_models)
     monkeypatch.setattr(evaluation, "encode_together", encode_together)
     return seen
 
@@ -104,7 +104,7 @@ def results(ran):
 
 
 def test_json_is_one_document_of_the_agreed_shape(run, fake, data):
-    ran = run("eval", "--data-dir", data, "--recipe", "last-avg", "--json")
+    ran = run("eval", "--data-dir", data, "--model", "last-avg", "--json")
     document = json.loads(ran.out)
     assert ran.out.count("\n") == 1
     assert [(item["recipe"], item["task"], item["split"]) for item in document["results"]] == [
@@ -125,7 +125,7 @@ def test_json_is_one_document_of_the_agreed_shape(run, fake, data):
 
 
 def test_missing_tasks_are_named_on_stderr_and_are_dashes(run, fake, data):
-    ran = run("eval", "--data-dir", data, "--recipe", "cls")
+    ran = run("eval", "--data-dir", data, "--model", "cls")
     assert ran.code == 0
     for name in ("STS13", "STS15", "STS16", "SICK-R"):
         assert f"{name} is missing: " in ran.err
@@ -136,14 +136,14 @@ def test_missing_tasks_are_named_on_stderr_and_are_dashes(run, fake, data):
 
 
 def test_table_says_protocol_text_intervals_and_what_is_not_comparable(run, fake, data):
-    ran = run("eval", "--data-dir", data, "--recipe", "cls", "--task", "STS12")
+    ran = run("eval", "--data-dir", data, "--model", "cls", "--task", "STS12")
     assert "protocol senteval" in ran.out
     assert "95% bootstrap interval" in ran.out
     assert "text: as in the folder, lower-cased" in ran.out
     assert "* STS12: 50 pairs, not 3108: not comparable" in ran.out
-    score = results(run("eval", "--data-dir", data, "--recipe", "cls", "--task", "STS12", "--json"))[0]
+    score = results(run("eval", "--data-dir", data, "--model", "cls", "--task", "STS12", "--json"))[0]
     assert f"{score['value']:.2f}" in ran.out
-    assert "protocol" not in run("eval", "--recipe", "cls", "--task", "demo").out  # our own pairs have none
+    assert "protocol" not in run("eval", "--model", "cls", "--task", "demo").out  # our own pairs have none
     assert f"±{(score['ci95'][1] - score['ci95'][0]) / 2:.2f}" in ran.out
 
 
@@ -152,7 +152,7 @@ def test_avg_is_the_mean_of_the_rounded_figures_of_test_splits(run, fake, data):
         "eval",
         "--data-dir",
         data,
-        "--recipe",
+        "--model",
         "cls",
         "--task",
         "STS12",
@@ -178,7 +178,7 @@ def test_nothing_named_means_every_recipe_that_needs_no_fitting(run, fake, data)
 
 
 def test_neutral_changes_keep_the_table_of_all_recipes(run, fake, data):
-    ran = run("eval", "--data-dir", data, "--task", "STS14", "--backbone", "other", "--max-length", "32", "--json")
+    ran = run("eval", "--data-dir", data, "--task", "STS14", "--backbone", "other", "--set", "max-length=32", "--json")
     found = results(ran)
     assert len(found) == len(UNFITTED)
     assert {item["model"] for item in found} == {"other"}
@@ -191,22 +191,22 @@ def test_a_changed_field_without_a_recipe_is_one_recipe(run, fake, data):
 
 
 def test_changes_apply_to_every_recipe(run, fake, data):
-    arguments = ["--recipe", "cls", "--recipe", "last-avg", "--max-length", "16"]
+    arguments = ["--model", "cls", "--model", "last-avg", "--set", "max-length=16"]
     results(run("eval", "--data-dir", data, *arguments, "--json"))
     assert [(recipe.pooling, recipe.max_length) for recipe in fake["opened"]] == [("last/cls", 16), ("last/avg", 16)]
 
 
 def test_a_recipe_that_must_be_fitted_is_refused_when_it_is_named(run, fake, data):
-    ran = run("eval", "--data-dir", data, "--recipe", "whitening")
+    ran = run("eval", "--data-dir", data, "--model", "whitening")
     assert (ran.code, ran.out) == (2, "")
     assert "promptcli fit" in ran.err
 
 
 def test_entries_and_recipes_stand_in_one_table(run, fake, data, entry):
-    ran = run("eval", "--data-dir", data, "--model", "my-best", "--recipe", "cls", "--task", "STS14", "--json")
+    ran = run("eval", "--data-dir", data, "--model", "my-best", "--model", "cls", "--task", "STS14", "--json")
     named = [(item["model"], item["recipe"]) for item in results(ran)]
     assert named == [("my-best", "whitening"), ("mini-bert", "cls")]
-    table = run("eval", "--data-dir", data, "--model", "my-best", "--recipe", "cls", "--task", "STS14").out
+    table = run("eval", "--data-dir", data, "--model", "my-best", "--model", "cls", "--task", "STS14").out
     assert any(line.startswith("my-best whitening") for line in table.splitlines())
     assert any(line.startswith("mini-bert cls") for line in table.splitlines())
 
@@ -214,18 +214,16 @@ def test_entries_and_recipes_stand_in_one_table(run, fake, data, entry):
 def test_save_stores_the_scores_in_the_entry_only_when_asked(run, fake, data, entry):
     run("eval", "--data-dir", data, "--model", "my-best", "--task", "STS14")
     assert entry.load("mine").scores == []
-    ran = run(
-        "eval", "--data-dir", data, "--model", "my-best", "--recipe", "cls", "--task", "STS14", "--save", "--json"
-    )
+    ran = run("eval", "--data-dir", data, "--model", "my-best", "--model", "cls", "--task", "STS14", "--save", "--json")
     assert entry.load("mine").scores == [item for item in results(ran) if item["model"] == "my-best"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--recipe", "cls"], "--model"),
+        (["--model", "cls"], "--save stores scores with a model of the registry"),
         (["--model", "mini"], "shipped"),
-        (["--model", "mine", "--max-length", "16"], "changed fields"),
+        (["--model", "mine", "--set", "max-length=16"], "changed fields"),
     ],
 )
 def test_what_cannot_be_saved_is_refused_before_scoring(run, fake, data, entry, arguments, message):
@@ -236,7 +234,7 @@ def test_what_cannot_be_saved_is_refused_before_scoring(run, fake, data, entry, 
 
 
 def test_compare_adds_the_other_and_says_how_sure_it_is(run, fake, data):
-    arguments = ["eval", "--data-dir", data, "--recipe", "cls", "--compare", "last-avg"]
+    arguments = ["eval", "--data-dir", data, "--model", "cls", "--compare", "last-avg"]
     document = json.loads(run(*arguments, "--json").out)
     values = {(item["recipe"], item["task"]): item["value"] for item in document["results"]}
     assert len(document["comparisons"]) == 3
@@ -253,7 +251,7 @@ def test_compare_adds_the_other_and_says_how_sure_it_is(run, fake, data):
 
 def test_compare_with_an_entry_and_in_the_table_of_all_recipes(run, fake, data, entry):
     arguments = ["eval", "--data-dir", data, "--task", "STS14", "--json"]
-    document = json.loads(run(*arguments, "--recipe", "cls", "--compare", "mine").out)
+    document = json.loads(run(*arguments, "--model", "cls", "--compare", "mine").out)
     assert document["comparisons"][0]["against"] == {"model": "mine", "recipe": "whitening"}
     document = json.loads(run(*arguments, "--compare", "cls").out)
     assert len(document["results"]) == len(UNFITTED)
@@ -261,19 +259,31 @@ def test_compare_with_an_entry_and_in_the_table_of_all_recipes(run, fake, data, 
 
 
 def test_compare_does_not_take_the_changes_that_make_the_difference(run, fake, data):
-    ran = run("eval", "--data-dir", data, "--task", "STS14", "--recipe", "prompt", "--no-period", "--compare", "prompt")
+    ran = run(
+        "eval",
+        "--data-dir",
+        data,
+        "--task",
+        "STS14",
+        "--model",
+        "prompt",
+        "--set",
+        "period=false",
+        "--compare",
+        "prompt",
+    )
     assert ran.code == 0
     assert [recipe.explicit().period for recipe in fake["opened"]] == [False, True]
 
 
 def test_compare_with_itself_is_refused(run, fake, data):
-    ran = run("eval", "--data-dir", data, "--recipe", "cls", "--compare", "cls")
+    ran = run("eval", "--data-dir", data, "--model", "cls", "--compare", "cls")
     assert (ran.code, ran.out) == (2, "")
     assert "only encoder" in ran.err
 
 
 def test_subsets_are_rows_on_request(run, fake, data):
-    arguments = ["eval", "--data-dir", data, "--recipe", "cls", "--task", "STS12", "--task", "STS14"]
+    arguments = ["eval", "--data-dir", data, "--model", "cls", "--task", "STS12", "--task", "STS14"]
     assert "MSRvid" not in run(*arguments).out
     table = run(*arguments, "--subsets").out
     assert "STS12 by subset" in table
@@ -287,7 +297,7 @@ def test_mteb_protocol_is_said(run, fake, tmp_path):
     for file in ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"):
         rows = "".join(f"{n}\t{'ab'[n % 2] * 2}\t{'abc'[n % 3]}\t{n % 5}\tNEUTRAL\n" for n in range(10))
         write(tmp_path / "d/SICK" / file, header + rows)
-    arguments = ["eval", "--data-dir", tmp_path / "d", "--task", "SICK-R", "--recipe", "cls"]
+    arguments = ["eval", "--data-dir", tmp_path / "d", "--task", "SICK-R", "--model", "cls"]
     (score,) = results(run(*arguments, "--protocol", "mteb", "--json"))
     assert (score["protocol"], score["pairs"], list(score["subsets"])) == ("mteb", 30, ["train", "trial", "test"])
     assert "protocol mteb" in run(*arguments, "--protocol", "mteb").out
@@ -299,8 +309,7 @@ def test_mteb_protocol_is_said(run, fake, tmp_path):
     [
         (["--task", "STS17"], 2, "unknown task 'STS17'; valid: STS12, STS13"),
         (["--protocol", "glue"], 2, "unknown protocol 'glue'; valid: senteval, mteb"),
-        (["--recipe", "nothing"], 2, "nothing"),
-        (["--model", "nothing"], 3, "nothing"),
+        (["--model", "nothing.toml"], 2, "nothing"),
         (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
         (["--task", "SICK-R"], 3, "SICK_test_annotated.txt is not there"),
     ],
@@ -316,7 +325,7 @@ def test_wrong_names_are_one_line(run, fake, data, arguments, code, message):
 def test_a_malformed_file_is_one_line_with_its_name_and_line(run, fake, data):
     with (data / "STS/STS14-en-test/STS.gs.images.txt").open("a") as file:
         file.write("4\n")
-    ran = run("eval", "--data-dir", data, "--recipe", "cls")
+    ran = run("eval", "--data-dir", data, "--model", "cls")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.count("\n") == 1
     assert "STS.gs.images.txt:26: 26 scores for the 25 lines of STS.input.images.txt" in ran.err
@@ -326,7 +335,7 @@ def test_without_a_folder_and_offline_the_data_set_is_named(run, fake, tmp_path,
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    ran = run("eval", "--offline", "--recipe", "cls", "--task", "STS12")
+    ran = run("eval", "--offline", "--model", "cls", "--task", "STS12")
     assert (ran.code, ran.out) == (3, "")
     assert "mteb/sts12-sts" in ran.err
     assert "--data-dir" in ran.err
@@ -345,7 +354,7 @@ def test_every_recipe_is_scored_on_the_shipped_backbone(run, data):
     fitting = [name for name in UNFITTED if name in MASKED_RECIPES]  # mini is a masked model
     assert [item["recipe"] for item in together] == fitting
     assert len({item["fingerprint"] for item in together}) == len(fitting)
-    alone = results(run("eval", "--data-dir", data, "--task", "STS14", "--recipe", "prompt-denoised", "--json"))
+    alone = results(run("eval", "--data-dir", data, "--task", "STS14", "--model", "prompt-denoised", "--json"))
     (same,) = (item for item in together if item["recipe"] == "prompt-denoised")
     assert same["value"] == pytest.approx(alone[0]["value"], abs=0.5)
     assert same["fingerprint"] == alone[0]["fingerprint"]
@@ -357,7 +366,7 @@ def test_real_data_gives_the_figures_of_the_plain_reference(run, data_folder):
     weights = data_folder.parent / "models" / "mini-v0"
     if not weights.is_dir():
         pytest.skip(f"real weights: {weights.name} is not next to the data")
-    recipes = ("--recipe", "first-last-avg", "--recipe", "cls")
+    recipes = ("--model", "first-last-avg", "--model", "cls")
     ran = run("eval", "--data-dir", data_folder, "--backbone", weights, *recipes, "--json")
     values = {(item["recipe"], item["task"]): item["value"] for item in results(ran)}
     expected = {

@@ -42,7 +42,7 @@ def test_what_they_hold_is_what_the_commands_read(run, tmp_path):
     triplets = list(csv.DictReader((tmp_path / "triplets.csv").open(encoding="utf-8")))
     assert len(triplets) > 50 and all(len(set(row.values())) == 3 for row in triplets)
     for name in ("sentences.txt", "more.csv"):
-        assert run("embed", tmp_path / name, "-q", "--recipe", "static-avg").code == 0
+        assert run("embed", tmp_path / name, "-q", "--model", "static-avg").code == 0
 
 
 @pytest.mark.parametrize("name", NAMES)

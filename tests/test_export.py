@@ -147,7 +147,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_
         (("last-avg", "-o", tmp_path / "mine", *to, "--force"), 2, "it holds no promptcli.json"),
         (("last-avg", "-o", tmp_path / "no" / "x", *to), 3, "no folder"),
         (("nothing", "-o", tmp_path / "x", *to), 3, "nothing"),
-        (("last-avg", "--recipe", "cls", "-o", tmp_path / "x", *to), 2, "give one"),
+        (("last-avg", "--model", "cls", "-o", tmp_path / "x", *to), 2, "give one"),
         (("prefix", "-o", tmp_path / "x", *to), 2, "was made with other weights"),
         (("first-last-tfidf", "-o", tmp_path / "x", *to), 2, "promptcli fit"),
     ]

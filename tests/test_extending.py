@@ -50,7 +50,7 @@ tokenizer.save_pretrained("ernie")
 
 sentences = ["The cat sat on the mat.", "A man is playing the guitar.", "Two children run.", "It rains."]
 Path("text.txt").write_text("\\n".join(sentences * 4))
-small = ("--batch-size", "4", "--epochs", "1", "--eval-steps", "2")
+small = ("--batch-size", "4", "--epochs", "1", "--set", "eval-steps=2")
 """
 PLUGGED = """
 def encode(**fields):
@@ -79,7 +79,7 @@ Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2
 scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 
-run("train", "meancse", "--data", "text.txt", "--backbone", "ernie", "--share", "0.3", *small, "--name", "mine")
+run("train", "meancse", "--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", *small, "--name", "mine")
 assert pc.models()[-1].provenance["trained"]["share"] == 0.3
 run("embed", "--help")
 run("train", "--help")

@@ -85,7 +85,7 @@ def test_every_format_gives_the_same_figures(run, arguments, sentences, matrix, 
 
 def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(run, arguments, sentences, tmp_path, tiny_folder):
     (tmp_path / "sentences.txt").write_text("\n".join(sentences) + "\n")
-    chosen = ["--recipe", "last-avg", "--backbone", tiny_folder("bert"), "--offline"]
+    chosen = ["--model", "last-avg", "--backbone", tiny_folder("bert"), "--offline"]
     vectors = tmp_path / "own.npy"
     embedded = run("embed", tmp_path / "sentences.txt", "-o", vectors, "--dtype", "float32", "-q", *chosen)
     assert embedded.code == 0, embedded.err

@@ -35,7 +35,7 @@ def test_vectors_and_indexes(run, small):
 @pytest.mark.parametrize(
     "words",
     [
-        ("fit", "--on", TEXT, "-r", "first-last-tfidf"),
+        ("fit", "--on", TEXT, "-m", "first-last-tfidf"),
         ("ditto-search", "--on", PAIRS),
         ("train", "simcse", "--data", TEXT, "--on", PAIRS, "--batch-size", "12", "--epochs", "1"),
     ],
@@ -63,5 +63,5 @@ def test_a_text_that_is_no_utf8_is_refused(run, small):
 
 def test_figures_of_such_a_file_are_those_of_another_name(run, small):
     Path("plain.tsv").write_bytes(Path(PAIRS).read_bytes())
-    figures = [run("eval", "--task", name, "-r", "last-avg", *small).out.split()[-2] for name in (PAIRS, "plain.tsv")]
+    figures = [run("eval", "--task", name, "-m", "last-avg", *small).out.split()[-2] for name in (PAIRS, "plain.tsv")]
     assert np.unique(figures).size == 1

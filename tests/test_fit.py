@@ -46,7 +46,7 @@ def test_what_cannot_be_fitted(recipe, sentences, message, tiny_backbone):
 def test_the_command_makes_a_model(run, tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(MANY))
-    ran = run("fit", "--recipe", "first-last-tfidf", "--on", "demo", "--name", "tfidf", "--offline")
+    ran = run("fit", "--model", "first-last-tfidf", "--on", "demo", "--name", "tfidf", "--offline")
     assert (ran.code, ran.out) == (0, "")
     assert "saved as model 'tfidf'" in ran.err
     ran = run("models", "show", "tfidf", "--json")
@@ -57,7 +57,7 @@ def test_the_command_makes_a_model(run, tmp_path):
     }
     ran = run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline")
     assert float(ran.out) == pytest.approx(1.0, abs=1e-3)
-    again = ("fit", "--recipe", "first-last-tfidf", "--on", few, "--name", "tfidf")
+    again = ("fit", "--model", "first-last-tfidf", "--on", few, "--name", "tfidf")
     assert run(*again).code == 2
     assert run(*again, "--force").code == 0
 
@@ -65,7 +65,7 @@ def test_the_command_makes_a_model(run, tmp_path):
 def test_the_command_takes_files_with_fields(run, tmp_path):
     path = tmp_path / "corpus.csv"
     path.write_text("n,body\n" + "".join(f'{row},"{text}"\n' for row, text in enumerate(["one two", "two three"])))
-    ran = run("fit", "--recipe", "first-last-tfidf", "--on", path, "--text-field", "body", "--name", "csv")
+    ran = run("fit", "--model", "first-last-tfidf", "--on", path, "--text-field", "body", "--name", "csv")
     assert ran.code == 0 and "2 sentences" in ran.err
 
 
@@ -74,7 +74,7 @@ def test_the_command_takes_files_with_fields(run, tmp_path):
     [("nowhere.txt", 3, "no file 'nowhere.txt' with sentences, and no task"), ("STS12", 3, "STS12")],
 )
 def test_what_is_not_there(on, code, message, run, tmp_path):
-    ran = run("fit", "--recipe", "whitening", "--on", on, "--name", "x", "--data-dir", tmp_path, "--offline")
+    ran = run("fit", "--model", "whitening", "--on", on, "--name", "x", "--data-dir", tmp_path, "--offline")
     assert ran.code == code and message in ran.err and ran.err.count("\n") == 1
 
 

@@ -167,7 +167,7 @@ def test_a_saved_flow_gives_the_same_vectors(tiny_folder, home):
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"), [("flow", "promptcli fit --recipe flow"), ("flow:3", "'flow' takes no argument, but '3'")]
+    ("spec", "message"), [("flow", "promptcli fit --model flow"), ("flow:3", "'flow' takes no argument, but '3'")]
 )
 def test_what_the_transform_refuses(spec, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
@@ -178,7 +178,7 @@ def test_what_the_transform_refuses(spec, message, tiny_backbone):
 def test_the_command_line(run, tmp_path):
     few = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:200]
     (tmp_path / "few.txt").write_text("\n".join(few), encoding="utf-8")
-    ran = run("fit", "--recipe", "flow", "--on", tmp_path / "few.txt", "--name", "my-flow", "--offline")
+    ran = run("fit", "--model", "flow", "--on", tmp_path / "few.txt", "--name", "my-flow", "--offline")
     assert (ran.code, ran.out) == (0, "") and "fitted on 200 sentences" in ran.err
     (tmp_path / "two.txt").write_text("a small test\nof flow\n")
     ran = run("embed", tmp_path / "two.txt", "--model", "my-flow", "--dtype", "float32", "--offline")

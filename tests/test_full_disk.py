@@ -166,5 +166,5 @@ def test_no_home_at_all(run, monkeypatch):
 def test_an_unknown_user_in_the_settings_is_one_line(run, home):
     home.mkdir()
     (home / "config.toml").write_text(f"data_dir = {json.dumps('~nobody-of-this-name/senteval')}\n")
-    ran = run("eval", "--task", "STS12", "-r", "static-avg")
+    ran = run("eval", "--task", "STS12", "-m", "static-avg")
     assert ran.code in (2, 3) and ran.err.count("\n") == 1 and "~nobody-of-this-name" in ran.err

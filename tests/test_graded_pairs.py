@@ -105,10 +105,10 @@ def test_a_file_and_its_columns_are_told_apart(names):
 def test_scores_of_eval_and_the_choice_of_a_search(run, tiny_folder, tmp_path):
     path = table(tmp_path / "own.csv")
     backbone = ["--backbone", tiny_folder("bert"), "--offline"]
-    ran = run("eval", "--recipe", "cls", *backbone, "--task", path, "--task", "demo:dev", "--json", "-q")
+    ran = run("eval", "--model", "cls", *backbone, "--task", path, "--task", "demo:dev", "--json", "-q")
     ours = {result["task"]: result for result in json.loads(ran.out)["results"]}[str(path)]
     assert (ours["pairs"], ours["text"], ours["metric"]) == (4, "own pairs, as they are", "spearman")
-    shown = run("eval", "--recipe", "cls", *backbone, "--task", f"{path}:sentence2,sentence1,score")
+    shown = run("eval", "--model", "cls", *backbone, "--task", f"{path}:sentence2,sentence1,score")
     assert shown.code == 0 and "Avg" not in shown.out and "not comparable" not in shown.out
     found = run("ditto-search", *backbone, "--on", path, "-q")
     assert found.code == 0, found.err
@@ -130,7 +130,7 @@ def test_a_row_makes_an_sts_task(run, tiny_folder, monkeypatch):
 
     parts = {"near": ROWS[:2], "far": ROWS[2:]}
     monkeypatch.setitem(TASKS, "TOY", TaskRow("spearman", lambda root: parts, sizes={"all": 5}))
-    ran = run("eval", "--recipe", "cls", "--backbone", tiny_folder("bert"), "--offline", "--task", "TOY", "--subsets")
+    ran = run("eval", "--model", "cls", "--backbone", tiny_folder("bert"), "--offline", "--task", "TOY", "--subsets")
     assert ran.code == 0, ran.err
     assert "* TOY: 4 pairs, not 5: not comparable" in ran.out and "TOY by subset" in ran.out
     assert len(development_task("TOY", None).pairs()) == 4

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.cli import opening
+from promptcli.api import encoders
 from promptcli.index.inputs import PartRows
 from promptcli.index.stored import load
 from promptcli.recipe import Recipe
@@ -37,16 +37,11 @@ def fake(monkeypatch):
     encoder = Fake()
     encoder.opened = []
 
-    def open_encoder(choice, runtime, *, default_dtype="float32", **_):
-        encoder.opened.append((choice, default_dtype))
+    def open_model(model, *, dtype="stored", **_):
+        encoder.opened.append((model, dtype))
         return encoder
 
-    def open_entries(entries, runtime, *, default_dtype="float32"):
-        encoder.opened.append((entries[0], default_dtype))
-        return [encoder]
-
-    monkeypatch.setattr(opening, "open_encoder", open_encoder)
-    monkeypatch.setattr(opening, "open_entries", open_entries)
+    monkeypatch.setattr(encoders, "open_model", open_model)
     return encoder
 
 
@@ -482,10 +477,10 @@ def test_dups_and_pairs(run, fake, tmp_path):
     assert [(hit["cluster"], hit["size"], hit["id"]) for hit in found] == [
         (1, 3, 0), (1, 3, 4), (1, 3, 6), (2, 2, 1), (2, 2, 5)
     ]  # fmt: skip
-    best = lines(run("index", "pairs", tmp_path / "i", "-k", 4, "--json"))
+    best = lines(run("index", "dups", tmp_path / "i", "--pairs", 4, "--json"))
     assert {(pair["first"]["id"], pair["second"]["id"]) for pair in best} == {(0, 4), (0, 6), (4, 6), (1, 5)}
     assert best[0]["score"] == pytest.approx(1) and best[0]["first"]["text"] in SENTENCES
-    assert "pair 1: 1.0000" in run("index", "pairs", tmp_path / "i", "-k", 1).out
+    assert "pair 1: 1.0000" in run("index", "dups", tmp_path / "i", "--pairs", 1).out
     assert "cannot be" in one_line(run("index", "dups", tmp_path / "i", "--threshold", 2, "-q"), 2)
 
 
@@ -504,15 +499,15 @@ def test_mini_finds_the_paraphrase(run, tmp_path):
     import promptcli
 
     demo = Path(promptcli.__file__).parent / "shipped" / "demo" / "sentences.txt"
-    assert run("index", "build", demo, "-o", tmp_path / "i", "-r", "first-last-avg", "-q").code == 0
+    assert run("index", "build", demo, "-o", tmp_path / "i", "-m", "first-last-avg", "-q").code == 0
     found = lines(run("index", "search", tmp_path / "i", "The bakery starts its work before the sun is up.", "--json"))
     assert found[0]["text"] == "The bakery starts work early, long before the sun is up."
     few, stored = tmp_path / "few.txt", tmp_path / "v.parquet"
     few.write_text("".join(demo.read_text().splitlines(keepends=True)[:20]))
-    assert run("embed", few, "-o", stored, "-r", "first-last-avg").code == 0
+    assert run("embed", few, "-o", stored, "-m", "first-last-avg").code == 0
     assert json.loads(run("index", "add", tmp_path / "i", stored, "--json").out)["rows"] == found_rows(demo) + 20
     assert "cannot be compared" in one_line(
-        run("index", "build", stored, "-r", "static-avg", "-o", tmp_path / "j", "-q"), 2
+        run("index", "build", stored, "-m", "static-avg", "-o", tmp_path / "j", "-q"), 2
     )
 
 
@@ -530,7 +525,7 @@ def test_a_local_backbone_is_found_from_another_folder(run, tiny_folder, text, t
 
 
 def test_a_fitted_model_end_to_end(run, text, tmp_path):
-    assert run("fit", "-r", "first-last-tfidf", "--on", text, "--name", "white").code == 0
-    assert run("index", "build", text, "-m", "white", "--max-length", 32, "-o", tmp_path / "i").code == 0
+    assert run("fit", "-m", "first-last-tfidf", "--on", text, "--name", "white").code == 0
+    assert run("index", "build", text, "-m", "white", "--set", "max-length=32", "-o", tmp_path / "i").code == 0
     found = lines(run("index", "search", tmp_path / "i", SENTENCES[3], "--json", "-k", 1))
     assert found[0]["id"] == 3 and found[0]["score"] > 0.999

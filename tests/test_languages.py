@@ -158,7 +158,7 @@ def test_own_pairs_across_languages(run, tmp_path, multilingual):
     rows = [(one, SENTENCES[9 - row], row) for row, one in enumerate(SENTENCES[:8])]
     lines = [{"sentence1": one, "sentence2": other, "score": score} for one, other, score in rows]
     (tmp_path / "paare.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in lines))
-    given = ("--backbone", multilingual[0], "--template", 'تعني "[X]" [MASK] .', "--pooling", "last/mask", "--offline")
+    given = ("--backbone", multilingual[0], "--prompt", 'تعني "[X]" [MASK] .', "--pooling", "last/mask", "--offline")
     ran = run("eval", "--task", tmp_path / "paare.jsonl", *given, "--json")
     (score,) = json.loads(ran.out)["results"]
     assert ran.code == 0 and score["pairs"] == 8 and score["recipe_fields"]["prompt"] == 'تعني "[X]" [MASK] .'

@@ -219,7 +219,7 @@ def test_train_saves_an_adapter_that_another_process_uses(supervised, run, tiny_
     lines = [f"{one}\t{other}\t{number}" for number, (one, other) in enumerate(both)]
     pairs.write_text("sentence1\tsentence2\tscore\n" + "\n".join(lines) + "\n")
     arguments = ["train", "--method", "prompteol", "--backbone", tiny_folder("llama"), "--data", data, "--on", pairs]
-    arguments += ["--batch-size", "4", "--eval-steps", "2", "--lora-rank", "2", "--learning-rate", "0.01"]
+    arguments += ["--batch-size", "4", "--set", "eval-steps=2", "--set", "lora-rank=2", "--learning-rate", "0.01"]
     ran = run(*arguments, "--name", "mine", "--epochs", "1")
     assert ran.code == 0, ran.err
     from safetensors.torch import load_file

@@ -97,14 +97,14 @@ def test_command(run, tiny_folder):
     ran = run("analyze", "mask-tokens", *SENTENCES[:2], "--backbone", backbone, "--prompt", TEMPLATE, "--json")
     assert ran.code == 0 and ran.err == ""
     document = json.loads(ran.out)
-    assert (document["template"], document["denoise"], document["period"]) == (TEMPLATE, "hidden", True)
-    assert [row["sentence"] for row in document["sentences"]] == SENTENCES[:2]
-    for row in document["sentences"]:
+    (found,) = document["results"]
+    assert TEMPLATE in found["recipe"] and [row["sentence"] for row in found["sentences"]] == SENTENCES[:2]
+    for row in found["sentences"]:
         assert len(row["tokens"]) == len(row["tokens_denoised"]) == 5
         probabilities = [guess["probability"] for guess in row["tokens"]]
         assert probabilities == sorted(probabilities, reverse=True)
-    ran = run("analyze", "mask-tokens", "one [bold]", "--backbone", backbone, "--prompt", "bare", "--top", "2")
-    assert ran.code == 0 and "one [bold]" in ran.out and "[X] [MASK] ." in ran.err
+    ran = run("analyze", "mask-tokens", "one [bold]", "--backbone", backbone, "--prompt", "bare", "--set", "top=2")
+    assert ran.code == 0 and "one [bold]" in ran.out and "prompt=bare" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_command(run, tiny_folder):
         (["--prompt", "[X] means"], "has no [MASK]"),
         (["--prompt", "the [MASK]"], "has 0 times [X]"),
         (["--prompt", "nosuch"], "unknown template 'nosuch'"),
-        (["--denoise", "nosuch"], "unknown denoise 'nosuch'"),
-        (["--denoise", "none"], "valid: hidden, head, logits"),
+        (["--set", "denoise=nosuch"], "unknown denoise 'nosuch'"),
+        (["--set", "denoise=none"], "valid: hidden, head, logits"),
     ],
 )
 def test_command_refuses_in_one_line(arguments, message, run, tiny_folder):

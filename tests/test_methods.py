@@ -272,7 +272,7 @@ def text(folder):
     ],
 )
 def test_each_trains_from_a_file_into_an_entry(method, data, pooling, run, tiny_folder, tmp_path):
-    options = ["--backbone", tiny_folder("bert"), "--data", data(tmp_path), "--batch-size", 3, "--eval-steps", 1]
+    options = ["--backbone", tiny_folder("bert"), "--data", data(tmp_path), "--batch-size", 3, "--set", "eval-steps=1"]
     options += ["--epochs", 1, "--learning-rate", 0.01, "--name", "mine", "--on", graded(tmp_path), "--offline"]
     ran = run("train", method, *options, "--json")
     assert ran.code == 0, ran.err
@@ -291,7 +291,11 @@ def test_each_trains_from_a_file_into_an_entry(method, data, pooling, run, tiny_
         ("consert", "premise\thypothesis\tlabel\na\tb\t0\nc\td\t0\n", "all 2 labels are 'entailment'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\tmuch\n", "row 1 has the score 'much'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t3\nc\td\t3\n", "all 2 scores are '3.0'"),
-        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n", "a score of 7 is above --top-score 5"),
+        (
+            "sbert-regression",
+            "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n",
+            "a score of 7 is above --set top-score=5",
+        ),
         ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
         ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),
         ("defsent", "word\tdefinition\n\t\n", "has no word with a definition to train on"),
@@ -309,8 +313,11 @@ def test_data_that_cannot_be_learned_from_are_one_line(method, content, message,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["consert", "--augment-second", "adversarial"], "unknown augment-second 'adversarial'; valid: none, shuffle"),
-        (["isbert", "--activation", "tanh"], "unknown activation 'tanh'; valid: relu, linear"),
+        (
+            ["consert", "--set", "augment-second=adversarial"],
+            "unknown augment-second 'adversarial'; valid: none, shuffle",
+        ),
+        (["isbert", "--set", "activation=tanh"], "unknown activation 'tanh'; valid: relu, linear"),
         (["cotbert", *4 * ["--template", "[X] [MASK] [MASK]"]], "--template is given 4 times; there are 3 views"),
         (["cotbert", "--template", "[X] [MASK]"], "reads the mask, but template"),
     ],
@@ -322,7 +329,7 @@ def test_settings_that_are_refused(arguments, message, run):
 
 
 def test_a_run_goes_on_from_a_model(run, tiny_folder, tmp_path, data_stsb):
-    small = ["--batch-size", 4, "--eval-steps", 1, "--epochs", 1, "--learning-rate", 0.01, "--offline"]
+    small = ["--batch-size", 4, "--set", "eval-steps=1", "--epochs", 1, "--learning-rate", 0.01, "--offline"]
     small += ["--on", graded(tmp_path)]
     first = ["--backbone", tiny_folder("bert"), "--data", labelled(tmp_path)]
     assert run("train", "sbert", *first, *small).code == 0
@@ -345,7 +352,7 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, tmp_path, data_stsb):
         ran = run("train", *word, "--from", "sbert", "--offline", "-q")
         assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1)
         assert message in ran.err
-    assert run("train", "dcpcse", "--data", text(tmp_path), *small, "--prefix-length", 2, *first[:2]).code == 0
+    assert run("train", "dcpcse", "--data", text(tmp_path), *small, "--set", "prefix-length=2", *first[:2]).code == 0
     ran = run("train", "simcse", "--from", "dcpcse", "--offline", "-q")
     assert "model 'dcpcse' has no trained backbone to start from; give --backbone" in ran.err
     assert run("train", "simcse", "--from", "nobody", "-q").code == 3

@@ -42,7 +42,7 @@ def test_the_adapter_encodes_batches_and_compares(encoder):
 def test_without_mteb_one_line_names_the_extra(run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "mteb", None)
     monkeypatch.chdir(tmp_path)
-    ran = run("eval", "--task", "mteb:STS12", "-r", "static-avg")
+    ran = run("eval", "--task", "mteb:STS12", "-m", "static-avg")
     assert (ran.code, ran.out) == (2, "") and ran.err.endswith("pip install 'promptcli[mteb]'\n")
     assert not list(tmp_path.glob("mteb*"))
 
@@ -63,7 +63,7 @@ def downstream(tmp_path):
 
 def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_folder):
     TaskResult = pytest.importorskip("mteb").TaskResult
-    given = ("--backbone", tiny_folder("bert"), "-r", "last-avg", "--data-dir", downstream, "-o", tmp_path / "out")
+    given = ("--backbone", tiny_folder("bert"), "-m", "last-avg", "--data-dir", downstream, "-o", tmp_path / "out")
     ran = run("eval", "--task", "mteb:STSBenchmark", *given, "--offline", "--json")
     assert ran.code == 0, ran.err
     [score] = json.loads(ran.out)["results"]

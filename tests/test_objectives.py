@@ -72,7 +72,17 @@ def test_sbert_trains_from_a_table_of_labelled_pairs(word, run, tiny_folder, tmp
     data = tmp_path / "nli.tsv"
     rows = [f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}" for at in range(8)]
     data.write_text("label\tpremise\thypothesis\n" + "\n".join([*rows, "-\tNobody\tagreed"]))
-    options = ["--backbone", tiny_folder("bert"), "--data", data, "--batch-size", 4, "--eval-steps", 1, "--offline"]
+    options = [
+        "--backbone",
+        tiny_folder("bert"),
+        "--data",
+        data,
+        "--batch-size",
+        4,
+        "--set",
+        "eval-steps=1",
+        "--offline",
+    ]
     ran = run("train", *word, *options, "--epochs", 2, "--json")
     assert ran.code == 0, ran.err
     assert "1 rows without a label left out" in ran.err

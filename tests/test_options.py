@@ -8,11 +8,12 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.cli.options import FieldOptions, RecipeChanges, expand, options_of
+from promptcli.cli.options import FieldOptions, expand, options_of, parsed
 from promptcli.data.vectors import FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS
 from promptcli.encoder.transforms import TRANSFORMS
+from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import METHODS
 
@@ -44,8 +45,20 @@ def test_every_described_field_is_an_option_with_its_help():
     assert (options["names"].help, options["names"].rich_help_panel) == ("Names.", "Run")
     assert hints["names"].__origin__ == list[str] | None
     assert PlanOptions().changes() == {"layers": 4, "rate": 0.5}
-    recipe = get_type_hints(RecipeChanges, include_extras=True)
-    assert {name for name in recipe if name != "paper"} == {field.name for field in dataclasses.fields(Recipe)}
+
+
+def test_settings_are_read_by_their_types():
+    assert parsed(Settings, ["layers=2", "tied=true", "rate=1e-3"]) == {"layers": 2, "tied": True, "rate": 1e-3}
+    assert parsed(Recipe, ["max-length=32", "denoise=hidden"]) == {"max_length": 32, "denoise": "hidden"}
+    assert parsed(Settings, ["rate=1,2"], many=True) == {"rate": [1.0, 2.0]}
+    for pair, message in (
+        ("layers", "--set takes FIELD=VALUE, one of layers, names, tied, rate; got 'layers'"),
+        ("layers=a", "--set layers: 'a' is no value; it takes a whole number"),
+        ("tied=yes", "it takes true or false"),
+        ("layrs=1", "unknown setting 'layrs'; valid: layers, .*; did you mean layers"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            parsed(Settings, [pair])
 
 
 @settings(deadline=None)

@@ -175,7 +175,7 @@ def ending(monkeypatch):
 
     def set_end(end):
         entry = Entry("fake", FakeEncoder().recipe, provenance={"end": end})
-        monkeypatch.setattr("promptcli.cli.opening.chosen_entry", lambda choice: entry)
+        monkeypatch.setattr("promptcli.api.encoders.entry_of", lambda model: entry)
         monkeypatch.setattr(part_job, "PartJob", Job)
 
     return set_end

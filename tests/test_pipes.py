@@ -22,13 +22,13 @@ def pipe(tmp_path, monkeypatch):
 
 
 def test_index_build_keeps_every_line(pipe, run, tiny_folder):
-    ran = run("index", "build", pipe, "-o", "index", "--backbone", tiny_folder("bert"), "--recipe", "static-avg", "-q")
+    ran = run("index", "build", pipe, "-o", "index", "--backbone", tiny_folder("bert"), "--model", "static-avg", "-q")
     assert ran.code == 0, ran.err
     assert f"{len(LINES):,} of 16 numbers" in ran.out
 
 
 def test_fit_counts_every_line(pipe, run, tiny_folder):
-    ran = run("fit", "--on", pipe, "--name", "x", "--backbone", tiny_folder("bert"), "-r", "first-last-tfidf")
+    ran = run("fit", "--on", pipe, "--name", "x", "--backbone", tiny_folder("bert"), "-m", "first-last-tfidf")
     assert ran.code == 0 and f"fitted on {len(LINES):,} sentences" in ran.err, ran.err
 
 
@@ -36,6 +36,6 @@ def test_train_sees_every_line(pipe, run, tiny_folder, tmp_path):
     (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nc\td\t2\ne\tf\t3\n")
     steps = -(-len(LINES) // 1000)
     ran = run("train", "simcse", "--data", pipe, "--on", "pairs.tsv", "--batch-size", 1000, "--epochs", 1, "--json",
-              "--backbone", tiny_folder("bert"), "--max-length", 8, "-q")  # fmt: skip
+              "--backbone", tiny_folder("bert"), "--set", "max-length=8", "-q")  # fmt: skip
     assert ran.code == 0, ran.err
     assert f'"steps": {steps}' in ran.out

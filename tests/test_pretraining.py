@@ -263,11 +263,11 @@ def test_a_model_from_text_is_a_backbone(run, text, tmp_path):
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_untied_by_option(run, text, tmp_path):
     folder = tmp_path / "model"
-    assert run("pretrain", text, "-o", folder, *TINY, "--tokens", "4000", "--untie").code == 0
+    assert run("pretrain", text, "-o", folder, *TINY, "--tokens", "4000", "--set", "tied=false").code == 0
     weights = load_file(folder / "model.safetensors")
     rows = weights["bert.embeddings.word_embeddings.weight"]
     assert not torch.equal(weights["cls.predictions.decoder.weight"], rows)
-    loaded = run("eval", "--backbone", folder, "-r", "prompt", "--task", "demo", "--json")
+    loaded = run("eval", "--backbone", folder, "-m", "prompt", "--task", "demo", "--json")
     assert loaded.code == 0
 
 
@@ -328,12 +328,12 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
         (b"text\n", ["--tokens", "10", "--width", "100", "--heads", "3"], "--width 100 is no multiple of --heads 3"),
         (
             b"text\n",
-            ["--tokens", "10", "--masking", "0"],
-            "--masking 0 is not allowed; give a share above 0 and below 1",
+            ["--tokens", "10", "--set", "masking=0"],
+            "--set masking 0 is not allowed; give a share above 0 and below 1",
         ),
-        (b"text\n", ["--tokens", "10", "--long-from", "1.2"], "give a share from 0 up to 1"),
-        (b"text\n", ["--tokens", "10", "--optimizer", "sgd"], "valid: adamw, muon"),
-        (b"text\n", ["--tokens", "10", "--mask-mix", "100"], "valid: 80/10/10, 90/5/5"),
+        (b"text\n", ["--tokens", "10", "--set", "long-from=1.2"], "give a share from 0 up to 1"),
+        (b"text\n", ["--tokens", "10", "--set", "optimizer=sgd"], "valid: adamw, muon"),
+        (b"text\n", ["--tokens", "10", "--set", "mask-mix=100"], "valid: 80/10/10, 90/5/5"),
         (b"text\n", ["--tokens", "10", "--batch-tokens", "100"], "--batch-tokens 100"),
         (b"text\n", ["--tokens", "10", "--resume"], "no unfinished run"),
     ],

@@ -38,10 +38,10 @@ def other_text(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("tied", ["--tied", "--untie"])
+@pytest.mark.parametrize("tied", ["tied=true", "tied=false"])
 def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(run, text, other_text, tmp_path, tied):
     first, second = tmp_path / "first", tmp_path / "second"
-    assert run("pretrain", text, "-o", first, *SHAPE, *SMALL, "--tokens", "4000", tied).code == 0
+    assert run("pretrain", text, "-o", first, *SHAPE, *SMALL, "--tokens", "4000", "--set", tied).code == 0
     ran = run("pretrain", other_text, "--from", first, "-o", second, *SMALL, "--tokens", "2000", "--learning-rate", "0")
     assert ran.code == 0, ran.err
     weights, kept = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")
@@ -85,7 +85,7 @@ def test_it_learns_from_where_it_begins(run, model, text, tmp_path):
     losses = []
     for options in (["--from", model], SHAPE):
         folder = tmp_path / f"model{len(losses)}"
-        ran = run("pretrain", text, "-o", folder, *options, *SMALL, "--tokens", "12000", "--warmup", "0")
+        ran = run("pretrain", text, "-o", folder, *options, *SMALL, "--tokens", "12000", "--set", "warmup=0")
         assert ran.code == 0, ran.err
         losses.append(json.loads((folder / "log.jsonl").read_text().splitlines()[0])["loss"])
     assert losses[0] < losses[1]
@@ -134,7 +134,7 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
     ("options", "message"),
     [
         (["--layers", "3"], "--layers 3 does not go with --from"),
-        (["--untie"], "--untie does not go with --from"),
+        (["--set", "tied=false"], "--set tied False does not go with --from"),
         (["--objective", "causal"], "--from starts from a BERT, so it does not go with --objective causal"),
     ],
 )

@@ -18,7 +18,7 @@ from promptcli.training.trainer import DevScore, batches, learning_rate, stalled
 from tests.test_training_step import gradients, learner_of
 from tests.tiny import SENTENCES
 
-TINY = ["--batch-size", "4", "--epochs", "2", "--eval-steps", "3", "--offline"]
+TINY = ["--batch-size", "4", "--epochs", "2", "--set", "eval-steps=3", "--offline"]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -135,8 +135,8 @@ def test_steps_with_a_score(run, tiny_folder, tmp_path, scored, steps):
         "--name",
         scored,
         "--json",
-        "--scored",
-        scored,
+        "--set",
+        f"scored={scored}",
         "--test",
         pairs,
     )

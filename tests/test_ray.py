@@ -67,7 +67,7 @@ def test_a_killed_actor_loses_nothing_and_makes_nothing_twice(run, monkeypatch):
     assert run(*EMBED, "-o", "here")[0] == 0
     assert run(*EMBED, "--shard", "4")[0] == 0
     monkeypatch.setattr(part_job, "PartJob", Job)
-    monkeypatch.setattr("promptcli.cli.opening.chosen_entry", lambda choice: Entry("fake", FakeEncoder().recipe))
+    monkeypatch.setattr("promptcli.api.encoders.entry_of", lambda model: Entry("fake", FakeEncoder().recipe))
     code, _, err = run(*EMBED, "--engine", "ray", "--workers", "3")
     assert code == 0, err
     assert "--workers 3: the cluster has 3 CPUs, of which one CPU stays free; 2 workers" in err

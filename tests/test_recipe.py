@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.cli.options import ModelChoice
+from promptcli.cli.options import ModelOptions
 from promptcli.encoder.prompts.named import named_templates, template_text
 from promptcli.encoder.prompts.template import check_template
 from promptcli.errors import UsageError
@@ -71,15 +71,15 @@ def test_the_period_rule_follows_the_prompt():
     assert Recipe().replace(pooling="last/avg").explicit().period is False
 
 
-def test_every_field_is_an_option_with_the_field_s_help():
-    options = {field.name for field in dataclasses.fields(ModelChoice)} - {"model", "recipe", "paper"}
-    assert options == {field.name for field in dataclasses.fields(Recipe)}
+def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():
+    options = {field.name for field in dataclasses.fields(ModelOptions)}
+    assert options == {"model", "backbone", "prompt", "pooling", "transform", "set"}
     assert all(field.metadata["help"] for field in dataclasses.fields(Recipe))
 
 
 def test_changes_hold_only_what_was_given():
-    assert ModelChoice().changes() == {}
-    assert ModelChoice(pooling="last/avg", period=False, transforms=["whitening"]).changes() == {
+    assert ModelOptions().changes() == {}
+    assert ModelOptions(pooling="last/avg", set=["period=false"], transform=["whitening"]).changes() == {
         "pooling": "last/avg",
         "period": False,
         "transforms": ("whitening",),

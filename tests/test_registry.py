@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.registry.entries import OPENERS
 from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
 from promptcli.registry.resolving import resolve
@@ -428,13 +428,13 @@ def test_a_tensor_file_cut_short_with_a_checksum_that_matches_is_one_line(regist
 
 
 def test_nothing_given_is_the_shipped_default(registry):
-    given = resolve(registry, model=None, recipe=None, changes={})
+    given = resolve(registry, Choice())
     assert (given.name, given.recipe, bool(given.tensors)) == ("mini", registry.card("mini").recipe, True)
 
 
 def test_changes_start_from_the_default_entry_or_from_the_plain_recipe(registry):
     def of(**changes):
-        return resolve(registry, model=None, recipe=None, changes=changes).recipe
+        return resolve(registry, Choice(changes=changes)).recipe
 
     assert of(max_length=32) == registry.card("mini").recipe.replace(max_length=32)
     assert of(denoise="none") == Recipe()  # its learned numbers are of its own recipe
@@ -444,14 +444,15 @@ def test_changes_start_from_the_default_entry_or_from_the_plain_recipe(registry)
     assert of(prompt="[X] is [MASK]") == Recipe(prompt="[X] is [MASK]")
 
 
-def test_model_and_recipe_exclude_each_other(registry):
-    with pytest.raises(UsageError, match="exclude"):
-        resolve(registry, model="mini", recipe="last-avg", changes={})
+def test_a_recipe_stands_on_the_choice_s_backbone_and_a_model_on_its_own(registry):
+    assert resolve(registry, Choice("cls", {}, "other")).recipe == Recipe(backbone="other", pooling="last/cls")
+    assert resolve(registry, Choice("mini", {}, "other")).recipe == registry.card("mini").recipe
+    assert resolve(registry, Choice(backbone="other")).recipe == Recipe(backbone="other")
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_named_recipe(registry, name):
-    entry = resolve(registry, model=None, recipe=name, changes={})
+    entry = resolve(registry, Choice(name))
     assert (entry.name, entry.recipe) == (name, RECIPES[name])
 
 
@@ -462,7 +463,7 @@ def test_recipe_as_text_and_as_file(registry, tmp_path):
     (tmp_path / "a=b.toml").write_text(toml)
 
     def of(text):
-        return resolve(registry, model=None, recipe=text, changes={})
+        return resolve(registry, Choice(text))
 
     assert of(recipe.to_json()).recipe == recipe
     assert of("  " + recipe.to_json()).recipe == recipe
@@ -472,34 +473,31 @@ def test_recipe_as_text_and_as_file(registry, tmp_path):
     assert of("pooling = 'last/cls'" + " " * 5000).recipe.pooling == "last/cls"
 
 
-@pytest.mark.parametrize(
-    "text", ["last", "", "no.toml", "no.json", "x" * 5000, "{", "pooling = last", "colour = 'red'"]
-)
+@pytest.mark.parametrize("text", ["no.toml", "no.json", f"{'x' * 5000}.json", "{", "pooling = last", "colour = 'red'"])
 def test_unknown_recipe_is_one_line(registry, text):
     with pytest.raises(UsageError):
-        resolve(registry, model=None, recipe=text, changes={})
+        resolve(registry, Choice(text))
 
 
 def test_unknown_recipe_lists_the_valid_names(registry):
     with pytest.raises(UsageError, match=r"static-avg.*prompt-topk-denoised.*JSON or TOML"):
-        resolve(registry, model=None, recipe="sttic-avg", changes={})
+        resolve(registry, Choice("sttic-avg.toml"))
 
 
 def test_recipe_file_that_is_no_text(registry, tmp_path):
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot be read"):
-        resolve(registry, model=None, recipe=str(tmp_path / "bad.toml"), changes={})
+        resolve(registry, Choice(str(tmp_path / "bad.toml")))
 
 
 def test_model_and_changes(registry):
     registry.save(Entry("plain", RECIPES["last-avg"], {}, {}, [{"task": "x"}]))
     registry.alias("p", "plain")
-    assert resolve(registry, model="p", recipe=None, changes={}) == registry.load("plain")
-    changed = resolve(registry, model="p", recipe=None, changes={"pooling": "last/cls"})
+    assert resolve(registry, Choice("p")) == registry.load("plain")
+    changed = resolve(registry, Choice("p", {"pooling": "last/cls"}))
     assert changed.recipe == Recipe(pooling="last/cls")
     assert changed.scores == [] and changed.name not in registry.names()
-    with pytest.raises(NotFoundError, match="promptcli models list"):
-        resolve(registry, model="q", recipe=None, changes={})
+    assert resolve(registry, Choice("q")) == Entry("", Recipe(backbone="q"))  # perhaps a backbone: its loading tells
 
 
 @pytest.mark.parametrize(
@@ -509,14 +507,14 @@ def test_model_and_changes(registry):
 def test_fitted_numbers_forbid_another_recipe(registry, changes):
     registry.save(fitted())
     with pytest.raises(UsageError, match=next(iter(changes))):
-        resolve(registry, model="white", recipe=None, changes=changes)
+        resolve(registry, Choice("white", changes))
 
 
 def test_fitted_numbers_allow_what_they_do_not_depend_on(registry):
     registry.save(fitted())
     same = {"pooling": fitted().recipe.pooling, "backbone": "mini-bert"}
-    assert resolve(registry, model="white", recipe=None, changes=same).name == "white"
-    shorter = resolve(registry, model="white", recipe=None, changes={"max_length": 32})
+    assert resolve(registry, Choice("white", same)).name == "white"
+    shorter = resolve(registry, Choice("white", {"max_length": 32}))
     assert shorter.recipe.max_length == 32 and shorter.tensors.keys() == fitted().tensors.keys()
 
 

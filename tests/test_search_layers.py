@@ -61,7 +61,7 @@ def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
     pairs = TASK.pairs()
     rows = zip(pairs.first, pairs.second, pairs.gold, strict=True)
     file.write_text("sentence1\tsentence2\tscore\n" + "".join(f"{a}\t{b}\t{gold}\n" for a, b, gold in rows))
-    arguments = ["search-layers", "--on", file, "--backbone", tiny_folder("llama"), "--recipe", "prompteol"]
+    arguments = ["search-layers", "--on", file, "--backbone", tiny_folder("llama"), "--model", "prompteol"]
     arguments += ["--name", "layers"]
     ran = run(*arguments, "--json")
     assert ran.code == 0, ran.err

@@ -463,7 +463,7 @@ def test_free_command_with_several_backbones(search, home, tmp_path):
 def test_published_figures_stand_beside_where_they_belong(capsys, task):
     from types import SimpleNamespace
 
-    from promptcli.cli.commands.search_templates import print_search
+    from promptcli.cli.commands.searching import print_search
 
     rows = [Ranked("[X] [MASK] .", 39.0, (36.0, 42.0)), Ranked("[X] says [MASK] .", 40.0, (36.0, 42.0))]
     search = SimpleNamespace(

@@ -100,7 +100,7 @@ def test_another_default_backbone_holds_where_none_is_named(run, monkeypatch, ti
     tiny = vectors()
     assert tiny.shape[1] < 100
     assert np.array_equal(tiny, vectors("--backbone", tiny_folder("bert")))
-    assert vectors("--recipe", "static-avg").shape == tiny.shape
+    assert vectors("--model", "static-avg").shape == tiny.shape
     assert vectors("--model", "mini").shape[1] > 100  # an entry is what it is
     assert vectors("--backbone", "mini-bert").shape[1] > 100  # a flag comes before all
 
@@ -111,9 +111,8 @@ def test_bare_commands_say_what_they_assume(run, tmp_path):
     lines.write_text("a dog runs\nthe red house\n")
     ran = run("embed", lines, "--offline")
     assert ran.err.count("assumed: mini") == 1
-    assert "--paper" in ran.err
-    assert "assumed" not in run("embed", lines, "--force", "--recipe", "cls", "--offline").err
-    ran = run("eval", "--recipe", "cls", "--offline")
+    assert "assumed" not in run("embed", lines, "--force", "--model", "cls", "--offline").err
+    ran = run("eval", "--model", "cls", "--offline")
     assert ran.code == 0
     assert "assumed: our own demo pairs" in ran.err
     assert ran.out.splitlines()[2].split() == ["demo"]
@@ -121,7 +120,7 @@ def test_bare_commands_say_what_they_assume(run, tmp_path):
 
 def test_paper_names_the_papers_setting(run):
     assert (BARE.backbone, PAPER.backbone) == ("mini-bert", "bert-base-uncased")
-    for arguments in (("similarity", "a", "b"), ("eval",)):
+    for arguments in (("eval",), ("eval", "cls")):
         ran = run(*arguments, "--paper", "--offline")
         assert ran.code == 3
         assert "bert-base-uncased" in ran.err or "no task is there" in ran.err

@@ -49,7 +49,7 @@ def test_the_fast_tier_is_small_and_says_how_it_was_made(home):
     chosen = entry.provenance["selected_on"]
     assert (chosen["task"], [chosen["chosen"]]) == ("STS-B:dev", list(entry.recipe.transforms))
     assert max(chosen["candidates"], key=lambda row: row["value"])["transform"] == chosen["chosen"]
-    assert "`promptcli fit --recipe static-avg " in (folder / "README.md").read_text(encoding="utf-8")
+    assert "`promptcli fit --model static-avg " in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_fast_tier_knows_words_and_not_their_order(home):

@@ -17,7 +17,7 @@ def cosine(a, b):
 
 def test_similarity_of_two_sentences(run, fake):
     assert run("similarity", "a b", "c d") == (0, f"{cosine('a b', 'c d'):.4f}\n", "")
-    assert fake[0][2] == "float32"
+    assert fake[0][1] == "stored"
     code, out, _ = run("similarity", "a b", "a b", "--json")
     assert code == 0
     found = json.loads(out)

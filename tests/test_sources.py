@@ -105,7 +105,7 @@ def test_all_splits_of_a_task(run, tmp_path):
         fitting_sentences("SICK-R:all", tmp_path)
     with pytest.raises(NotFoundError, match="no file 'STS12:all' with sentences, and no task: unknown task"):
         fitting_sentences("STS12:all", tmp_path)
-    ran = run("fit", "--recipe", "first-last-tfidf", "--on", "STS-B:all", "--data-dir", tmp_path, "--name", "t")
+    ran = run("fit", "--model", "first-last-tfidf", "--on", "STS-B:all", "--data-dir", tmp_path, "--name", "t")
     assert ran.code == 0 and "fitted on 6 sentences of STS-B:all" in ran.err
     assert run("eval", "--task", "STS-B:all", "--data-dir", tmp_path).code == 2
 

@@ -163,7 +163,7 @@ def test_eval_takes_tasks_of_every_kind(run, tiny_folder, documents, tmp_path):
         "eval",
         "--backbone",
         tiny_folder("bert"),
-        "-r",
+        "-m",
         "last-avg",
         *(w for name in tasks for w in ("--task", name)),
     ]
@@ -174,5 +174,5 @@ def test_eval_takes_tasks_of_every_kind(run, tiny_folder, documents, tmp_path):
     table = run(*given)
     assert table.code == 0 and "demo" in table.out.splitlines()[2]
     assert f"{rows[1]['value']:.2f}" in table.out and f"{rows[2]['value']:.2f}" in table.out
-    alone = run("eval", "--backbone", tiny_folder("bert"), "-r", "last-avg", "--task", tasks[1])
+    alone = run("eval", "--backbone", tiny_folder("bert"), "-m", "last-avg", "--task", tasks[1])
     assert alone.code == 0 and "ndcg@10" in alone.out

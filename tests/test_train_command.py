@@ -29,7 +29,7 @@ def text(tmp_path):
 
 @pytest.fixture
 def options(text, tiny_folder):
-    few = ["--data", text, "--batch-size", 8, "--eval-steps", 3, "--epochs", 0.5, "--learning-rate", 0.01]
+    few = ["--data", text, "--batch-size", 8, "--set", "eval-steps=3", "--epochs", 0.5, "--learning-rate", 0.01]
     return ["--backbone", tiny_folder("bert"), *few, "--offline"]
 
 
@@ -145,7 +145,7 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
     from promptcli.training import runs
 
     whole = runs.execute
-    arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--prefix-length", 2, "--json"]
+    arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--set", "prefix-length=2", "--json"]
     expected = json.loads(run(*arguments, "--name", "whole").out)["summary"]
 
     def stopping(mine, *others, **options):
@@ -173,7 +173,9 @@ def test_data_of_several_files_are_mixed(run, tiny_folder, tmp_path):
         csv.writer(file).writerows([("sent0", "sent1", "hard_neg"), *rows])
     pairs.write_text("\n".join(["sent0\tsent1", *(f"{one}\t{other}" for one, other in PAIRED[:9])]))
     options = ["--backbone", tiny_folder("bert"), "--data", triplets, "--data", pairs, "--batch-size", 8]
-    ran = run("train", "simcse", *options, "--data-temperature", 2, "--batches", "one-source", "--offline", "--json")
+    ran = run(
+        "train", "simcse", *options, "--set", "data-temperature=2", "--set", "batches=one-source", "--offline", "--json"
+    )
     assert ran.code == 0, ran.err
     assert "33 pairs without a hard negative" in ran.err
     assert "rows an epoch: 30 of 36, 15 of 9" in ran.err
@@ -203,8 +205,8 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--method", "simcse", "--prefix-length", "3"], 2, "method simcse has no setting prefix-length"),
-        (["--method", "dcpcse", "--mlm-head", "none"], 2, "unknown mlm-head 'none'"),
+        (["--method", "simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
+        (["--method", "dcpcse", "--set", "mlm-head=none"], 2, "unknown mlm-head 'none'"),
         (["--method", "dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes SETTING=V,V"),
         (["--method", "dcpcse", "--sweep", "length=3"], 2, "unknown setting 'length'"),
         (["--method", "dcpcse", "--sweep", "batch-size=a"], 2, "'a' is no value; it takes a number such as 64"),
@@ -266,7 +268,17 @@ def test_two_processes_make_one_entry(options, tmp_path):
     rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.product(SENTENCES, repeat=2)]
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
     options += ["--on", pairs]
-    arguments = ["train", "--method", "dcpcse", *map(str, options), "--dropout", "0", "--prefix-length", "2", "--json"]
+    arguments = [
+        "train",
+        "--method",
+        "dcpcse",
+        *map(str, options),
+        "--set",
+        "dropout=0",
+        "--set",
+        "prefix-length=2",
+        "--json",
+    ]
     entries = {}
     for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
         home = {"PROMPTCLI_HOME": str(tmp_path / name)}

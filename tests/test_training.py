@@ -313,13 +313,13 @@ def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tin
         data,
         "--batch-size",
         4,
-        "--eval-steps",
-        2,
+        "--set",
+        "eval-steps=2",
         "--name",
         "mine",
     ]
     options += ["--learning-rate", 0.01, "--epochs", 0.5 if not supervised else 3, "--offline"]
-    options += ["--prefix-length", 3] if name == "dcpcse" else []
+    options += ["--set", "prefix-length=3"] if name == "dcpcse" else []
     ran = run("train", "--method", name, *options, "--json")
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
@@ -353,8 +353,8 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
         text,
         "--batch-size",
         4,
-        "--eval-steps",
-        2,
+        "--set",
+        "eval-steps=2",
         "--epochs",
         3,
     ]
@@ -385,7 +385,7 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
     [
         (["--method", "nothing"], 2, "unknown method 'nothing'"),
         (["--method", "dcpcse", "--batch-size", "100000"], 2, "less than one batch of 100000"),
-        (["--method", "dcpcse", "--prefix-length", "510"], 2, "prefix length '510' is not allowed"),
+        (["--method", "dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
         (
             ["--method", "dcpcse", "--paper", "--backbone", "mini-bert"],
             2,

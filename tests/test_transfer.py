@@ -418,7 +418,7 @@ def test_all_seven_in_one_json_document(run, arguments):
 def test_the_table_says_what_is_missing_and_averages_the_rest(run, arguments, data):
     for path in (data / "data/downstream/CR").iterdir():
         path.unlink()
-    chosen = ["--task", "TREC", "--task", "CR", "--task", "MR", "--recipe", "cls"]
+    chosen = ["--task", "TREC", "--task", "CR", "--task", "MR", "--model", "cls"]
     ran = run(*arguments, *chosen)
     assert ran.code == 0, ran.err
     title, head, _, row = ran.out.splitlines()
@@ -435,7 +435,7 @@ def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tin
     from promptcli.encoder.encoder import Encoder
     from promptcli.recipe import RECIPES
 
-    ran = run(*arguments, "--task", "MRPC", "--recipe", "cls", "--json", "-q", "--seed", "3")
+    ran = run(*arguments, "--task", "MRPC", "--model", "cls", "--json", "-q", "--seed", "3")
     backbone = tiny_backbone("bert")
     encoder = Encoder(RECIPES["cls"].replace(backbone=backbone.name), backbone, {})
     task = load(data, "MRPC")
@@ -465,14 +465,14 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
     ran = run(*chosen)
     assert "mine: transfer tasks read vectors before head and denoising" in ran.err
     (mine,) = json.loads(ran.out)["results"]
-    (other,) = json.loads(run(*arguments, "--task", "TREC", "--json", "--recipe", "cls").out)["results"]
+    (other,) = json.loads(run(*arguments, "--task", "TREC", "--json", "--model", "cls").out)["results"]
     assert mine["recipe"] == other["recipe"] == "cls"
     assert (mine["value"], mine["dev"], mine["fingerprint"]) == (other["value"], other["dev"], other["fingerprint"])
     (same,) = pc.evaluate("mine", ["TREC"], data_dir=arguments[2], fast=True)
     assert (same.value, same.dev, same.fingerprint) == (mine["value"], mine["dev"], mine["fingerprint"])
     ran = run("eval", *arguments[1:3], "--offline", "--task", "TREC", "--json", "-m", "mine")
     assert json.loads(ran.out)["results"][0]["fingerprint"] == mine["fingerprint"]
-    (shorter,) = json.loads(run(*chosen, "--max-length", "4").out)["results"]
+    (shorter,) = json.loads(run(*chosen, "--set", "max-length=4").out)["results"]
     assert (shorter["recipe_fields"]["pooling"], shorter["recipe_fields"]["max_length"]) == ("last/cls", 4)
 
 
@@ -487,7 +487,7 @@ def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
         return before(encoders, sentences, progress=progress)
 
     monkeypatch.setattr(scoring, "encode_together", encode_together)
-    run(*arguments, "--task", "MR", "--task", "SUBJ", "--recipe", "cls")
+    run(*arguments, "--task", "MR", "--task", "SUBJ", "--model", "cls")
     (given,) = seen
     assert len(given) == len(set(given)) == len({*sentences(GOOD, 20), *sentences(BAD, 20)})
 
@@ -500,7 +500,7 @@ def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
         return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), *np.zeros((2, len(sentences)), int))]
 
     monkeypatch.setattr(scoring, "encode_together", encode_together)
-    ran = run(*arguments, "--task", "MR", "--recipe", "cls", "-q")
+    ran = run(*arguments, "--task", "MR", "--model", "cls", "-q")
     assert (ran.code, ran.out) == (1, "") and "is not finite; try --dtype float32" in ran.err
 
 
@@ -508,7 +508,7 @@ def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
     ("more", "code", "message"),
     [
         (["--task", "SST"], 2, "unknown task 'SST'; valid: STS12"),
-        (["--recipe", "nothing"], 2, "nothing"),
+        (["--model", "nothing"], 2, "nothing"),
         (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
     ],
 )
@@ -554,7 +554,7 @@ def test_a_row_makes_a_transfer_task(run, arguments, monkeypatch):
         (sentence, None, float(label)) for label, kind in enumerate((GOOD, BAD)) for sentence in sentences(kind, 20)
     ]
     monkeypatch.setitem(TASKS, "TOY", TaskRow("accuracy", lambda root: {"all": rows}, sizes={"all": 41}))
-    ran = run(*arguments, "--task", "TOY", "--recipe", "cls", "--json")
+    ran = run(*arguments, "--task", "TOY", "--model", "cls", "--json")
     assert ran.code == 0, ran.err
     (found,) = json.loads(ran.out)["results"]
     assert (found["task"], found["examples"], found["metric"]) == ("TOY", {"all": 40}, "accuracy")

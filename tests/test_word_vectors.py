@@ -140,7 +140,7 @@ def test_fingerprints_follow_the_vectors_and_not_the_folder(tmp_path):
     ],
 )
 def test_only_the_static_average_is_allowed(changes, shown):
-    with pytest.raises(UsageError, match=f"only --recipe static-avg averages, not {shown}") as caught:
+    with pytest.raises(UsageError, match=f"only --model static-avg averages, not {shown}") as caught:
         build_encoder(static("glove:nowhere.txt").replace(**changes))  # known before any file is read
     assert "\n" not in str(caught.value)
 
@@ -173,7 +173,7 @@ def test_a_recipe_of_word_vectors_means_the_same_from_every_folder(glove, tmp_pa
 def test_the_command_line(run, glove, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.txt").write_text("the dog\nnothing known\n\nbarks\n")
-    plain = ["--backbone", "glove:v.txt", "--recipe", "static-avg"]
+    plain = ["--backbone", "glove:v.txt", "--model", "static-avg"]
     ran = run("embed", "s.txt", *plain)
     assert ran.code == 0
     assert "4 words of 3 numbers" in ran.err and "1 of 4 sentences have a zero vector" in ran.err
@@ -187,8 +187,8 @@ def test_the_command_line(run, glove, tmp_path, monkeypatch):
     assert result["recipe"] == "static-avg" and result["zero_vectors"] > 0
     assert "sentences of demo:dev have a zero vector" in ran.err
     ran = run("embed", "s.txt", "--backbone", "glove:v.txt", "--force")
-    assert ran.code == 2 and ran.err.count("\n") == 1 and "--recipe static-avg" in ran.err
-    ran = run("fit", "--recipe", "flow", "--backbone", "glove:v.txt", "--on", "demo", "--name", "x")
+    assert ran.code == 2 and ran.err.count("\n") == 1 and "--model static-avg" in ran.err
+    ran = run("fit", "--model", "flow", "--backbone", "glove:v.txt", "--on", "demo", "--name", "x")
     assert ran.code == 2 and ran.err.count("\n") == 1
     ran = run("templates", "[X] [MASK]", "--backbone", "glove:v.txt")
     assert ran.code == 2 and ran.err.count("\n") == 1 and "no language model" in ran.err

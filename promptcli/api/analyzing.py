@@ -1,26 +1,99 @@
-"""Looking inside a model, by the table of analyses."""
+"""Looking inside models, by the table of analyses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, overload
 
 from promptcli.analysis import ANALYSES
-from promptcli.api.encoders import load
-from promptcli.api.evaluating import Model, load_named_tasks
+from promptcli.analysis.anisotropy import Anisotropy
+from promptcli.analysis.impact import Impact, ImpactStudy
+from promptcli.analysis.mask_tokens import MaskTokens
+from promptcli.analysis.sentence import Attention
+from promptcli.analysis.token_bias import TokenBias
+from promptcli.analysis.uniformity import Uniformity
+from promptcli.api.encoders import Model, Sentences
+from promptcli.api.evaluating import candidates_of, open_candidates
 from promptcli.data.sources import fitting_sentences
-from promptcli.encoder.encoder import Encoder
-from promptcli.errors import UsageError, unknown
+from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
+from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.evaluation.scores import Label
 from promptcli.settings import BARE
 
+#: What an analysis finds of a model: see the module of its name.
+Found = Anisotropy | Uniformity | TokenBias | list[MaskTokens] | Impact | ImpactStudy | Attention
+#: A value of a setting of an analysis.
+Setting = str | int | bool | Sequence[str]
 
+
+@overload
+def analyze(
+    name: Literal["anisotropy", "vocabulary"],
+    model: Model = ...,
+    on: Sentences = ...,
+    *,
+    data_dir: str | Path | None = ...,
+    **settings: Setting,
+) -> Anisotropy: ...
+@overload
+def analyze(
+    name: Literal["uniformity"], model: Model = ..., on: Sentences = ..., *, data_dir: str | Path | None = ...
+) -> Uniformity: ...
+@overload
+def analyze(
+    name: Literal["token-bias"],
+    model: Model = ...,
+    on: Sentences = ...,
+    *,
+    data_dir: str | Path | None = ...,
+    **settings: Setting,
+) -> TokenBias: ...
+@overload
+def analyze(
+    name: Literal["mask-tokens"],
+    model: Model = ...,
+    on: Sentences = ...,
+    *,
+    data_dir: str | Path | None = ...,
+    **settings: Setting,
+) -> list[MaskTokens]: ...
+@overload
+def analyze(name: Literal["impact"], model: Model = ..., on: str = ...) -> Impact: ...
+@overload
+def analyze(
+    name: Literal["impact-tfidf"],
+    model: Model = ...,
+    on: Sentences = ...,
+    *,
+    data_dir: str | Path | None = ...,
+    **settings: Setting,
+) -> ImpactStudy: ...
+@overload
+def analyze(
+    name: Literal["attention"],
+    model: Model = ...,
+    on: str = ...,
+    *,
+    data_dir: str | Path | None = ...,
+    **settings: Setting,
+) -> Attention: ...
+@overload
+def analyze(
+    name: str,
+    model: Model = ...,
+    on: Sentences = ...,
+    *,
+    data_dir: str | Path | None = ...,
+    **settings: Setting,
+) -> Found: ...
 def analyze(
     name: str,
     model: Model = BARE.backbone,
-    on: str | Path | Sequence[str] = BARE.corpus,
+    on: Sentences = BARE.corpus,
     *,
     data_dir: str | Path | None = None,
-    **options: Any,
-) -> Any:
+    **settings: Setting,
+) -> Found:
     """Look inside a model.
 
     Args:
@@ -30,14 +103,14 @@ def analyze(
         on: What is looked at: a sentence (``impact``, ``attention``); tasks or files of graded pairs
             (``uniformity``); else sentences, or what names them: ``demo``, a task, a file.
         data_dir: SentEval folder of a task.
-        options: Of the analysis: ``first``, ``sample``, ``lower``, ``words`` of anisotropy, ``states`` of token-bias,
-            ``count`` of mask-tokens, ``corpus`` of impact-tfidf, ``head`` of attention.
+        settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of
+            token-bias, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of attention.
 
     Returns:
         What the analysis found: see the module of its name.
 
     Raises:
-        UsageError: No such analysis or option, or a model that it does not fit.
+        UsageError: No such analysis or setting, or a model that it does not fit.
         NotFoundError: Data that are not there.
 
     Example:
@@ -45,27 +118,71 @@ def analyze(
         >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
         'a'
     """
+    return next(iter(analyze_all(name, [model], on, data_dir=data_dir, settings=settings).values()))
+
+
+def analyze_all(
+    name: str,
+    models: Sequence[Model],
+    on: Sentences = BARE.corpus,
+    *,
+    data_dir: str | Path | None = None,
+    text_field: str | None = None,
+    skip_unfit: bool = False,
+    device: str = "auto",
+    dtype: str = "stored",
+    settings: Mapping[str, Setting] = MappingProxyType({}),
+) -> dict[Label, Found]:
+    """Look inside several models as ``analyze`` does; those of one model input share a forward pass.
+
+    Args:
+        name: See ``analyze``.
+        models: Each once.
+        on: See ``analyze``.
+        data_dir: See ``analyze``.
+        text_field: Column of the sentence in a file.
+        skip_unfit: Say which models cannot be made on their backbone, and look at the others.
+        device: See ``load``.
+        dtype: See ``load``.
+        settings: See ``analyze``.
+    """
     if name not in ANALYSES:
         raise unknown("analysis", name, ANALYSES)
-    analysis, given = ANALYSES[name], _data(ANALYSES[name].takes, on, data_dir)
-    encoder = model if isinstance(model, Encoder) else load(model)
-    try:
-        return analysis.run(encoder, given, **options)
-    except TypeError as error:
-        if "keyword argument" not in str(error):
-            raise
-        raise UsageError(f"analysis {name}: {str(error).partition(') ')[2]}; it is {analysis.help}") from None
+    analysis = ANALYSES[name]
+    for setting in settings:
+        if setting not in analysis.settings:
+            raise unknown(f"setting of {name}", setting, analysis.settings)
+    folder = None if data_dir is None else Path(data_dir)
+    given = _data(analysis.takes, on, folder, text_field)
+    chosen, corpus = dict(settings), settings.get("corpus", BARE.corpus)
+    if "corpus" in analysis.settings and isinstance(corpus, str):
+        chosen["corpus"] = fitting_sentences(corpus, folder)
+    opened, kept = open_candidates(candidates_of(models), device, dtype, skip_unfit=skip_unfit)
+    return dict(zip((one.label for one in kept), analysis.run(opened, given, **chosen), strict=True))
 
 
-def _data(takes: str, on: str | Path | Sequence[str], data_dir: str | Path | None) -> Any:
+def _data(takes: str, on: Sentences, folder: Path | None, text_field: str | None) -> Any:
+    """Return what an analysis takes."""
     if takes == "nothing":
         return None
     if takes == "pairs":
-        return load_named_tasks(on, data_dir=data_dir)
+        return pairs_of(on, folder)
     if takes == "sentence":
         if not isinstance(on, str):
             raise UsageError(f"one sentence is looked at, and {type(on).__name__} is given; give a string")
         return on
+    if takes == "texts" and isinstance(on, str):
+        return [on]
     if isinstance(on, str | Path):
-        return fitting_sentences(str(on), None if data_dir is None else Path(data_dir))
+        return fitting_sentences(str(on), folder, text_field=text_field)
     return list(on)
+
+
+def pairs_of(on: Sentences, folder: Path | None) -> list[STSTask]:
+    """Return tasks of graded pairs by their names, all splits of one by ``STS-B:all``, or files of pairs."""
+    given = [str(on)] if isinstance(on, str | Path) else list(on)
+    names = [fitting_task(name) if name.endswith(":all") else task_names([name])[0] for name in given]
+    loaded = load_tasks(folder, names)
+    for label, reason in loaded.missing.items():
+        raise NotFoundError(f"{label} is not there: {reason}")
+    return loaded.tasks

@@ -1,27 +1,27 @@
-"""Encoders: loaded, compared, fitted and saved."""
+"""Encoders: what names one, loading, comparing and saving it."""
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from promptcli.data.sources import development_task, fitting_sentences
+from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.embedder import check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
-from promptcli.fitting import fits
 from promptcli.interchange.backends import build_on
-from promptcli.notes import offline as without_network
-from promptcli.recipe import Recipe
+from promptcli.notes import note
+from promptcli.recipe import Choice, Recipe
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
-from promptcli.registry.resolving import changed, named
-from promptcli.settings import BARE
+from promptcli.registry.resolving import changed, is_recipe, named, resolve
 
+#: An encoder, or what ``load`` takes.
+Model = Encoder | Entry | Recipe | Choice | str | Path
 #: Sentences: a list, or what names them: ``demo``, a task, a file.
 Sentences = str | Path | Sequence[str]
 
@@ -32,7 +32,7 @@ def open_registry() -> Registry:
 
 
 def load(
-    choice: str | Path | Recipe = "mini",
+    choice: str | Path | Recipe | Entry = "mini",
     *,
     backbone: str | None = None,
     prompt: str | None = None,
@@ -84,17 +84,83 @@ def load(
     if revision is not None:
         choice = f"{choice}@{revision}"
     entry = changed(entry_of(choice, offline=offline), changes)
-    options: dict[str, Any] = {"device": device, "dtype": dtype, "offline": offline}
+    return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows, offline=offline)
+
+
+def entry_of(model: Model, *, offline: bool = False) -> Entry:
+    """Return the entry that names or holds an encoder."""
+    if isinstance(model, Entry):
+        return model
+    if isinstance(model, Encoder):
+        return entry_from(model)
+    if isinstance(model, Recipe):
+        return Entry("recipe", model)
+    if isinstance(model, Choice):
+        return resolve(open_registry(), model)
+    return named(open_registry(), str(model), offline=offline)
+
+
+def backbone_model(model: Model) -> Model:
+    """Return a model whose backbone alone is looked at: a name that is no model's stands for its plain recipe."""
+    if not isinstance(model, str | Path):
+        return model
+    registry, name = open_registry(), str(model)
+    known = name in registry.names() or name in registry.aliases() or is_recipe(registry, name)
+    return model if known else Recipe(backbone=name)
+
+
+def open_model(
+    model: Model,
+    *,
+    device: str = "auto",
+    dtype: str = "stored",
+    backend: str = "torch",
+    rows: int | None = None,
+    backbone: Backbone | None = None,
+    offline: bool = False,
+) -> Encoder:
+    """Return the encoder that ``model`` is or names; ``backbone``: a loaded one to share. See ``load``."""
+    if isinstance(model, Encoder):
+        return model
+    entry = entry_of(model, offline=offline)
+    options: dict[str, Any] = {"device": device, "dtype": dtype, "offline": offline, "backbone": backbone}
     options |= {"tensors": entry.tensors, "prompts": entry.prompts}
-    graphs = open_registry().graphs_folder
-    return build_on(backend, entry.recipe, folder=graphs, rows=rows, **options)
+    encoder = build_on(backend, entry.recipe, folder=open_registry().graphs_folder, rows=rows, **options)
+    if isinstance(model, Choice) and model.model is None and not model.changes:
+        note(f"assumed: {entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}")
+    return encoder
 
 
-def entry_of(choice: str | Path | Recipe, *, offline: bool = False) -> Entry:
-    """Return the entry of a choice; a nameless one where it can only be a backbone."""
-    if isinstance(choice, Recipe):
-        return Entry("recipe", choice)
-    return named(open_registry(), str(choice), offline=offline)
+def open_models(
+    models: Sequence[Model],
+    *,
+    device: str = "auto",
+    dtype: str = "stored",
+    backend: str = "torch",
+    refused: Callable[[int, UsageError], None] | None = None,
+) -> list[Encoder]:
+    """Return the encoders of several models; those of one backbone share it.
+
+    Args:
+        models: What each is or is named.
+        device: See ``load``.
+        dtype: See ``load``.
+        backend: See ``load``.
+        refused: Called with the place of each that cannot be made on its backbone, which is then left out; without it
+            that is an error.
+    """
+    encoders: list[Encoder] = []
+    for place, model in enumerate(models):
+        entry = model if isinstance(model, Encoder) else entry_of(model)
+        shared = [made.backbone for made in encoders if made.backbone.name == entry.recipe.backbone]
+        backbone = shared[0] if shared else None
+        try:
+            encoders.append(open_model(entry, device=device, dtype=dtype, backend=backend, backbone=backbone))
+        except UsageError as error:
+            if refused is None:
+                raise
+            refused(place, error)
+    return encoders
 
 
 def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder: Encoder | str = "mini") -> Any:
@@ -111,53 +177,6 @@ def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder:
     vectors = _encoder(encoder).encode([*left, *right], normalize_embeddings=True)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
     return float(cosines[0]) if isinstance(first, str) else cosines
-
-
-def fit(
-    recipe: str | Recipe,
-    on: Sentences = BARE.corpus,
-    *,
-    select: str | Path | None = None,
-    name: str | None = None,
-    data_dir: str | Path | None = None,
-    device: str = "auto",
-    offline: bool = False,
-    force: bool = False,
-) -> Encoder:
-    """Return the encoder of a recipe with TF-IDF weights or a transform fitted on sentences.
-
-    Args:
-        recipe: A named one (``whitening``, ``flow``, ``first-last-tfidf``) or a ``Recipe``.
-        on: Sentences, or what names them: ``demo``, a task, a file.
-        select: Development pairs by which the numbers of the last transform are chosen, which then has none:
-            ``STS-B:dev``, ``demo:dev``, or a file of graded pairs.
-        name: Save it in the registry under this name.
-        data_dir: SentEval folder of a task.
-        device: ``auto``, ``cpu``, ``cuda``, ...
-        offline: Never use the network.
-        force: Replace an entry of that name.
-
-    Raises:
-        UsageError: The recipe has nothing to fit, there are too few sentences, or a test set is to choose.
-
-    Example:
-        >>> import promptcli as pc
-        >>> pc.fit("first-last-tfidf", on=["A cat sleeps.", "A dog runs."]).recipe.pooling
-        'first-last/tfidf'
-    """
-    if name is not None:
-        open_registry().check_free(name, force=force)
-    folder = None if data_dir is None else Path(data_dir)
-    with without_network(offline):
-        sentences = check_texts(on) if not isinstance(on, str | Path) else fitting_sentences(str(on), folder)
-        pairs = None if select is None else development_task(str(select), folder)
-    chosen = entry_of(recipe).recipe
-    made = fits.fit(chosen, sentences, choose_by=pairs, device=device, dtype="stored", offline=offline)
-    source = str(on) if isinstance(on, str | Path) else "a list"
-    if name is not None:
-        fitted_on = {"source": source, "sentences": made.sentences}
-        register(made.encoder, name, force=force, fitted_on=fitted_on, **made.selected_on)
-    return made.encoder
 
 
 def models() -> list[Card]:

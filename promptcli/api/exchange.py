@@ -3,17 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from promptcli.api.encoders import entry_from, entry_of, open_registry
-from promptcli.encoder.encoder import Encoder
+from promptcli.api.encoders import Model, entry_of, open_registry
 from promptcli.interchange import export as exporting
 from promptcli.interchange import hub, importing
 from promptcli.interchange.target import Choices
-from promptcli.recipe import Recipe
-from promptcli.registry.entries import Entry
+from promptcli.notes import is_offline
 
 
 def export(
-    encoder: Encoder | str | Path | Recipe,
+    encoder: Model,
     folder: str | Path,
     to: str = "sentence-transformers",
     *,
@@ -38,7 +36,9 @@ def export(
         CheckFailedError: The other program's vectors are not the encoder's.
     """
     choices = Choices(base, int8)
-    return exporting.export(_as_entry(encoder), to, Path(folder), choices=choices, offline=offline, force=force)
+    return exporting.export(
+        entry_of(encoder), to, Path(folder), choices=choices, offline=offline or is_offline(), force=force
+    )
 
 
 def import_model(
@@ -59,13 +59,17 @@ def import_model(
         UsageError: It is nothing that is read.
     """
     return importing.import_model(
-        open_registry(), str(source), name, changes=changes, convert=convert, offline=offline, force=force
+        open_registry(),
+        str(source),
+        name,
+        changes=changes,
+        convert=convert,
+        offline=offline or is_offline(),
+        force=force,
     )
 
 
-def push(
-    encoder: Encoder | str | Path | Recipe, repo: str, *, private: bool = False, revision: str | None = None
-) -> hub.Pushed:
+def push(encoder: Model, repo: str, *, private: bool = False, revision: str | None = None) -> hub.Pushed:
     """Send a model to ``OWNER/NAME`` of the Hugging Face hub, in one commit or, where it is there already, none.
 
     A backbone of the hub is named, any other is sent. The token is that of ``hf auth login`` or HF_TOKEN.
@@ -74,7 +78,7 @@ def push(
         UsageError: No token, or one that may not write there.
         NotFoundError: The hub cannot be reached.
     """
-    return hub.push(hub.client(), _as_entry(encoder), repo, private=private, revision=revision)
+    return hub.push(hub.client(), entry_of(encoder), repo, private=private, revision=revision, offline=is_offline())
 
 
 def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> hub.Pulled:
@@ -84,10 +88,4 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
         NotFoundError: No such repository or revision, or the hub cannot be reached.
         CheckFailedError: It is not what was pushed; nothing is saved.
     """
-    return hub.pull(hub.client(), open_registry(), repo, name, revision=revision, force=force)
-
-
-def _as_entry(encoder: Encoder | str | Path | Recipe) -> Entry:
-    if isinstance(encoder, Encoder):
-        return entry_from(encoder)
-    return entry_of(encoder)
+    return hub.pull(hub.client(), open_registry(), repo, name, revision=revision, force=force, offline=is_offline())

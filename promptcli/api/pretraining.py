@@ -92,7 +92,7 @@ def pretrain(
     corpus_files += [CorpusFile(Path(path), unrelated=True) for path in unrelated]
     names = [start] if isinstance(start, str) else list(start)
     if objective == "causal" and names:
-        raise UsageError("--from starts from a BERT, so it does not go with --objective causal; leave one out")
+        raise UsageError("--from starts from a BERT, so it does not go with `objective` causal; leave one out")
     begun = BegunModel.open(names, offline=offline) if names else None
     template_lines = None if templates is None else Path(templates)
     wanted = _wanted(settings, objective, template_lines, minutes, corpus_files, begun)
@@ -138,7 +138,7 @@ def _wanted(
         NotFoundError: A file is not there.
     """
     if objective not in OBJECTIVES:
-        raise unknown("--objective", objective, OBJECTIVES)
+        raise unknown("objective", objective, OBJECTIVES)
     known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
     for name in settings:
         if name not in known:
@@ -146,7 +146,7 @@ def _wanted(
     stood_in = templates_file(objective, templates)
     plan = Plan(objective=objective, **settings)  # type: ignore[arg-type]
     if (not plan.tokens) == (minutes is None):
-        raise UsageError("give the budget of the run: --tokens N or --minutes M")
+        raise UsageError("give the budget of the run: `tokens` N or `minutes` M")
     for file in [*files, *([CorpusFile(stood_in)] if stood_in else [])]:
         next(file.lines(), None)  # a wrong file is said before anything is read through
     hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in files)

@@ -3,21 +3,22 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from promptcli.api.encoders import entry_of, load, open_registry
-from promptcli.api.evaluating import Model
+from promptcli.api.encoders import Model, backbone_model, entry_of, open_model, open_registry
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
-from promptcli.recipe import Recipe
 from promptcli.registry.registry import home
-from promptcli.searching import heads, layers, template_search
+from promptcli.searching import heads, layers, template_search, template_space
 from promptcli.searching.search import Search
 from promptcli.searching.search_settings import SearchSettings
 from promptcli.settings import BARE
 from promptcli.storage.cache import Cache
+from promptcli.storage.files import check_output, write_text
 
+#: A value of a setting of a template search.
+Setting = str | int | Path | tuple[str, ...] | None
 #: A task's name, a file of graded pairs, or loaded pairs.
 Pairs = STSTask | str | Path
 
@@ -32,6 +33,8 @@ def search_heads(
     name: str | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "stored",
 ) -> Search:
     """Find the attention head whose diagonal weighs tokens best (Ditto, section 2): all heads from one pass.
 
@@ -44,6 +47,8 @@ def search_heads(
         name: Save the best in the registry under this name.
         force: Replace an entry of that name.
         data_dir: SentEval folder of a task that is named.
+        device: See ``load``.
+        dtype: See ``load``.
 
     Raises:
         UsageError: Unknown states, pairs that cannot rank anything, no corpus, a name that is taken, or a backbone that
@@ -57,7 +62,8 @@ def search_heads(
     _check_free(name, force)
     task, folder = _development(on, data_dir), _folder(data_dir)
     sentences = fitting_sentences(str(corpus), folder) if isinstance(corpus, str | Path) else corpus
-    return _kept(heads.search_heads(_opened(model), task, sentences, states=states, top=top), name, force)
+    encoder = _opened(model, device, dtype)
+    return _kept(heads.search_heads(encoder, task, sentences, states=states, top=top), name, force)
 
 
 def search_layers(
@@ -68,6 +74,8 @@ def search_layers(
     name: str | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "stored",
 ) -> Search:
     """Find the states that a model's recipe reads best: every layer and the usual means of two, from one pass.
 
@@ -78,6 +86,8 @@ def search_layers(
         name: Save the best in the registry under this name.
         force: Replace an entry of that name.
         data_dir: SentEval folder of a task that is named.
+        device: See ``load``.
+        dtype: See ``load``.
 
     Raises:
         UsageError: Unknown weights, transforms in the recipe, a name that is taken, or pairs that cannot rank anything.
@@ -87,33 +97,75 @@ def search_layers(
         >>> search_layers("mini-bert").best.choice  # doctest: +SKIP
     """
     _check_free(name, force)
-    return _kept(layers.search_layers(_opened(model), _development(on, data_dir), weights=weights), name, force)
+    task = _development(on, data_dir)
+    return _kept(layers.search_layers(_opened(model, device, dtype), task, weights=weights), name, force)
 
 
+@overload
 def search_templates(
-    model: Model = BARE.backbone,
+    model: Model = ...,
+    on: Pairs = ...,
+    *,
+    settings: SearchSettings | None = ...,
+    period: bool = ...,
+    denoise: str = ...,
+    name: str | None = ...,
+    output: str | Path | None = ...,
+    force: bool = ...,
+    data_dir: str | Path | None = ...,
+    device: str = ...,
+    dtype: str = ...,
+    **changes: Setting,
+) -> Search: ...
+@overload
+def search_templates(
+    model: list[Model],
+    on: Pairs = ...,
+    *,
+    settings: SearchSettings | None = ...,
+    period: bool = ...,
+    denoise: str = ...,
+    name: str | None = ...,
+    output: str | Path | None = ...,
+    force: bool = ...,
+    data_dir: str | Path | None = ...,
+    device: str = ...,
+    dtype: str = ...,
+    **changes: Setting,
+) -> list[Search]: ...
+def search_templates(
+    model: Model | list[Model] = BARE.backbone,
     on: Pairs = BARE.development,
     *,
     settings: SearchSettings | None = None,
     period: bool = True,
     denoise: str = "none",
     name: str | None = None,
+    output: str | Path | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
-    **changes: Any,
-) -> Search:
-    """Find the template that suits a backbone best (PromptBERT, section 4.2); a search that was killed goes on.
+    device: str = "auto",
+    dtype: str = "stored",
+    **changes: Setting,
+) -> Search | list[Search]:
+    """Find the template that suits a backbone best (PromptBERT, section 4.2); a search that was killed is resumed.
 
     Args:
-        model: Whose backbone: an encoder, or what ``load`` takes.
+        model: Whose backbone: an encoder, or what ``load`` takes; or several of them, in a list.
         on: The development set.
         settings: What is tried.
         period: A sentence without an end mark gets a "." (PromptBERT's evaluation).
         denoise: ``none``, or ``hidden``: minus the template's own bias.
-        name: Save the best in the registry under this name.
-        force: Replace an entry of that name.
+        name: Save the best in the registry under this name; of several models under NAME-BACKBONE.
+        output: File of the best templates; with a name by default one in the registry's folder.
+        force: Replace an entry or a file of that name.
         data_dir: SentEval folder of a task that is named.
+        device: See ``load``.
+        dtype: See ``load``.
         changes: Of single settings, e.g. ``mode="free"``, ``limit=100``.
+
+    Returns:
+        What was found; of a list of models a list.
 
     Raises:
         UsageError: Settings that do not go together, a name that is taken, or a backbone, templates or pairs that
@@ -123,23 +175,54 @@ def search_templates(
     Example:
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
-    _check_free(name, force)
     settings = (settings or SearchSettings()).replace(**changes)
     template_search.choose_strategy(settings)
+    models = model if isinstance(model, list) else [model]
+    backbones = [
+        one.recipe.backbone if isinstance(one, Encoder) else entry_of(backbone_model(one)).recipe.backbone
+        for one in models
+    ]
+    names = template_search.entry_names(name or "template", backbones)
+    for one in names if name else ():
+        _check_free(one, force)
+    file = templates_file(name) if output is None and name else output and Path(output)
+    if file:
+        check_output(file, force=force)
+    task = _development(on, data_dir)
     cache = Cache(home(os.environ) / "cache" / "search")
     options: dict[str, Any] = {"period": period, "denoise": denoise, "cache": cache}
-    found = template_search.search_templates(_opened(model), _development(on, data_dir), settings, **options)
-    return _kept(found, name, force)
+    found = []
+    for encoder, saved_as in zip([_opened(one, device, dtype) for one in models], names, strict=True):
+        search = template_search.search_templates(encoder, task, settings, **options)
+        found.append(_kept(search, saved_as if name else None, force))
+    if file:
+        best = {
+            key: row
+            for called, one in zip(names, found, strict=True)
+            for key, row in one.named_templates(called).items()
+        }
+        write_text(file, template_space.template_file(best))
+    return found if isinstance(model, list) else found[0]
 
 
-def _opened(model: Model) -> Encoder:
+def saved_names(name: str | None, found: Sequence[Search]) -> list[str | None]:
+    """Return what the best of each search is saved as."""
+    if name is None:
+        return [None] * len(found)
+    return list(template_search.entry_names(name, [one.recipe.backbone for one in found]))
+
+
+def templates_file(name: str) -> Path:
+    """Return where the best templates of a search are written that is saved under a name."""
+    folder = home(os.environ) / "templates"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.toml"
+
+
+def _opened(model: Model, device: str, dtype: str) -> Encoder:
     if isinstance(model, Encoder):
         return model
-    entry = entry_of(model)
-    recipe = entry.recipe
-    # a backbone's name stands for its plain recipe, so that what is found is a recipe of that backbone
-    plain = Recipe(backbone=recipe.backbone) if str(model) == recipe.backbone else model
-    return load(plain)
+    return open_model(backbone_model(model), device=device, dtype=dtype)
 
 
 def _development(on: Pairs, data_dir: str | Path | None) -> STSTask:

@@ -9,7 +9,8 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NoReturn, TextIO
+from dataclasses import dataclass
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -17,7 +18,6 @@ from typer.core import TyperGroup
 import promptcli
 from promptcli.cli.commands import (
     analyze,
-    analyze_vectors,
     config,
     embed,
     evaluate,
@@ -25,51 +25,52 @@ from promptcli.cli.commands import (
     export,
     fit,
     index,
-    index_search,
     models,
     pretrain,
     reproduce,
-    search_poolings,
-    search_templates,
+    searching,
     serve,
     templates,
     train,
     vectors,
 )
 from promptcli.cli.console import say, show_library_notes, write_what_cannot_be_shown
-from promptcli.cli.options import expand
+from promptcli.cli.options import Runtime, Section, expand
 from promptcli.cli.stopping import Stopped, stopped_by, stopping_by_exception
-from promptcli.cli.usage import PanelHelpCommand, check_spelling, usage_message
+from promptcli.cli.usage import AliasCommand, PanelGroup, PanelHelpCommand, check_spelling, usage_message
 from promptcli.errors import PromptcliError, is_out_of_memory, one_line
 
 app = typer.Typer(
     name="promptcli",
     help="Strong sentence encoders from pre-trained language models, by prompts.",
     no_args_is_help=True,
+    cls=PanelGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-#: Name, function, what it does, what its help ends with.
-_COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
-    ("examples", examples.examples, "Write the small files that the guides' commands read.", None),
-    ("embed", embed.embed, "Sentences of a file to vectors.", None),
-    ("similarity", embed.similarity, "Cosine of two sentences, or of the rows of two files.", None),
-    ("eval", evaluate.evaluate_command, "Score encoders on STS, transfer and retrieval tasks, and on your own.", None),
-    ("fit", fit.fit, "Fit TF-IDF weights or a transform of the vectors into a model.", None),
-    ("export", export.export, "An encoder as other programs load it.", None),
-    ("push", export.push, "Send a model to the Hugging Face hub.", None),
-    ("pull", export.pull, "Save a model that was pushed to the hub.", None),
-    ("ditto-search", search_poolings.ditto_search, "Find the attention head that weighs tokens best.", None),
-    ("search-layers", search_poolings.search_layers, "Find the layer that a recipe reads best.", None),
-    ("search-templates", search_templates.search_templates, "Find the template that suits a backbone best.", None),
-    ("train", train.train, "Train a sentence encoder by a method of the papers.", train.settings_in_force()),
-    ("pretrain", pretrain.pretrain, "Pre-train a small BERT or Llama on plain text.", None),
-    ("reproduce", reproduce.reproduce, "Measure the papers' tables and figures again.", None),
-    ("serve", serve.serve, "Serve embeddings and search over HTTP, with a page to look at them.", None),
-    ("templates", templates.templates, "List the named templates, or show what one becomes for a backbone.", None),
-    ("vectors", vectors.vectors, "Check a folder of vectors in parts, merge it, or sample from it.", None),
-    ("config", config.config, "Show, set and unset your own defaults.", None),
+#: Name, function, what it does: the commands of the papers' methods, then the others.
+_COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
+    ("embed", embed.embed, "Encode sentences into vectors."),
+    ("eval", evaluate.evaluate_command, "Score encoders on STS, transfer and retrieval tasks, and on your own."),
+    ("train", train.train, "Train a sentence encoder by a method of the papers."),
+    ("search-templates", searching.search_templates, "Find the template that suits a backbone best."),
+    ("ditto-search", searching.ditto_search, "Find the attention head that weighs tokens best."),
+    ("optiprompt", lambda: None, "Learn a template's words as vectors: train optiprompt."),
+    ("analyze", analyze.analyze, "Look inside models: anisotropy, uniformity, attention, tokens at the mask, ..."),
+    ("config", config.config, "Show, set and unset your own defaults."),
+    ("examples", examples.examples, "Write the small files that the guides' commands read."),
+    ("export", export.export, "Write an encoder as other programs load it."),
+    ("fit", fit.fit, "Fit TF-IDF weights or a transform of the vectors into a model."),
+    ("pretrain", pretrain.pretrain, "Pre-train a small BERT or Llama on plain text."),
+    ("pull", export.pull, "Save a model that was pushed to the hub."),
+    ("push", export.push, "Send a model to the Hugging Face hub."),
+    ("reproduce", reproduce.reproduce, "Measure the papers' tables and figures again."),
+    ("search-layers", searching.search_layers, "Find the layer that a recipe reads best."),
+    ("serve", serve.serve, "Serve embeddings and search over HTTP, with a page to look at them."),
+    ("similarity", embed.similarity, "Compare two sentences, or the rows of two files, by cosine."),
+    ("templates", templates.templates, "List the named templates, or show what one becomes for a backbone."),
+    ("vectors", vectors.vectors, "Check a folder of vectors in parts, merge it, or sample from it."),
 )
 
 
@@ -82,44 +83,24 @@ _GROUPS: tuple[tuple[str, str, dict[str, Callable[..., None]]], ...] = (
     (
         "index",
         "Build, change and search an index of sentences.",
-        {
-            **_named(index.build, index.add, index.delete, index.compact),
-            **_named(index_search.search, index_search.dups, index_search.pairs, index.info, index.check),
-        },
+        _named(index.build, index.add, index.delete, index.compact, index.search, index.dups, index.info, index.check),
     ),
     (
         "models",
         "List, show, import, remove and alias models.",
         {"list": models.list_models, "import": models.import_model, **_named(models.show, models.remove, models.alias)},
     ),
-    (
-        "analyze",
-        "Look inside what a recipe does.",
-        {
-            "mask-tokens": analyze.mask_tokens,
-            "anisotropy": analyze_vectors.anisotropy,
-            "uniformity": analyze_vectors.uniformity,
-            "token-bias": analyze.token_bias,
-            "impact": analyze.impact,
-            "attention": analyze.attention,
-        },
-    ),
 )
+#: What a help page ends with, made when it is shown.
+_ENDS: dict[str, Callable[[Sequence[str]], Section]] = {
+    "analyze": analyze.help_text,
+    "train": train.settings_in_force,
+    "pretrain": pretrain.help_text,
+}
 
-
-class _OptiPrompt(PanelHelpCommand):
-    """``train`` with its first word given."""
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return the context of ``train optiprompt``."""
-        return super().make_context(info_name, ["optiprompt", *args], parent, **extra)
-
-
-for _name, _function, _about, _ends in _COMMANDS:
-    app.command(_name, short_help=_about, epilog=_ends, cls=PanelHelpCommand)(expand(_function))
-    if _name == "train":
-        _about = "Learn a template's words as vectors, backbone frozen: train optiprompt."
-        app.command("optiprompt", short_help=_about, cls=_OptiPrompt)(expand(_function))
+for _name, _function, _about in _COMMANDS:
+    _class = AliasCommand if _name == "optiprompt" else PanelHelpCommand
+    app.command(_name, short_help=_about, cls=_class)(expand(_function, ends=_ENDS.get(_name)))
 for _name, _about, _functions in _GROUPS:
     _group = typer.Typer(help=_about, no_args_is_help=True)
     for _key, _function in _functions.items():
@@ -133,13 +114,22 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@dataclass(frozen=True)
+class ProgramOptions(Runtime):
+    """The options that may stand before or after a command."""
+
+
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    *,
+    runtime: ProgramOptions,
 ) -> None:
     """Strong sentence encoders from pre-trained language models, by prompts."""
+
+
+app.callback()(expand(_root))
 
 
 @functools.cache
@@ -193,8 +183,8 @@ def _device_trouble(error: Exception) -> str | None:
     """Return the line for an error of memory or of a GPU; None for another one."""
     if is_out_of_memory(error):
         return (
-            "out of memory; take a smaller --batch-size, --batch-tokens or --max-length, --dtype bfloat16, or another"
-            " --device; what a run has kept goes on by --resume"
+            "out of memory; take a smaller --batch-size, a shorter max-length, --dtype bfloat16, or another --device;"
+            " --resume continues what a run has kept"
         )
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
         return f"the GPU stopped: {one_line(error, 120)}; start again, a run that keeps its state by --resume"

@@ -1,21 +1,26 @@
 """Options that several commands share: single ones as types, groups as dataclasses.
 
-A command takes ``choice: ModelChoice`` and ``runtime: Runtime`` as parameters; ``expand`` turns each group into the
-options of its fields. ``options_of`` makes a group from a dataclass of settings: a field's help, bounds and panel are
+A command takes ``choice: ModelOptions`` as a parameter; ``expand`` turns each group into the options of its fields.
+``options_of`` makes a group from a dataclass of settings: a field's help, bounds and panel are
 its metadata, so that an option is described where its value is.
 """
 
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from promptcli.recipe import Recipe
+from promptcli.errors import UsageError, unknown
+from promptcli.recipe import Choice, Recipe
+from promptcli.settings import PAPER, expand_user, read_settings
 
 
 def option_in(panel: str) -> Callable[..., Any]:
@@ -23,53 +28,71 @@ def option_in(panel: str) -> Callable[..., Any]:
     return functools.partial(typer.Option, rich_help_panel=panel)
 
 
-_PANEL = "Model and recipe"
-recipe_option, _runtime_option = option_in(_PANEL), option_in("Runtime")
+_PANEL = "Model"
+model_option, _runtime_option = option_in(_PANEL), option_in("Options of every command")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks.")]
 BackboneName = Annotated[
-    str | None, typer.Option("--backbone", help="A local folder or a hub id. Default: mini-bert (shipped).")
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        "--backbone",
+        help="Whose backbone: `mini-bert`, a folder, a hub id, or a model of yours. Default: mini-bert.",
+    ),
 ]
 DevelopmentPairs = Annotated[
     str | None,
     typer.Option(
         "--on",
-        "--task",
         metavar="TASK",
-        help="Development set, or FILE of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev (our own"
-        " pairs, no benchmark).",
+        help="Development set: a task, or a file of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev"
+        " (our own pairs, no benchmark).",
     ),
 ]
-SentenceField = Annotated[str | None, typer.Option("--text-field", help="Field of the sentence in the file.")]
-Corpus = Annotated[str, typer.Option("--corpus", help="Sentences to count idf on: a file, a task or `demo`.")]
+SentenceField = Annotated[
+    str | None,
+    typer.Option("--text-field", help="Column of the sentence. Default: `text`, else `sentence`, else the only one."),
+]
 BackendName = Annotated[
     str,
     typer.Option(
         "--backend",
-        help="What computes the encoder on a processor: torch; openvino, onnx: one graph, made once and kept, whose"
-        " vectors are checked; onnx-int8: weights and activations of 8 bits, their loss measured; auto: what pays.",
-        rich_help_panel="Runtime",
+        help="What computes on a processor: torch; openvino or onnx (a graph, made once and kept, its vectors checked);"
+        " onnx-int8 (8 bits, the loss is measured); auto (what pays).",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there under that name.")]
+Name = Annotated[str | None, typer.Option("--name", help="Save the best as a model under this name.")]
 
 
 class FieldOptions:
     """A group of options made by ``options_of``."""
 
+    # without annotations, so that they are no options: the dataclass of settings, and its fields that ``--set`` gives
+    described = None
+    settable = ()
+
     def changes(self) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}  # type: ignore[arg-type]
+        pairs = (fields.pop("set") or ()) if self.settable else ()
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-        return {name: value for name, value in given.items() if value is not None and value != ()}
+        found = {name: value for name, value in given.items() if value is not None and value != ()}
+        return found | parsed(self.described, pairs)
 
 
 Group = TypeVar("Group", bound=FieldOptions)
 
 
 def options_of(
-    described: type, *, panel: str | None = None, flags: Mapping[str, str] | None = None, defaults: bool = False
+    described: type,
+    *,
+    panel: str | None = None,
+    flags: Mapping[str, str] | None = None,
+    defaults: bool = False,
+    only: Sequence[str] = (),
 ) -> Callable[[type[Group]], type[Group]]:
     """Decorate a class so that it holds one option for every field of ``described`` that has a help text.
 
@@ -81,6 +104,7 @@ def options_of(
         panel: Of the fields that name none.
         flags: Field -> how its option is written, where that is not ``--field``: names parted by blanks.
         defaults: The options take the fields' defaults; else None, so that ``changes`` knows what was given.
+        only: The fields that have an option of their own; the others are given by ``--set FIELD=VALUE``.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -94,8 +118,9 @@ def options_of(
     """
     hints = get_type_hints(described)
     fields: list[Any] = []
+    settable = tuple(item.name for item in dataclasses.fields(described) if only and "help" in item.metadata)
     for item in dataclasses.fields(described):
-        if "help" in item.metadata:
+        if "help" in item.metadata and (not only or item.name in only):
             names = (flags or {}).get(item.name, "").split()
             about = {name: item.metadata[name] for name in ("help", "min", "max") if name in item.metadata}
             about |= {"rich_help_panel": item.metadata.get("panel", panel), "show_default": defaults}
@@ -104,8 +129,16 @@ def options_of(
                 (item.name, Annotated[_option_type(hints[item.name]), typer.Option(*names, **about)], default)
             )
 
+    if only:
+        about = {"metavar": "FIELD=VALUE", "rich_help_panel": panel}
+        about["help"] = "Another setting; repeatable: " + ", ".join(
+            _written(one) for one in settable if one not in only
+        )
+        fields.append(("set", Annotated[list[str] | None, typer.Option("--set", **about)], None))
+
     def make(group: type[Group]) -> type[Group]:
-        namespace = {"__module__": group.__module__, "__doc__": group.__doc__}
+        namespace: dict[str, Any] = {"__module__": group.__module__, "__doc__": group.__doc__}
+        namespace |= {"described": described, "settable": settable}
         return dataclasses.make_dataclass(group.__name__, fields, bases=(group,), namespace=namespace, frozen=True)
 
     return make
@@ -118,60 +151,144 @@ def _option_type(hint: Any) -> Any:
     return hint if type(None) in get_args(hint) else hint | None
 
 
-@options_of(Recipe, panel=_PANEL, flags={"prompt": "--prompt --template", "transforms": "--transform"})
-class RecipeOptions(FieldOptions):
-    """Changes of single recipe fields."""
+#: What a help page ends with: a heading, and names with what each is.
+Section = tuple[str, list[tuple[str, str]]]
+
+
+def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> Section:
+    """Return what ``--set`` takes: the described fields of a dataclass object, with their values."""
+    rows = []
+    for item in dataclasses.fields(settings):
+        if "help" in item.metadata and item.name not in leave_out:
+            value = getattr(settings, item.name)
+            shown = str(value).lower() if isinstance(value, bool) else value
+            rows.append((f"{_written(item.name)}={shown}", item.metadata["help"]))
+    return heading, rows
+
+
+def parsed(described: Any, pairs: Sequence[str], option: str = "--set", *, many: bool = False) -> dict[str, Any]:
+    """Return the values of ``FIELD=VALUE`` by the described fields of a dataclass; see ``parsed_by``."""
+    kinds = get_type_hints(described)
+    fields = [item.name for item in dataclasses.fields(described) if "help" in item.metadata]
+    return parsed_by({name: kinds[name] for name in fields}, pairs, option, many=many)
+
+
+def parsed_by(
+    kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set", *, many: bool = False
+) -> dict[str, Any]:
+    """Return the values of ``FIELD=VALUE`` by the fields' types; of ``many``, lists of ``FIELD=V,V``.
+
+    Raises:
+        UsageError: No such field, or no value of its type.
+    """
+    found = {}
+    for pair in pairs:
+        written, equals, text = pair.partition("=")
+        name = written.replace("-", "_")
+        if not equals or not text:
+            raise UsageError(f"{option} takes FIELD=VALUE, one of {', '.join(map(_written, kinds))}; got {pair!r}")
+        if name not in kinds:
+            raise unknown("setting", written, map(_written, kinds))
+        values = [_value(option, written, one, kinds[name]) for one in (text.split(",") if many else [text])]
+        found[name] = values if many else values[0]
+    return found
+
+
+def _written(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _value(option: str, name: str, text: str, kind: Any) -> Any:
+    kinds = [one for one in get_args(kind) or (kind,) if one in _READERS]
+    read, takes = _READERS[kinds[0]] if kinds else _READERS[str]
+    try:
+        return read(text)
+    except (KeyError, ValueError):
+        raise UsageError(f"{option} {name}: {text!r} is no value; it takes {takes}") from None
+
+
+#: How a value of a type is read, and what it is.
+_READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    bool: ({"true": True, "false": False}.__getitem__, "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    str: (str, "text"),
+}
+
+
+_ABOUT = {item.name: item.metadata["help"] for item in dataclasses.fields(Recipe)}
 
 
 @dataclass(frozen=True)
-class RecipeChanges(RecipeOptions):
-    """Changes of single recipe fields, and whether the fields left open are the papers'."""
+class RecipeOptions:
+    """Changes of a recipe."""
 
-    paper: Annotated[
-        bool,
-        recipe_option(
-            "--paper",
-            help="What is left open is the papers': bert-base-uncased, PromptBERT's manual template, their data.",
+    backbone: Annotated[str | None, model_option(help=_ABOUT["backbone"])] = None
+    prompt: Annotated[str | None, model_option(help=_ABOUT["prompt"])] = None
+    pooling: Annotated[str | None, model_option(help=_ABOUT["pooling"])] = None
+    transform: Annotated[list[str] | None, model_option(help=_ABOUT["transforms"])] = None
+    set: Annotated[
+        list[str] | None,
+        model_option(
+            metavar="FIELD=VALUE",
+            help="Another field of the recipe; repeatable: denoise=none, hidden, head or logits; period=true or false;"
+            " max-length=N; text-rule=prompteol.",
         ),
-    ] = False
+    ] = None
 
     def changes(self) -> dict[str, Any]:
-        """Return the recipe fields that were given as single options."""
-        fields = {item.name for item in dataclasses.fields(Recipe)}
-        return {name: value for name, value in super().changes().items() if name in fields}
+        """Return the fields of the recipe that were given."""
+        given: dict[str, Any] = {"backbone": self.backbone, "prompt": self.prompt, "pooling": self.pooling}
+        given["transforms"] = tuple(self.transform or ()) or None
+        changes = {name: value for name, value in given.items() if value is not None}
+        return changes | parsed(Recipe, self.set or ())
 
 
 @dataclass(frozen=True)
-class OneModel:
-    """A registry entry or a recipe."""
+class ModelOptions(RecipeOptions):
+    """Which encoder."""
 
     model: Annotated[
-        str | None, recipe_option("--model", "-m", help="Entry or alias of the registry (`promptcli models list`).")
-    ] = None
-    recipe: Annotated[
         str | None,
-        recipe_option(
-            "--recipe", "-r", help="Named recipe (`models list --recipes`), JSON text, or a .json/.toml file."
+        model_option(
+            "--model",
+            "-m",
+            help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub id."
+            " Default: mini.",
         ),
     ] = None
 
+    def choice(self) -> Choice:
+        """Return what the options name."""
+        return choice_of(self.model, self.changes())
 
-@dataclass(frozen=True)
-class ModelChoice(RecipeChanges, OneModel):
-    """Which encoder: a registry entry or a recipe, and changes of single recipe fields."""
+
+def choice_of(model: str | None, changes: Mapping[str, Any] | None = None, *, paper: bool = False) -> Choice:
+    """Return a word and changes of its recipe as what the library reads; recipes stand on the user's backbone."""
+    return Choice(model, changes or {}, default_backbone(paper=paper))
+
+
+def default_backbone(*, paper: bool = False) -> str:
+    """Return the backbone where none is named: the papers', or what the user's settings say."""
+    return PAPER.backbone if paper else str(read_settings(os.environ)["backbone"].value)
+
+
+def data_folder(given: Path | None) -> Path | None:
+    """Return the SentEval folder: the one given, else the settings', else none."""
+    stored = read_settings(os.environ)["data_dir"].value
+    return given or (expand_user(stored) if stored else None)
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how the work is done; never changes what a model is."""
+    """Where and how the work is done; never changes what a model is. Every command takes these options."""
 
     device: Annotated[str, _runtime_option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto"
     dtype: Annotated[
         str,
         _runtime_option(
-            help="auto, float32, bfloat16, float16, tf32 (on a GPU). auto: for figures float32, and for causal models"
-            " that of their files where the device computes in it; for embed, index and serve bfloat16 where the"
-            " hardware has it."
+            help="auto, float32, bfloat16, float16, tf32 (on a GPU). auto: float32 for figures; bfloat16 for embed,"
+            " index and serve where the hardware computes in it; causal models as their files are."
         ),
     ] = "auto"
     threads: Annotated[int | None, _runtime_option(min=1, max=4096, help="Processor threads. Default: all cores.")] = (
@@ -180,18 +297,49 @@ class Runtime:
     offline: Annotated[bool, _runtime_option("--offline", help="Never use the network.")] = False
     quiet: Annotated[bool, _runtime_option("--quiet", "-q", help="No progress and no notes on stderr.")] = False
 
+    @property
+    def where(self) -> dict[str, str]:
+        """What a function of the library takes that computes figures."""
+        return {"device": self.device, "dtype": "stored" if self.dtype == "auto" else self.dtype}
 
+    def configure_libraries(self) -> None:
+        """Set what libraries read at import: quiet, and no network where ``--offline`` is given."""
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        if self.quiet:
+            os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+        if self.offline:
+            os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+        if self.threads is not None:
+            os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(self.threads)
+            for library, function in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
+                if library in sys.modules:  # else it reads the variable when it is loaded
+                    getattr(sys.modules[library], function)(self.threads)
+
+
+#: Of the command that is run.
+RUNTIME: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa: B039
 Result = TypeVar("Result")
 
 
-def expand(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Replace every parameter whose type is an option group by that group's fields, and put it together at the call."""
+def expand(
+    command: Callable[..., Result], *, ends: Callable[[Sequence[str]], Section] | None = None
+) -> Callable[..., Result]:
+    """Replace every parameter whose type is an option group by that group's fields, and put it together at the call.
+
+    A ``Runtime`` stays: its options are those of the whole program. ``ends``: makes what the help page
+    ends with, of the words of the command line.
+    """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
+    runtimes: list[str] = []
     for name, parameter in inspect.signature(command).parameters.items():
         hint = hints[name]
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if hint is Runtime:
+            runtimes.append(name)
+        elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
             groups[name] = hint
             fields = get_type_hints(hint, include_extras=True)
             parameters += [
@@ -205,10 +353,13 @@ def expand(command: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(command)
     def call(**given: Any) -> Result:
+        given |= dict.fromkeys(runtimes, RUNTIME.get())
         for name, group in groups.items():
             given[name] = group(**{item.name: given.pop(item.name) for item in dataclasses.fields(group)})
         return command(**given)
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    settable = [name for group in groups.values() for name in getattr(group, "settable", ())]
+    call.ends, call.settable = ends, settable  # type: ignore[attr-defined]
     return call

@@ -1,20 +1,24 @@
 """Help pages that fit 80 columns, and what is wrong with a command line in one line."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from promptcli.cli.console import progress, quieted
-from promptcli.errors import UsageError, did_you_mean, unknown
+from promptcli.cli.console import draws_bars, progress, quieted
+from promptcli.cli.options import RUNTIME, Runtime
+from promptcli.errors import PromptcliError, UsageError, did_you_mean, unknown
 from promptcli.notes import offline, showing
 
+#: A field, as messages of the library name it.
+_FIELD = re.compile(r"`([a-z][a-z_]*)`")
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
 
 
-#: Former spelling -> what to type.
+#: Former spelling of a command -> what to type.
 _MOVED = {
     "transfer": "eval --task transfer",
     "perplexity": "eval --task perplexity:FILE",
@@ -30,6 +34,20 @@ _MOVED = {
     "vectors merge": "vectors FOLDER --merge FILE",
     "vectors sample": "vectors FOLDER --sample K",
     "index upsert": "index add --replace",
+    "index pairs": "index dups --pairs K",
+}
+#: Former spelling of an option -> what to type.
+_MOVED_OPTIONS = {
+    "--recipe": "--model",
+    "-r": "-m",
+    "--template": "--prompt",
+    "--denoise": "--set denoise=VALUE",
+    "--period": "--set period=true",
+    "--no-period": "--set period=false",
+    "--text-rule": "--set text-rule=NAME",
+    "--max-length": "--set max-length=N",
+    "--paper": "--backbone bert-base-uncased --model prompt",
+    "--causal": "--objective causal",
 }
 
 
@@ -40,6 +58,28 @@ def check_spelling(arguments: Sequence[str]) -> None:
             raise UsageError(f"`promptcli {given}` is now `promptcli {_MOVED[given]}`")
 
 
+#: The commands of the papers' methods, which come first.
+_FIRST = ("embed", "eval", "train", "search-templates", "ditto-search", "optiprompt", "index")
+
+
+class PanelGroup(TyperGroup):
+    """The program: its commands in two sections."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of the papers' methods, the others, and the options."""
+        rows = {name: (name, command.get_short_help_str(limit=60)) for name, command in self.commands.items()}
+        shared = program_options(ctx)
+        own = [option for option in self.get_params(ctx) if option not in shared]
+        records = {"Options of every command": shared, "Options": own}
+        with formatter.section("Commands"):
+            formatter.write_dl([rows[name] for name in _FIRST])
+        with formatter.section("More commands"):
+            formatter.write_dl([rows[name] for name in sorted(rows) if name not in _FIRST])
+        for heading, options in records.items():
+            with formatter.section(heading):
+                formatter.write_dl([record for option in options if (record := _record(option, ctx))])
+
+
 class PanelHelpCommand(TyperCommand):
     """A command whose help lists its options under the headings of their panels, as plain text that wraps."""
 
@@ -47,13 +87,17 @@ class PanelHelpCommand(TyperCommand):
         """Return the line of the list of commands in full: it wraps, where typer would cut it."""
         return self.short_help or " ".join((self.help or "").partition("\n\n")[0].split())
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the command's own parameters and those of the whole program, which may stand after it, too."""
+        return [*super().get_params(ctx), *program_options(ctx)]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line; refuse numbers that are not finite or have more than 64 bits, and empty options.
 
         An empty one comes from a variable of the shell that is not set, and would be taken for the current folder, or
         for the default.
         """
-        given = tuple(args)
+        ctx.meta["words"] = given = tuple(args)
         rest: list[str] = super().parse_args(ctx, args)
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
@@ -68,24 +112,79 @@ class PanelHelpCommand(TyperCommand):
                 )
         return rest
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what follows the command's name in the line of usage."""
+        arguments = [one for one in self.params if one.param_type_name == "argument"]
+        return ["[OPTIONS]", *(one.metavar or one.name.upper() for one in arguments)]
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command: its progress is shown, without notes where ``--quiet`` is given."""
-        given = ctx.params.get
-        with quieted(given("quiet", False)), offline(given("offline", False)), showing(progress):
-            return super().invoke(ctx)
+        outer, given = ctx.find_root().params, {}
+        for option in program_options(ctx):
+            value = ctx.params.pop(option.name)
+            stands_here = ctx.get_parameter_source(option.name).name == "COMMANDLINE"
+            given[option.name] = value if stands_here else outer.get(option.name, value)
+        runtime = Runtime(**given)
+        runtime.configure_libraries()
+        RUNTIME.set(runtime)
+        with quieted(runtime.quiet), offline(runtime.offline), showing(progress if draws_bars() else None):
+            try:
+                return super().invoke(ctx)
+            except PromptcliError as error:
+                error.args = (_as_options(str(error), self, self.get_params(ctx)),)
+                raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write one section for each panel: the command's own first, what all commands share last."""
+        """Write one section for each panel, the command's own first; the program's options are named in one line."""
         panels: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
+        for parameter in super().get_params(ctx):
+            if (record := _record(parameter, ctx)) is not None:
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 panels.setdefault(getattr(parameter, "rich_help_panel", None) or default, []).append(record)
-        order = {"Arguments": 0, "Options": 1, "Runtime": 3}
+        order = {"Arguments": 0, "Options": 1}
         for name, records in sorted(panels.items(), key=lambda panel: order.get(panel[0], 2)):
             with formatter.section(name):
                 formatter.write_dl(records)
+        if ends := getattr(self.callback, "ends", None):
+            heading, rows = ends(ctx.meta.get("words", ()))
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+        names = " ".join(max(option.opts, key=len) for option in program_options(ctx))
+        formatter.write_paragraph()
+        formatter.write_text(f"Also: {names}; see promptcli --help.")
+
+
+class AliasCommand(PanelHelpCommand):
+    """``optiprompt``: ``train`` with its first word given, and its options."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return the context of ``train optiprompt``."""
+        return parent.command.commands["train"].make_context(info_name, ["optiprompt", *args], parent, **extra)
+
+
+def _record(parameter: Any, ctx: Any) -> tuple[str, str] | None:
+    """Return how a parameter is written and what it does, without what typer adds for types of its own."""
+    found = parameter.get_help_record(ctx)
+    if found is None:
+        return None
+    written, says = found
+    if parameter.param_type_name == "argument":
+        return parameter.metavar or parameter.name.upper(), says.removesuffix("[required]").rstrip()
+    return re.sub(r"<(?:list\[)?(\w+)(?: range|\])?>", r"<\1>", written), says
+
+
+def _as_options(message: str, command: Any, parameters: Sequence[Any]) -> str:
+    """Return a message in which a `field` of the library is written as the option that gives it."""
+    written = {name: f"--set {name.replace('_', '-')}" for name in getattr(command.callback, "settable", ())}
+    options = [option for option in parameters if option.param_type_name == "option"]
+    written |= {option.name: max(option.opts, key=len) for option in options}
+    return _FIELD.sub(lambda found: written.get(found[1], found[0]), message)
+
+
+def program_options(ctx: Any) -> list[Any]:
+    """Return the options that every command takes: those of the root that are fields of ``Runtime``."""
+    names = {item.name for item in dataclasses.fields(Runtime)}
+    return [option for option in ctx.find_root().command.params if option.name in names]
 
 
 def usage_message(error: Any, arguments: Sequence[str]) -> str:
@@ -101,8 +200,12 @@ def usage_message(error: Any, arguments: Sequence[str]) -> str:
     more = f"all options: {command} --help"
     message = error.format_message()
     kind = type(error).__name__
+    if kind == "NoSuchOption" and (now := _moved(error.option_name, context.command)):
+        return f"{error.option_name} is now {now}; {more}"
     if kind == "NoSuchOption":
-        options = [name for option in context.command.params for name in (*option.opts, *option.secondary_opts)]
+        options = [
+            name for option in context.command.get_params(context) for name in (*option.opts, *option.secondary_opts)
+        ]
         near = did_you_mean(error.option_name, [name for name in options if name.startswith("--")])
         return f"{command} has no option {error.option_name}; {more}{near}"
     if unknown_command := _NO_COMMAND.match(message):
@@ -116,6 +219,14 @@ def usage_message(error: Any, arguments: Sequence[str]) -> str:
         name = max(error.param.opts, key=len) if given is not None else _written(error.param)
         return f"{' '.join([name, given or ''])} is not allowed: {error.message}; {more}"
     return f"{message[:1].lower()}{message[1:].rstrip('.')}; {more}"
+
+
+def _moved(option: str, command: Any) -> str | None:
+    """Return what to type for the former spelling of an option."""
+    field = option.removeprefix("--no-").removeprefix("--")
+    if field.replace("-", "_") in getattr(command.callback, "settable", ()):
+        return f"--set {field}=VALUE"
+    return _MOVED_OPTIONS.get(option)
 
 
 def _written(parameter: Any) -> str:

@@ -481,7 +481,7 @@ def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
         asked = {key: value for key, value in given.items() if value != allowed.get(key)}
         shown = ", ".join(f"{key} {value!r}" for key, value in asked.items())
         raise UsageError(
-            f"backbone {recipe.backbone!r} holds word vectors, which only --recipe static-avg averages, not {shown}"
+            f"backbone {recipe.backbone!r} holds word vectors, which only --model static-avg averages, not {shown}"
         )
 
 

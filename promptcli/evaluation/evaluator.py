@@ -83,6 +83,11 @@ class EvalSettings:
     output: Path = Path("mteb-results")  # folder of mteb's result files
     progress: Advance = lambda done: None  # takes the number of tasks newly done, a fraction
 
+    @property
+    def classifier_seed(self) -> int:
+        """Of the classifiers."""
+        return SEED if self.seed is None else self.seed
+
 
 def distinct_sentences(tasks: Iterable[AnyTask]) -> list[str]:
     """Return every sentence of the tasks once, in the order of first appearance."""

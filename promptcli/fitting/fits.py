@@ -268,7 +268,7 @@ def plan_fits(recipe: Recipe, *, choosing: bool = False) -> list[tuple[Fitter, R
     if not planned and not choosing:
         raise UsageError(
             f"the recipe has nothing to fit (pooling {recipe.pooling!r}, transforms {list(recipe.transforms)});"
-            f" fitted are: {', '.join(FITS)}, e.g. --recipe whitening"
+            f" fitted are: {', '.join(FITS)}, e.g. --model whitening"
         )
     return planned
 

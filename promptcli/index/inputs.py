@@ -3,7 +3,6 @@
 Knows nothing of FAISS.
 """
 
-import contextlib
 import functools
 import mmap
 import tempfile
@@ -23,12 +22,13 @@ from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_v
 from promptcli.data.vectors.formats import COLUMN, Sink, columns_of, opened, rows_of
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
-from promptcli.encoder.embedder import Progress, silent
+from promptcli.encoder.embedder import Progress
 from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index.origins import check_same, origin_of
 from promptcli.index.rows import BLOCK, ArrayRows, Block, Floats, RowNumbers, Rows
 from promptcli.index.stored import Origin
+from promptcli.notes import is_shown, working
 from promptcli.recipe import Recipe
 from promptcli.registry.registry import portable
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 #: Queries encoded and searched at once.
 _WINDOW = 1024
 
-#: Makes a bar for the rows of a source.
-Bar = Callable[[Source], AbstractContextManager[Progress]]
 #: Makes an encoder, once the input is known to be right.
 Opener = Callable[[], "Encoder"]
 
@@ -60,7 +58,6 @@ class RowFiles:
     texts: Path | None  #: The sentences that a file of vectors was made from.
     fields: Fields  #: Of the file that holds sentences.
     stdin: BinaryIO | None = None
-    bar: Bar | None = None
     spool: Path | None = None  #: The folder on whose disk encoded rows wait; None: that of temporary files.
 
     @property
@@ -76,8 +73,8 @@ class RowFiles:
             raise UsageError(f"{self.file} holds sentences itself; leave out --texts, it is for .npy and .safetensors")
         with open_source(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
-            with contextlib.nullcontext(silent) if self.bar is None else self.bar(source) as progress:
-                return _encode_rows(encoder, source, self.spool, progress), encoder
+            with working("index", source.total() if is_shown() else None) as advance:
+                return _encode_rows(encoder, source, self.spool, advance), encoder
 
     def stored(self) -> "tuple[Incoming, dict[str, Any] | None]":
         """Return the rows of a file of vectors, and its manifest where it has one."""

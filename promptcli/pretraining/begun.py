@@ -72,8 +72,9 @@ class BegunModel:
             asked = getattr(wanted, field)
             default = max(1, wanted.width // 32) if field == "heads" else _default(field)
             if asked not in (value, default):
-                option = "--untie" if field == "tied" else f"--{field.replace('_', '-')} {asked}"
-                raise UsageError(f"{option} does not go with --from {self.names[0]} ({field} {value}); leave it out")
+                raise UsageError(
+                    f"`{field}` {asked} does not go with --from {self.names[0]} ({field} {value}); leave it out"
+                )
         digests = " ".join(
             sha256(path)
             for name, folder in zip(self.names, self.folders, strict=True)

@@ -66,7 +66,7 @@ class Plan:
     )
     dropout: float = setting(0.1, "Dropout, where there is any.")
     dropout_from: float = setting(0.5, "Share of the budget from which on there is dropout.")
-    long_from: float = setting(0.9, "Share of the budget from which on chunks are long, up to --positions.")
+    long_from: float = setting(0.9, "Share of the budget from which on chunks are long, up to `positions`.")
     sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only=MASKED)
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
     seed: int = setting(0, "Random seed.", min=0)
@@ -79,21 +79,21 @@ class Plan:
         if not self.heads:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
-            raise UsageError(f"--width {self.width} is no multiple of --heads {self.heads}")
+            raise UsageError(f"`width` {self.width} is no multiple of `heads` {self.heads}")
         self._check_shares()
         for item in dataclasses.fields(self):
             allowed = item.metadata.get("only", (self.objective,))
             if self.objective not in allowed and getattr(self, item.name) != item.default:
                 raise UsageError(
-                    f"--{item.name.replace('_', '-')} does not go with --objective {self.objective}, only with"
+                    f"`{item.name}` does not go with `objective` {self.objective}, only with"
                     f" {' and '.join(allowed)}; leave it out"
                 )
         for name, allowed in (("optimizer", OPTIMIZERS), ("mask_mix", tuple(MASK_MIXES))):
             if getattr(self, name) not in allowed:
-                raise unknown(f"--{name.replace('_', '-')}", getattr(self, name), allowed)
+                raise unknown(f"`{name}`", getattr(self, name), allowed)
         if self.positions < 16 or self.batch_tokens < self.positions:
             raise UsageError(
-                f"--positions {self.positions} with --batch-tokens {self.batch_tokens} is not allowed; give at least 16"
+                f"`positions` {self.positions} with `batch_tokens` {self.batch_tokens} is not allowed; give at least 16"
                 " positions, and batches that hold one chunk of that length"
             )
 
@@ -106,7 +106,7 @@ class Plan:
             to_one = name not in ("masking", "dropout", "warmup", "neighbours")
             if not (0 <= value <= 1) or (above and value == 0) or (not to_one and value == 1):
                 allowed = f"{'above' if above else 'from'} 0 {'up to' if to_one else 'and below'} 1"
-                raise UsageError(f"--{name.replace('_', '-')} {value:g} is not allowed; give a share {allowed}")
+                raise UsageError(f"`{name}` {value:g} is not allowed; give a share {allowed}")
 
     @property
     def phases(self) -> tuple[Phase, ...]:

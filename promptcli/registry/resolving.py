@@ -1,5 +1,6 @@
 """What a user's choice of model, recipe and single options means: an entry. Knows nothing of the command line."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED as BACKBONES
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.notes import note
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.registry.entries import Entry
 from promptcli.registry.reading import PREFIX_ADAPTER, read_model
 from promptcli.registry.registry import Registry
@@ -22,46 +23,30 @@ DEFAULT = "mini"
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 
 
-def resolve(
-    registry: Registry,
-    *,
-    model: str | None,
-    recipe: str | None,
-    changes: dict[str, Any],
-    backbone: str = BARE.backbone,
-    offline: bool = False,
-) -> Entry:
-    """Return the entry that a user's choice names.
+def resolve(registry: Registry, choice: Choice) -> Entry:
+    """Return the entry that a choice means.
 
-    Args:
-        registry: Where models are looked up.
-        model: An entry or alias, a folder, or a hub id.
-        recipe: A name of ``RECIPES``, JSON or TOML text, or a ``.json``/``.toml`` file.
-        changes: Recipe fields to change. With neither model nor recipe they change the default entry's recipe, or,
-            if one that its learned numbers depend on is among them, the plain ``Recipe()``.
-        backbone: Stands in for the default backbone where the choice names none (a setting of the user's).
-        offline: Never use the network.
+    Changes of no model change the default entry's recipe, or, if one that its learned numbers depend on is among them,
+    the plain ``Recipe()``. A recipe stands on the choice's backbone where it names none.
 
     Returns:
         An entry; where a recipe made it or a change really changes it, it has a name of its own, no scores, and is
         not in the registry.
 
     Raises:
-        UsageError: both are given, no such recipe, or a change that an entry's fitted numbers forbid.
-        NotFoundError: no such entry.
+        UsageError: No such recipe, or a change that an entry's fitted numbers forbid.
+        NotFoundError: Nothing is called so; with what there is.
     """
-    if model is not None and recipe is not None:
-        raise UsageError("--model and --recipe exclude each other; give one, and single options such as --pooling")
-    if model is not None:
-        entry = named_model(registry, model, offline=offline)
-    elif recipe is not None:
-        entry = _read_recipe(recipe)
-    elif changes.keys() & set(_FITTED) or backbone != BARE.backbone:  # the default entry's head is of its own backbone
-        entry = Entry("recipe", Recipe())
+    changes, of_recipe = dict(choice.changes), True
+    if choice.model is None:
+        # the default entry's head is of its own backbone
+        plain = bool(changes.keys() & set(_FITTED)) or choice.backbone != BARE.backbone
+        entry = Entry("recipe", Recipe()) if plain else registry.load(DEFAULT)
     else:
-        entry = registry.load(DEFAULT)
-    if model is None and entry.recipe.backbone == BARE.backbone:
-        changes = {"backbone": backbone, **changes}
+        entry = named(registry, choice.model)
+        of_recipe = is_recipe(registry, choice.model)
+    if of_recipe and entry.recipe.backbone == BARE.backbone:
+        changes = {"backbone": choice.backbone, **changes}
     return changed(entry, changes)
 
 
@@ -87,9 +72,9 @@ def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
         UsageError: See ``resolve``.
         NotFoundError: Nothing is called so; with what there is.
     """
-    if text in registry.names() or text in registry.aliases() or Path(text).is_dir():
+    if text in registry.names() or text in registry.aliases() or os.path.isdir(text):
         return named_model(registry, text, offline=offline)
-    if text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text:
+    if is_recipe(registry, text):
         return _read_recipe(text)
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
@@ -100,9 +85,16 @@ def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
             raise
         known = [*registry.names(), *RECIPES]
         raise NotFoundError(
-            f"nothing is called {text!r}{did_you_mean(text, known)}; there are: {', '.join(known)}; or give a Recipe, a"
-            f" folder, or a hub id ({str(error).partition(';')[0]})"
+            f"nothing is called {text!r} ({str(error).partition(';')[0]}); there are: {', '.join(known)}; or give a"
+            f" folder, or a hub id{did_you_mean(text, known)}"
         ) from None
+
+
+def is_recipe(registry: Registry, text: str) -> bool:
+    """Return whether a word is a recipe: its name, JSON or TOML text, or a file of it."""
+    if text in registry.names() or text in registry.aliases() or os.path.isdir(text):
+        return False
+    return text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text
 
 
 def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
@@ -121,7 +113,7 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     if entry.tensors and fixed:
         raise UsageError(
             f"model {entry.name!r} holds numbers fitted for its own recipe, so its {' and '.join(fixed)} cannot be"
-            f" changed; fit anew with `promptcli fit`, or give a --recipe"
+            f" changed; fit again with `promptcli fit`, or name a recipe"
         )
     given_fields = [name for name in changes if getattr(recipe, name) != getattr(entry.recipe, name)]
     given = " ".join(f"{name}={getattr(recipe, name)}" for name in given_fields)
@@ -137,7 +129,7 @@ def _read_recipe(text: str) -> Entry:
     if text.lstrip().startswith("{"):
         return Entry("recipe", Recipe.from_text(text))
     path = Path(text)
-    if path.suffix in (".json", ".toml") and path.is_file():
+    if path.suffix in (".json", ".toml") and os.path.isfile(path):
         try:
             content = path.read_text(encoding="utf-8")
         except (UnicodeDecodeError, PermissionError) as error:

@@ -368,7 +368,9 @@ def _lacks_tie(tied: bool) -> Lacks:
         if torch.equal(head.rows.cpu(), context.backbone.token_rows.cpu()) is tied:
             return None
         wanted = "tied" if tied else "untied"
-        return f"needs a backbone with {wanted} output embeddings: promptcli pretrain{'' if tied else ' --untie'}"
+        return (
+            f"needs a backbone with {wanted} output embeddings: promptcli pretrain{'' if tied else ' --set tied=false'}"
+        )
 
     return lacks
 

@@ -294,7 +294,7 @@ _PARTS = (
 )
 _HALF_PARTS = (_EMBED_PARTS.format("half"),)
 _PULL = ("pull me/mine --name new -q",)
-_RECIPE = f"similarity one two --recipe FILE {TINY}"
+_RECIPE = f"similarity one two --model FILE {TINY}"
 _MODEL = (
     "models list",
     "models show white",
@@ -314,10 +314,10 @@ _RESUMED = f"{_TRAIN} --resume {TINY}"
 _HALF = _RESUMED.replace("--resume", "--name half --resume")
 _TRANSFER = f"eval --task {{}} --fast --data-dir senteval -r last-avg {TINY}"
 _IMPORT = "models import {} --name new --offline -q"
-_ADAPTER = ("similarity one two --backbone lora --recipe cls --offline -q", _IMPORT.format("lora"))
+_ADAPTER = ("similarity one two --backbone lora --model cls --offline -q", _IMPORT.format("lora"))
 _RESULT = ("reproduce page -o results --page out/page.md -q", f"reproduce FILE {TINY}")
 _FOLDER = (
-    "similarity one two --recipe prompt --backbone model --offline -q",
+    "similarity one two --model prompt --backbone model --offline -q",
     "templates manual --backbone model",
     _IMPORT.format("model"),
 )

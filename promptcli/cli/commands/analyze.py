@@ -1,129 +1,228 @@
-"""``promptcli analyze``: looks inside what a recipe does, token by token."""
+"""``promptcli analyze``: looks inside models; each analysis with its JSON, what it prints, and its picture."""
 
 import dataclasses
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli import options
-from promptcli.cli.console import note, out, progress, result_json, result_table, rounded
-from promptcli.cli.opening import configure_libraries, data_folder, default_backbone, open_backbone, sentences_of
-from promptcli.cli.options import Runtime
-from promptcli.cli.pictures.analyses import (
-    EMBEDDINGS,
-    SENTENCE,
-    draw_attention,
-    draw_impact,
-    draw_impact_study,
-    draw_token_bias,
+from promptcli.analysis import ANALYSES
+from promptcli.cli.console import note, out, result_json, result_table, rounded
+from promptcli.cli.options import (
+    DataDir,
+    Json,
+    RecipeOptions,
+    Runtime,
+    Section,
+    SentenceField,
+    choice_of,
+    data_folder,
+    default_backbone,
+    parsed_by,
 )
+from promptcli.cli.pictures import analyses as pictures
 from promptcli.cli.pictures.maps import text_bar, token_map
-from promptcli.cli.pictures.plots import PictureOptions
-from promptcli.errors import UsageError
-from promptcli.recipe import RECIPES
+from promptcli.cli.pictures.plots import PictureOptions, draw_bars
+from promptcli.errors import UsageError, unknown
+from promptcli.recipe import Recipe
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
+    from promptcli.analysis.anisotropy import Anisotropy
     from promptcli.analysis.impact import Impact, ImpactStudy
-    from promptcli.analysis.mask_tokens import Guess
+    from promptcli.analysis.mask_tokens import MaskTokens
+    from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.token_bias import TokenBias
+    from promptcli.evaluation.scores import Label
+
+#: What an analysis takes, as its arguments are written.
+_TAKES = {"sentence": "[SENTENCE]", "texts": "SENTENCE...", "sentences": "[FILE]", "pairs": "[TASK...]", "nothing": ""}
+#: The rows of Ditto's table 5 and figure 4; one forward pass serves all.
+_ROWS = ("static-avg", "static-ditto", "last-avg", "last-ditto", "first-last-avg", "first-last-ditto")
 
 
-def mask_tokens(
-    sentence: Annotated[list[str], typer.Argument(metavar="SENTENCE...", help="Sentences.")],
-    runtime: Runtime,
-    prompt: Annotated[
-        str, typer.Option("--prompt", "--template", help="Template with [X] and [MASK], or the name of one.")
-    ] = "manual",
-    backbone: options.BackboneName = None,
-    denoise: Annotated[str, typer.Option(help="Where the template's bias is taken: hidden, head, logits.")] = "hidden",
-    top: Annotated[int, typer.Option(min=1, help="Tokens of each list.")] = 5,
-    json: options.Json = False,
-) -> None:
-    """Print the most probable tokens at the mask, with and without template denoising (PromptBERT, table 7)."""
-    configure_libraries(runtime)
-    from promptcli.analysis.mask_tokens import predict_mask_tokens
-    from promptcli.encoder.prompts.checking import check_masked
-    from promptcli.encoder.prompts.named import template_text
+@dataclass(frozen=True)
+class Shown:
+    """What was found of each model."""
 
-    backbone = backbone or default_backbone(paper=False)
-    recipe = (
-        RECIPES["prompt-denoised"].replace(backbone=backbone, prompt=template_text(prompt), denoise=denoise).explicit()
-    )
-    check_masked(recipe.prompt)  # before anything is loaded
-    found = predict_mask_tokens(open_backbone(backbone, runtime), recipe, sentence, count=top)
-    for row in found:
-        if row.truncated:
-            note(f"cut to the longest input: {row.sentence[:60]}...")
-    if json:
-        rows = [
-            {
-                "sentence": row.sentence,
-                "truncated": row.truncated,
-                "tokens": [dataclasses.asdict(guess) for guess in row.plain],
-                "tokens_denoised": [dataclasses.asdict(guess) for guess in row.denoised],
-            }
-            for row in found
-        ]
-        about = {"backbone": backbone, "template": recipe.prompt, "period": recipe.period, "denoise": denoise}
-        result_json({**about, "sentences": rows})
-        return
-    note(f"{backbone}, {recipe.prompt}; a period is put after a sentence without an end mark; bias taken: {denoise}")
-    cells = [(row.sentence, _guesses(row.plain), _guesses(row.denoised)) for row in found]
-    result_table(("sentence", "at the mask", "denoised"), cells)
+    found: "dict[Label, Any]"
+    on: Any  #: what was looked at, as it was given
+    settings: dict[str, Any]  #: of the analysis, those that were not given too
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What was found, by what models are called in a table."""
+        from promptcli.cli.commands.score_table import table_names
+
+        names = table_names(self.found)
+        return {names[label]: one for label, one in self.found.items()}
+
+    @property
+    def only(self) -> Any:
+        """What was found of the first model."""
+        return next(iter(self.found.values()))
+
+    @property
+    def model(self) -> str:
+        """The first model."""
+        return next(iter(self.found)).model
 
 
-def _guesses(guesses: "Sequence[Guess]") -> str:
-    return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
+@dataclass(frozen=True)
+class Display:
+    """How an analysis is shown."""
+
+    row: Callable[[Any], dict[str, Any]]  #: what was found of a model, JSON-ready
+    write: Callable[[Shown], None]  #: prints tables
+    draw: Callable[[Path, Shown], None] | None = None
+    models: Sequence[str | None] = (None,)  #: what is looked at where no model is named; None: the default backbone
 
 
-def token_bias(
-    corpus: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[CORPUS]", help="Sentences to count tokens in: a file, a task or `demo`. Default: demo."
+def analyze(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="Name of an analysis, see below.")],
+    on: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ON]...", help="Sentences, a file, a task or `demo`, see below. Default: our own."),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and uniformity six"
+            " recipes on it.",
         ),
     ] = None,
-    backbone: options.BackboneName = None,
-    states: Annotated[
-        str, typer.Option(help="static: word embeddings; mlm-head: output embeddings (figure 2, for untied models).")
-    ] = "static",
-    data_dir: options.DataDir = None,
-    json: options.Json = False,
+    text_field: SentenceField = None,
+    data_dir: DataDir = None,
+    json: Json = False,
     *,
     picture: PictureOptions,
+    recipe: RecipeOptions,
     runtime: Runtime,
 ) -> None:
-    """Print how token embeddings lie by frequency, subword and case, in the plane of most variance (PromptBERT, fig 1).
-
-    The position of a group is the mean of its tokens; `between` is the share of the plane's variance that lies
-    between a bias's groups. The special tokens are left out.
-    """
-    configure_libraries(runtime)
+    """Look inside models: how their vectors lie, what their tokens and heads do."""
     picture.check()
-    from promptcli.analysis.token_bias import token_bias as find_bias
+    from promptcli.api.analyzing import analyze_all
 
-    if corpus is None:
-        note("assumed: frequencies of demo, sentences of our own")
-    source = corpus or BARE.corpus
-    sentences = sentences_of(source, data_dir, runtime)
-    backbone = backbone or default_backbone(paper=False)
-    loaded = open_backbone(backbone, runtime)
-    with progress("token-bias", len(sentences)) as advance:
-        found = find_bias(loaded, sentences, states=states, progress=advance)
-    picture.draw(draw_token_bias, found, f"{backbone}, {EMBEDDINGS[states]}")
+    if what not in DISPLAYS:
+        raise unknown("analysis", what, DISPLAYS)
+    display, known = DISPLAYS[what], ANALYSES[what].settings
+    own = [pair for pair in recipe.set or () if pair.partition("=")[0].replace("-", "_") in known]
+    settings = parsed_by({name: one.annotation for name, one in known.items()}, own)
+    changes = dataclasses.replace(recipe, set=[pair for pair in recipe.set or () if pair not in own]).changes()
+    words: Sequence[str | None] = model or (
+        display.models if len(display.models) == 1 or changes.keys() <= {"backbone"} else [None]
+    )
+    bare = Recipe(backbone=changes.get("backbone") or default_backbone())
+    chosen = [bare if word is None and changes.keys() <= {"backbone"} else choice_of(word, changes) for word in words]
+    folder = data_folder(data_dir)
+    given = _given(what, on or [], folder)
+    where: dict[str, Any] = {"data_dir": folder, "text_field": text_field, **runtime.where}
+    found = analyze_all(what, chosen, given, skip_unfit=not model, settings=settings, **where)
+    shown = Shown(found, given, {name: settings.get(name, one.default) for name, one in known.items()})
+    if display.draw is not None:
+        picture.draw(display.draw, shown)
     if json:
-        about = {"backbone": backbone, "states": states, "corpus": source, "sentences": len(sentences)}
-        groups = [{**dataclasses.asdict(group), "mean": rounded(group.mean)} for group in found.groups]
-        between = {bias: round(share, 6) for bias, share in found.between.items()}
-        figures = {"tokens": len(found.points), "variance": rounded(found.variance), "between": between}
-        result_json({**about, **figures, "groups": groups})
-        return
+        rows = [{"model": label.model, "recipe": label.recipe, **display.row(one)} for label, one in found.items()]
+        result_json({"analysis": what, "on": given, "settings": shown.settings, "results": rows})
+    else:
+        display.write(shown)
+
+
+def _given(what: str, words: Sequence[str], folder: Path | None) -> Any:
+    """Return what is looked at: sentences, what names them, one sentence, or names of tasks."""
+    from promptcli.data.text import are_sentences, check_encodable
+
+    takes = ANALYSES[what].takes
+    if takes == "nothing":
+        if words:
+            raise UsageError(f"{what} looks at the vocabulary; leave out {words[0]!r}")
+        return None
+    if takes == "pairs":
+        usual = ["STS-B:train", "STS-B:dev", "STS-B"] if folder else ["demo:dev", "demo"]
+        return list(words) or _assumed(usual, "demo pairs" if folder is None else "STS-B")
+    if takes == "sentence":
+        if len(words) > 1:
+            raise UsageError(f"{what} looks at one sentence, not {len(words)}; put it in quotes")
+        return words[0] if words else _assumed(pictures.SENTENCE, pictures.SENTENCE)
+    if takes == "texts" and not words:
+        raise UsageError(f"{what} looks at sentences; give some, in quotes")
+    if takes == "texts" or (words and are_sentences(words)):
+        for sentence in words:
+            check_encodable(sentence)
+        return list(words)
+    if len(words) > 1:
+        raise UsageError(f"{what} looks at one file or task, or at sentences in quotes; got {' '.join(words)}")
+    return words[0] if words else _assumed(BARE.corpus, "demo, sentences of our own")
+
+
+def _assumed(usual: Any, about: str) -> Any:
+    note(f"assumed: {about}")
+    return usual
+
+
+def help_text(_: Sequence[str]) -> Section:
+    """Return the table of analyses, for the end of the help page."""
+    rows = []
+    for name, analysis in ANALYSES.items():
+        settings = ", ".join(f"{key}={_written(one.default)}" for key, one in analysis.settings.items())
+        says = f"{analysis.help}.{f' --set {settings}.' if settings else ''}"
+        rows.append((f"{name} {_TAKES[analysis.takes]}".rstrip(), says))
+    return "Analyses", rows
+
+
+def _written(default: Any) -> str:
+    """Return a setting's default as it is typed."""
+    return str(default).lower() if isinstance(default, bool) else str(default) or "L-H"
+
+
+def _write_anisotropy(shown: Shown) -> None:
+    values = {name: one.value for name, one in shown.named.items()}
+    cut = max(one.truncated for one in shown.found.values())
+    if cut:
+        note(f"{cut:,} sentences were cut to the longest input")
+    note(f"{_anisotropy_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)")
+    result_table(("", "mean cosine", ""), [(name, f"{value:.4f}", text_bar(value)) for name, value in values.items()])
+
+
+def _anisotropy_of(shown: Shown) -> str:
+    if not shown.settings:
+        return f"{shown.only.vectors:,} rows of the word-embedding matrix"
+    settings = shown.settings
+    chosen = f"a random sample, seed {settings['seed']}" if settings["sample"] else "from the start"
+    cut = f", cut to {settings['words']} words" if settings["words"] else ""
+    on = shown.on if isinstance(shown.on, str) else "those given"
+    case = "lower-cased" if settings["lower"] else "as they are"
+    return f"{shown.only.vectors:,} sentences of {on}, {chosen}, {case}{cut}"
+
+
+def _draw_anisotropy(path: Path, shown: Shown) -> None:
+    values = {name: one.value for name, one in shown.named.items()}
+    draw_bars(path, values, "mean cosine over all pairs", f"Anisotropy of {_anisotropy_of(shown)}")
+
+
+def _anisotropy_row(found: "Anisotropy") -> dict[str, Any]:
+    return {"anisotropy": round(found.value, 6), "vectors": found.vectors, "truncated": found.truncated}
+
+
+def _write_uniformity(shown: Shown) -> None:
+    note(
+        f"{', '.join(shown.on)}; {shown.only.sentences:,} sentences, {shown.only.positives:,} pairs that mean the same;"
+        " both figures are better when lower"
+    )
+    cells = [(name, f"{one.alignment:.4f}", f"{one.uniformity:.4f}") for name, one in shown.named.items()]
+    result_table(("", "alignment", "uniformity"), cells)
+
+
+def _write_token_bias(shown: Shown) -> None:
+    found: TokenBias = shown.only
     first, second = (100 * share for share in found.variance)
     note(
-        f"{backbone}, {EMBEDDINGS[states]}, {len(found.points):,} tokens; share of all variance: first axis"
-        f" {first:.1f}%, second {second:.1f}%; frequencies: {source}"
+        f"{shown.model}, {pictures.EMBEDDINGS[shown.settings['states']]}, {len(found.points):,} tokens; share of all"
+        f" variance: first axis {first:.1f}%, second {second:.1f}%; `between`: share that lies between the groups"
     )
     left = {bias: f"{100 * share:.1f}%" for bias, share in found.between.items()}  # said once, with the first group
     rows = [
@@ -133,126 +232,113 @@ def token_bias(
     result_table(("bias", "group", "tokens", "first", "second", "between"), rows)
 
 
-def impact(
-    sentence: Annotated[str | None, typer.Argument(metavar="[SENTENCE]", help="Whose matrix to print.")] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SENTENCES", help="Compare with TF-IDF over many sentences (table 3): a file, a task or `demo`."
-        ),
-    ] = None,
-    first: Annotated[int, typer.Option(min=1, help="Take so many of them.")] = 1000,
-    corpus: options.Corpus = "demo",
-    backbone: options.BackboneName = None,
-    data_dir: options.DataDir = None,
-    json: options.Json = False,
-    *,
-    picture: PictureOptions,
-    runtime: Runtime,
-) -> None:
-    """Print how much each token matters to each other one's state (perturbed masking: Ditto, 2.3 and table 3).
-
-    The figure in row i and column j: how far the last-layer state at the masked i moves when j is masked, too. With
-    --on: how alike the column means and TF-IDF are. N tokens take N(N+1)/2 forward passes.
-    """
-    configure_libraries(runtime)
-    picture.check()
-    from promptcli.analysis.impact import compare_with_tfidf
-    from promptcli.analysis.impact import impact as find_impact
-    from promptcli.data.sources import read_sentences
-
-    if sentence is not None and on is not None:
-        raise UsageError("give a sentence, or sentences by --on, not both")
-    if sentence is None and on is None:
-        note(f"assumed: a sentence of our own; many of them: --on FILE (or --on demo): {SENTENCE}")
-    backbone = backbone or default_backbone(paper=False)
-    if on is None:
-        given = sentence or SENTENCE
-        loaded = open_backbone(backbone, runtime)
-        with progress("impact", None) as advance:
-            found = find_impact(loaded, given, progress=advance)
-        picture.draw(draw_impact, found, backbone)
-        _print_impact(found, backbone, given, json=json)
-        return
-    lines = read_sentences(on, data_folder(data_dir))
-    sentences = list(itertools.islice(lines, first))
-    documents = sentences_of(corpus, data_dir, runtime)
-    loaded = open_backbone(backbone, runtime)
-    with progress("impact", len(sentences)) as advance:
-        study = compare_with_tfidf(loaded, sentences, documents, progress=advance)
-    if study.left_out:
-        note(f"{study.left_out:,} sentences are left out: blank, or longer than the longest input")
-    picture.draw(draw_impact_study, study, backbone)
-    about = {"backbone": backbone, "source": on, "idf": {"source": corpus, "sentences": len(documents)}}
-    _print_study(study, about, json=json)
+def _token_bias_row(found: "TokenBias") -> dict[str, Any]:
+    groups = [{**dataclasses.asdict(group), "mean": rounded(group.mean)} for group in found.groups]
+    between = {bias: round(share, 6) for bias, share in found.between.items()}
+    return {"tokens": len(found.points), "variance": rounded(found.variance), "between": between, "groups": groups}
 
 
-def _print_impact(found: "Impact", backbone: str, sentence: str, *, json: bool) -> None:
-    if json:
-        about = {"backbone": backbone, "sentence": sentence, "tokens": found.tokens}
-        matrix = [rounded(row) for row in found.matrix.tolist()]
-        result_json({**about, "matrix": matrix, "means": rounded(found.means.tolist())})
-        return
-    caption = f"impact of the token above on the token of the row, in % of {found.matrix.max():.3f}"
-    note(f"{backbone}: {caption}")
+def _write_mask_tokens(shown: Shown) -> None:
+    def likely(guesses: Sequence[Any]) -> str:
+        return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
+
+    for row in (row for row in shown.only if row.truncated):
+        note(f"cut to the longest input: {row.sentence[:60]}...")
+    note(f"{shown.model}, {next(iter(shown.found)).recipe}")
+    cells = [(row.sentence, likely(row.plain), likely(row.denoised)) for row in shown.only]
+    result_table(("sentence", "at the mask", "denoised"), cells)
+
+
+def _mask_tokens_row(found: "Sequence[MaskTokens]") -> dict[str, Any]:
+    rows = [
+        {
+            "sentence": row.sentence,
+            "truncated": row.truncated,
+            "tokens": [dataclasses.asdict(guess) for guess in row.plain],
+            "tokens_denoised": [dataclasses.asdict(guess) for guess in row.denoised],
+        }
+        for row in found
+    ]
+    return {"sentences": rows}
+
+
+def _write_impact(shown: Shown) -> None:
+    found: Impact = shown.only
+    note(f"{shown.model}: impact of the token above on the token of the row, in % of {found.matrix.max():.3f}")
     for line in token_map(found.tokens, found.matrix.tolist()):
         out.print(line)
     means = enumerate(zip(found.tokens, found.means, strict=True), 1)
-    result_table(
-        ("", "token", "mean impact on all"), [(str(number), token, f"{mean:.4f}") for number, (token, mean) in means]
-    )
+    rows = [(str(number), token, f"{mean:.4f}") for number, (token, mean) in means]
+    result_table(("", "token", "mean impact on all"), rows)
 
 
-def _print_study(found: "ImpactStudy", about: dict[str, Any], *, json: bool) -> None:
-    rows = {"all tokens together": found.correlation, "mean of sentences": found.by_sentence}
-    if json:
-        counts = {"sentences": found.sentences, "left_out": found.left_out, "tokens": len(found.means)}
-        figures = {"correlation": found.correlation.to_dict(), "mean_of_sentences": found.by_sentence.to_dict()}
-        result_json({**about, **counts, **figures})
-        return
+def _impact_row(found: "Impact") -> dict[str, Any]:
+    matrix = [rounded(row) for row in found.matrix.tolist()]
+    return {"tokens": found.tokens, "matrix": matrix, "means": rounded(found.means.tolist())}
+
+
+def _write_impact_study(shown: Shown) -> None:
+    found: ImpactStudy = shown.only
     note(
-        f"{about['backbone']}: column means of the impact matrix against TF-IDF (idf: {about['idf']['source']});"
-        f" {found.sentences:,} sentences of {about['source']}, {len(found.means):,} tokens"
+        f"{shown.model}: mean impact of tokens against their TF-IDF; {found.sentences:,} sentences,"
+        f" {len(found.means):,} tokens"
     )
+    rows = {"all tokens together": found.correlation, "mean of sentences": found.by_sentence}
     cells = [(name, f"{one.pearson:.4f}", f"{one.spearman:.4f}") for name, one in rows.items()]
     result_table(("", "Pearson", "Spearman"), cells)
 
 
-def attention(
-    sentence: Annotated[str | None, typer.Argument(metavar="[SENTENCE]", help="What the head looks at.")] = None,
-    head: Annotated[
-        str | None,
-        typer.Option(metavar="L-H", help="Layer-head, 1-based. Default: the best known one of the backbone."),
-    ] = None,
-    backbone: options.BackboneName = None,
-    json: options.Json = False,
-    *,
-    picture: PictureOptions,
-    runtime: Runtime,
-) -> None:
-    """Print one head's attention on a sentence and its diagonal, the weights of Ditto pooling (Ditto, figure 2).
+def _impact_study_row(found: "ImpactStudy") -> dict[str, Any]:
+    counts = {"sentences": found.sentences, "left_out": found.left_out, "tokens": len(found.means)}
+    return {**counts, "correlation": found.correlation.to_dict(), "mean_of_sentences": found.by_sentence.to_dict()}
 
-    The figure in row i and column j: how much token i attends to token j.
-    """
-    configure_libraries(runtime)
-    picture.check()
-    from promptcli.analysis.sentence import attention as find_attention
 
-    if sentence is None:
-        note(f"assumed: a sentence of our own: {SENTENCE}")
-    backbone = backbone or default_backbone(paper=False)
-    found = find_attention(open_backbone(backbone, runtime), sentence or SENTENCE, head)
-    picture.draw(draw_attention, found, backbone)
-    diagonal = found.diagonal.tolist()
-    if json:
-        about = {"backbone": backbone, "head": found.head, "sentence": sentence or SENTENCE, "tokens": found.tokens}
-        matrix = [rounded(row) for row in found.matrix.tolist()]
-        result_json({**about, "diagonal": rounded(diagonal), "matrix": matrix})
-        return
-    caption = f"attention of the token of the row to the token above, in % of {found.matrix.max():.3f}"
-    note(f"{backbone}, head {found.head}: {caption}; below, the diagonal")
+def _write_attention(shown: Shown) -> None:
+    found: Attention = shown.only
+    note(
+        f"{shown.model}, head {found.head}: attention of the token of the row to the token above, in % of"
+        f" {found.matrix.max():.3f}; below, the diagonal"
+    )
     for line in token_map(found.tokens, found.matrix.tolist()):
         out.print(line)
+    diagonal = found.diagonal.tolist()
     rows = enumerate(zip(found.tokens, diagonal, strict=True), 1)
     cells = [(str(number), token, f"{one:.4f}", text_bar(one / max(diagonal))) for number, (token, one) in rows]
     result_table(("", "token", "to itself", ""), cells)
+
+
+def _attention_row(found: "Attention") -> dict[str, Any]:
+    matrix, diagonal = [rounded(row) for row in found.matrix.tolist()], rounded(found.diagonal.tolist())
+    return {"head": found.head, "tokens": found.tokens, "diagonal": diagonal, "matrix": matrix}
+
+
+#: By the names of ``analysis.ANALYSES``.
+DISPLAYS: dict[str, Display] = {
+    "anisotropy": Display(_anisotropy_row, _write_anisotropy, _draw_anisotropy, _ROWS),
+    "vocabulary": Display(_anisotropy_row, _write_anisotropy, _draw_anisotropy),
+    "uniformity": Display(
+        lambda found: found.to_dict(),
+        _write_uniformity,
+        lambda path, shown: pictures.draw_uniformity(path, shown.named, shown.on),
+        _ROWS,
+    ),
+    "token-bias": Display(
+        _token_bias_row,
+        _write_token_bias,
+        lambda path, shown: pictures.draw_token_bias(
+            path, shown.only, f"{shown.model}, {pictures.EMBEDDINGS[shown.settings['states']]}"
+        ),
+    ),
+    "mask-tokens": Display(_mask_tokens_row, _write_mask_tokens, models=("prompt-denoised",)),
+    "impact": Display(
+        _impact_row, _write_impact, lambda path, shown: pictures.draw_impact(path, shown.only, shown.model)
+    ),
+    "impact-tfidf": Display(
+        _impact_study_row,
+        _write_impact_study,
+        lambda path, shown: pictures.draw_impact_study(path, shown.only, shown.model),
+    ),
+    "attention": Display(
+        _attention_row, _write_attention, lambda path, shown: pictures.draw_attention(path, shown.only, shown.model)
+    ),
+}

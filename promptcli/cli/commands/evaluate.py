@@ -1,119 +1,26 @@
-"""`promptcli eval`: score encoders on STS tasks. Part of the entrance: options, notes and tables, no arithmetic."""
+"""``promptcli eval``: score encoders on tasks of any kind."""
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.eval_choice import (
-    Candidate,
-    EvalChoice,
-    check_savable,
-    find_baseline,
-    find_candidates,
-    is_bare,
-    open_candidates,
-    report_missing,
-)
 from promptcli.cli.console import half_interval, note, result, result_json, result_table
-from promptcli.cli.opening import configure_libraries, data_folder, open_registry
-from promptcli.cli.options import Json, Runtime, option_in
-from promptcli.errors import UsageError
-from promptcli.recipe import RECIPES
-from promptcli.settings import BARE, PAPER
+from promptcli.cli.options import Json, RecipeOptions, Runtime, choice_of, data_folder, option_in
+from promptcli.recipe import RECIPES, Choice
+from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.data.task_table import TaskName
-    from promptcli.data.tasks import AnyTask, Loaded, TransferTask
-    from promptcli.encoder.encoder import Encoder
-    from promptcli.evaluation.evaluator import Embedded, EvalSettings
-    from promptcli.evaluation.scores import Comparison, Label, Score, SpearmanScore
-    from promptcli.registry.registry import Registry
+    from promptcli.api.evaluating import Evaluation
+    from promptcli.evaluation.evaluator import EvalSettings
+    from promptcli.evaluation.scores import Label, Score
 
-_option = option_in("Vectors of other programs")
-
-
-@dataclass(frozen=True)
-class ExternalVectors:
-    """What goes out to another program and what comes back."""
-
-    list_sentences: Annotated[
-        bool,
-        _option(
-            "--list-sentences",
-            help="Print the distinct sentences of the tasks in order, one a line, and score nothing.",
-        ),
-    ] = False
-    vectors: Annotated[
-        list[Path] | None,
-        _option(
-            help="Score the vectors in a .npy, .safetensors, .parquet or .jsonl file, row i of sentence i of"
-            " --list-sentences; repeatable, alone or with --recipe and --model.",
-            metavar="FILE",
-        ),
-    ] = None
-
-
-def list_sentences(tasks: "Sequence[AnyTask]", *, json: bool) -> None:
-    """Print every sentence of the tasks once."""
-    from promptcli.evaluation.evaluator import distinct_sentences
-
-    sentences = distinct_sentences(tasks)
-    if json:
-        result_json({"tasks": [getattr(task, "label", task.name) for task in tasks], "sentences": sentences})
-        return
-    for sentence in sentences:
-        result(sentence)
-
-
-def read_external(
-    paths: Sequence[Path], tasks: "Sequence[AnyTask]", data_dir: Path | None, protocol: str
-) -> "list[Embedded]":
-    """Read the files of ``--vectors``; a file that does not fit is refused with the command that lists the sentences.
-
-    Args:
-        paths: The files, each once.
-        tasks: Whose sentences they embed.
-        data_dir: Where the tasks came from.
-        protocol: Which text they have.
-    """
-    from promptcli.evaluation.evaluator import read_embedded
-
-    parts = ["promptcli", "eval", "--list-sentences"]
-    parts += [] if data_dir is None else ["--data-dir", str(data_dir)]
-    parts += [] if protocol == "senteval" else ["--protocol", protocol]
-    parts += [part for task in tasks for part in ("--task", getattr(task, "label", task.name))]
-    return [read_embedded(path, tasks, shlex.join(parts)) for path in dict.fromkeys(paths)]
-
-
-_transfer_option = option_in("Transfer tasks and mteb")
-
-
-@dataclass(frozen=True)
-class SettingOptions:
-    """What tasks leave open."""
-
-    fast: Annotated[
-        bool, _transfer_option("--fast", help="SentEval's 5-fold setting of transfer tasks: for development.")
-    ] = False
-    seed: Annotated[
-        int | None,
-        _transfer_option(
-            min=0, help="Random seed of the classifiers (default: SentEval's 1111) and of masked tokens (default: 0)."
-        ),
-    ] = None
-    output: Annotated[
-        Path,
-        _transfer_option(
-            "--output",
-            "-o",
-            help="Where mteb's result files go: results/MODEL/REVISION/TASK.json in it.",
-            metavar="FOLDER",
-        ),
-    ] = Path("mteb-results")
+_external_option = option_in("Vectors of other programs")
+_task_option = option_in("Transfer tasks and mteb")
+#: Changes that leave a named recipe what it is, so that all of them can be scored with it.
+_NEUTRAL = {"backbone", "max_length"}
 
 
 def evaluate_command(
@@ -121,141 +28,159 @@ def evaluate_command(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL]...",
-            help="Models, folders, hub ids, named recipes or recipe files, as after --model and --recipe.",
+            help="What is scored: names of models and recipes, folders, hub ids, recipe files. Default: every recipe"
+            " that needs no fitting; for tasks without graded pairs, mini.",
         ),
     ] = None,
-    *,
-    choice: EvalChoice,
-    external: ExternalVectors,
-    setting: SettingOptions,
-    runtime: Runtime,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="SentEval `downstream`-like folder (STS/, SICK/, MR/, ...). Without it named tasks come from the hub."
-        ),
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
     task: Annotated[
         list[str] | None,
         typer.Option(
             help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R, or sts for all; demo, demo:dev; MR, CR, SUBJ, MPQA, SST-2,"
-            " TREC, MRPC (a linear classifier's accuracy), or transfer for all; or a file of your own, CSV, TSV, JSONL"
-            " or Parquet: FILE with columns sentence1, sentence2, score, or FILE:first,second,gold; retrieval:FILE with"
+            " TREC, MRPC (a linear classifier's accuracy), or transfer for all; a file of your own (CSV, TSV, JSONL,"
+            " Parquet): FILE with columns sentence1, sentence2, score, or FILE:first,second,gold; retrieval:FILE with"
             " query, document, grade; perplexity:FILE of held-out lines; mteb:NAME. Repeatable."
-            " Default: the seven test splits where --data-dir or --paper is given, else demo."
+            " Default: the seven STS test sets with --data-dir or --paper, else demo."
         ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="SentEval's `downstream` folder (STS/, SICK/, MR/, ...). Without it STS comes from the hub."),
     ] = None,
     protocol: Annotated[
         str, typer.Option(help="senteval: the papers' pairs and text; mteb: SICK-R with all its pairs, raw text.")
     ] = "senteval",
-    subsets: Annotated[bool, typer.Option("--subsets", help="Figures of each subset, too.")] = False,
+    subsets: Annotated[bool, typer.Option("--subsets", help="Print the figures of each subset, too.")] = False,
     compare: Annotated[
         str | None,
         typer.Option(
-            help="Recipe or registry entry to compare with, by a paired bootstrap;"
-            " of the changes only --backbone and --max-length apply to it.",
-            metavar="NAME",
+            metavar="MODEL",
+            help="Compare with this model by a paired bootstrap; of the changes only --backbone and max-length apply"
+            " to it.",
         ),
     ] = None,
-    save: Annotated[bool, typer.Option("--save", help="Store the scores in the registry entry (--model).")] = False,
+    save: Annotated[bool, typer.Option("--save", help="Store the scores with the models you saved.")] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="What is left open is the papers': bert-base-uncased, all seven STS tasks.")
+    ] = False,
+    list_sentences: Annotated[
+        bool, _external_option("--list-sentences", help="Print the tasks' distinct sentences, one a line, and stop.")
+    ] = False,
+    vectors: Annotated[
+        list[Path] | None,
+        _external_option(
+            metavar="FILE",
+            help="Score the vectors in a file (.npy, .safetensors, .parquet, .jsonl): row i is sentence i of"
+            " --list-sentences; repeatable.",
+        ),
+    ] = None,
+    fast: Annotated[
+        bool, _task_option("--fast", help="SentEval's 5-fold setting of transfer tasks, for development.")
+    ] = False,
+    seed: Annotated[
+        int | None,
+        _task_option(min=0, help="Random seed of classifiers (default: SentEval's 1111) and masked tokens (0)."),
+    ] = None,
+    output: Annotated[
+        Path, _task_option("--output", "-o", metavar="FOLDER", help="Folder of mteb's result files.")
+    ] = Path("mteb-results"),
     json: Json = False,
-) -> None:
-    """Score encoders on STS12-16, STS-B and SICK-R (Spearman x 100 with 95% intervals), transfer tasks, or your own."""
-    from promptcli.data.task_table import TEST_TASKS, protocol_named, task_row
-    from promptcli.data.tasks import TransferTask, any_task_names, load_any
-    from promptcli.evaluation.classifier import FAST, FULL
-    from promptcli.evaluation.evaluator import EvalSettings, check_tasks
-
-    data_dir = data_folder(data_dir)
-    choice = choice.with_words(models or [])
-    assumed = PAPER.tasks if choice.paper or data_dir is not None else BARE.tasks
-    wanted = any_task_names(task or assumed or [str(name) for name in TEST_TASKS])
-    if not task and assumed:
-        note(
-            "assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task from the hub;"
-            " their whole setting: --paper"
-        )
-    protocol_named(protocol)
-    if save and not choice.model:
-        raise UsageError("--save stores scores in a registry entry: name it by --model NAME")
-    configure_libraries(runtime)
-    if external.list_sentences:
-        loaded = load_any(data_dir, wanted, protocol)
-        report_missing(loaded)
-        list_sentences(loaded.tasks, json=json)
-        return
-    graded = any(task_row(name, protocol).metric == "spearman" for name in wanted)
-    bare = list(RECIPES) if graded else _papers_recipe(choice)
-    registry = open_registry()
-    candidates = [] if external.vectors and is_bare(choice) else find_candidates(registry, choice, bare=bare)
-    baseline = None if compare is None else find_baseline(registry, compare, choice)
-    if baseline is not None and baseline.label not in [candidate.label for candidate in candidates]:
-        candidates.append(baseline)
-    if save:
-        check_savable(registry, candidates)
-    loaded = load_any(data_dir, wanted, protocol)
-    report_missing(loaded)
-    tasks = loaded.tasks
-    settings = EvalSettings(FAST if setting.fast else FULL, setting.seed, output=setting.output)
-    transfer = [task for task in tasks if isinstance(task, TransferTask)]
-    _report_examples(transfer)
-    check_tasks(transfer, settings.training)
-    embedded = read_external(external.vectors or [], tasks, data_dir, protocol)
-    encoders, candidates = open_candidates(candidates, runtime, bare=is_bare(choice))
-    rows = _score(encoders, candidates, embedded, tasks, settings)
-    _say_zeros(_graded(rows))
-    comparisons = _compare(_graded(rows), baseline)
-    if save:
-        _save(registry, candidates, _graded(rows))
-    if json:
-        result_json(_document(rows, comparisons, loaded.missing, settings if transfer else None))
-        return
-    _print(rows, comparisons, wanted, loaded, settings, subsets=subsets)
-
-
-def _papers_recipe(choice: EvalChoice) -> list[str]:
-    return [PAPER.recipe] if choice.paper and PAPER.recipe else []
-
-
-def _report_examples(tasks: "Sequence[TransferTask]") -> None:
-    """Say what is not as in the printed data sets."""
-    for item in tasks:
-        for split, (found, printed) in item.unexpected_counts().items():
-            note(f"{item.name}: {found:,} examples in {split}, not {printed:,}: not comparable with printed figures")
-        blank = sum(not sentence for sentence in item.sentences())
-        if blank:
-            note(f"{item.name}: {blank} empty sentences are classified, too, as in SentEval")
-
-
-def _print(
-    rows: "dict[Label, list[Score]]",
-    comparisons: "Sequence[Comparison]",
-    wanted: "Sequence[TaskName]",
-    loaded: "Loaded[AnyTask]",
-    settings: "EvalSettings",
     *,
-    subsets: bool,
+    recipe: RecipeOptions,
+    runtime: Runtime,
 ) -> None:
+    """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks."""
+    from promptcli.api import evaluating
+
+    folder = data_folder(data_dir)
+    words, tasks = [*(models or []), *(model or [])], task or (["sts"] if paper or folder is not None else ["demo"])
+    if tasks == ["demo"] and not task:
+        note("assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task sts")
+    options: dict[str, Any] = {"data_dir": folder, "protocol": protocol}
+    if list_sentences:
+        _print_sentences(evaluating.load_named_tasks(tasks, skip_missing=True, **options), as_json=json)
+        return
+    changes = recipe.changes()
+    bare = not words and changes.keys() <= _NEUTRAL
+    neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
+    found = evaluating.evaluate_all(
+        [] if vectors and bare else _chosen(words, changes, tasks, protocol, paper=paper),
+        tasks,
+        against=None if compare is None else choice_of(compare, neutral, paper=paper),
+        save=save,
+        skip_unfit=bare,
+        vectors=vectors or (),
+        listing=_listing(tasks, data_dir, protocol),
+        fast=fast,
+        seed=seed,
+        output=output,
+        skip_missing=True,
+        **options,
+        **runtime.where,
+    )
+    if json:
+        result_json(_document(found))
+    else:
+        _print(found, subsets=subsets)
+
+
+def _chosen(
+    words: Sequence[str], changes: dict[str, Any], tasks: Sequence[str], protocol: str, *, paper: bool
+) -> list[Choice]:
+    """Return what is scored; where nothing is named, every recipe on graded pairs, the default encoder on others."""
+    from promptcli.data.task_table import task_row
+    from promptcli.data.tasks import any_task_names
+
+    named: Sequence[str | None] = words
+    if words or not changes.keys() <= _NEUTRAL:
+        return [choice_of(word, changes, paper=paper) for word in named or [None]]
+    if any(task_row(name, protocol).metric == "spearman" for name in any_task_names(tasks)):
+        return [choice_of(name, changes, paper=paper) for name in RECIPES]
+    return [choice_of(PAPER.recipe if paper else None, changes, paper=paper)]
+
+
+def _listing(tasks: Sequence[str], data_dir: Path | None, protocol: str) -> str:
+    parts = ["promptcli", "eval", "--list-sentences"]
+    parts += [] if data_dir is None else ["--data-dir", str(data_dir)]
+    parts += [] if protocol == "senteval" else ["--protocol", protocol]
+    return shlex.join([*parts, *(part for task in tasks for part in ("--task", task))])
+
+
+def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
+    from promptcli.evaluation.evaluator import distinct_sentences
+
+    sentences = distinct_sentences(tasks)
+    if as_json:
+        result_json({"tasks": [getattr(task, "label", task.name) for task in tasks], "sentences": sentences})
+        return
+    for sentence in sentences:
+        result(sentence)
+
+
+def _print(found: "Evaluation", *, subsets: bool) -> None:
     """Print the tables of graded pairs and of accuracies as the papers have them, other figures one below the other."""
     from promptcli.cli.commands.score_table import TableLine, accuracy_table, print_tables, score_tables
     from promptcli.data.task_table import TRANSFER_TASKS
     from promptcli.data.tasks import STSTask
-    from promptcli.evaluation.scores import AccuracyScore, SpearmanScore, by_encoder
+    from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
 
-    pairs = [task for task in loaded.tasks if isinstance(task, STSTask)]
-    missing = [name for name in wanted if str(name) in loaded.missing]
-    sts = _graded(rows)
-    tables = []
-    if sts:
-        labels = {*map(str, missing), *(task.label for task in pairs)}
-        graded = [name for name in wanted if str(name) in labels and str(name) not in TRANSFER_TASKS]
-        tables += score_tables(sts, comparisons, graded, pairs, subsets=subsets)
-    every = [one for scores in rows.values() for one in scores]
-    accuracies = [one for one in every if isinstance(one, AccuracyScore)]
+    def of(kind: type) -> "dict[Label, list[Any]]":
+        rows = {label: [one for one in row if isinstance(one, kind)] for label, row in found.scores.items()}
+        return {label: row for label, row in rows.items() if row}
+
+    pairs = [task for task in found.tasks if isinstance(task, STSTask)]
+    graded, accuracies, tables = of(SpearmanScore), of(AccuracyScore), []
+    columns = [name for name in found.wanted if str(name) not in TRANSFER_TASKS]
+    if graded:
+        columns = [name for name in columns if str(name) in {*found.missing, *(task.label for task in pairs)}]
+        tables += score_tables(graded, found.comparisons, columns, pairs, subsets=subsets)
     if accuracies:
-        names = [str(name) for name in wanted if str(name) in TRANSFER_TASKS]
-        tables.append([TableLine(_about_classifier(settings)), *accuracy_table(by_encoder(accuracies), names)])
+        names = [str(name) for name in found.wanted if str(name) in TRANSFER_TASKS]
+        tables.append([TableLine(_about_classifier(found.settings)), *accuracy_table(accuracies, names)])
     print_tables(tables)
+    every = [one for row in found.scores.values() for one in row]
     rest = [one for one in every if not isinstance(one, SpearmanScore | AccuracyScore)]
     if rest:
         cells = [[one.label.model, one.label.recipe, one.task, one.metric, *_value(one)] for one in rest]
@@ -263,83 +188,26 @@ def _print(
 
 
 def _about_classifier(settings: "EvalSettings") -> str:
-    training, seed = settings.training, _classifier_seed(settings)
-    return f"SentEval's linear classifier, {training.folds} folds, {training.optimizer}, seed {seed}; accuracy x 100"
-
-
-def _classifier_seed(settings: "EvalSettings") -> int:
-    from promptcli.evaluation.classifier import SEED
-
-    return SEED if settings.seed is None else settings.seed
-
-
-def _graded(rows: "dict[Label, list[Score]]") -> "dict[Label, list[SpearmanScore]]":
-    """Return the scores on graded pairs, where there are some."""
-    from promptcli.evaluation.scores import SpearmanScore
-
-    found = {label: [one for one in scores if isinstance(one, SpearmanScore)] for label, scores in rows.items()}
-    return {label: scores for label, scores in found.items() if scores}
-
-
-def _save(registry: "Registry", candidates: "Sequence[Candidate]", rows: "dict[Label, list[SpearmanScore]]") -> None:
-    for candidate in candidates:
-        if candidate.saved_as is not None:
-            registry.add_scores(candidate.saved_as, [score.to_dict() for score in rows[candidate.label]])
-
-
-def _score(
-    encoders: "Sequence[Encoder]",
-    candidates: "Sequence[Candidate]",
-    embedded: "Sequence[Embedded]",
-    tasks: "Sequence[AnyTask]",
-    settings: "EvalSettings",
-) -> "dict[Label, list[Score]]":
-    from promptcli.api.evaluating import score_models
-    from promptcli.evaluation.evaluator import score_vectors
-
-    labels = [candidate.label for candidate in candidates]
-    recipes = [candidate.entry.transfer for candidate in candidates]
-    scores = score_models(encoders, labels, recipes, tasks, settings)
-    rows = {one.label: score_vectors([one], tasks, settings) for one in embedded}
-    for number, label in enumerate(labels):
-        rows[label] = scores[number * len(tasks) : (number + 1) * len(tasks)]
-    return rows
+    training = settings.training
+    return (
+        f"SentEval's linear classifier, {training.folds} folds, {training.optimizer}, seed"
+        f" {settings.classifier_seed}; accuracy x 100"
+    )
 
 
 def _value(score: "Score") -> list[str]:
     return [f"{score.value:.2f}", "" if score.ci95 is None else half_interval(score.ci95)]
 
 
-def _say_zeros(rows: "dict[Label, list[SpearmanScore]]") -> None:
-    for score in (score for scores in rows.values() for score in scores if score.zero_vectors):
-        zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
-        note(f"{score.label.model} {score.label.recipe}: {zeros}")
+def _document(found: "Evaluation") -> dict[str, Any]:
+    from promptcli.data.tasks import TransferTask
 
-
-def _compare(rows: "dict[Label, list[SpearmanScore]]", baseline: "Candidate | None") -> "list[Comparison]":
-    from promptcli.evaluation.evaluator import compare
-
-    if baseline is None:
-        return []
-    others = [scores for label, scores in rows.items() if label != baseline.label]
-    if not others:
-        raise UsageError(f"--compare: {baseline.label.recipe} is the only encoder; name another by --recipe or --model")
-    return [compare(*pair) for scores in others for pair in zip(scores, rows[baseline.label], strict=True)]
-
-
-def _document(
-    rows: "dict[Label, list[Score]]",
-    comparisons: "Sequence[Comparison]",
-    missing: dict[str, str],
-    classifiers: "EvalSettings | None",
-) -> dict[str, Any]:
-    document: dict[str, Any] = {"results": [score.to_dict() for scores in rows.values() for score in scores]}
-    if comparisons:
-        document["comparisons"] = [comparison.to_dict() for comparison in comparisons]
-    if classifiers is not None:
-        training = classifiers.training
-        about = {"folds": training.folds, "optimizer": training.optimizer, "seed": _classifier_seed(classifiers)}
-        document["setting"] = about
-    if missing:
-        document["missing"] = missing
+    document: dict[str, Any] = {"results": [score.to_dict() for row in found.scores.values() for score in row]}
+    if found.comparisons:
+        document["comparisons"] = [comparison.to_dict() for comparison in found.comparisons]
+    if any(isinstance(task, TransferTask) for task in found.tasks):
+        training, seed = found.settings.training, found.settings.classifier_seed
+        document["setting"] = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
+    if found.missing:
+        document["missing"] = found.missing
     return document

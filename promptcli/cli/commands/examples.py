@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli import options
 from promptcli.cli.console import note, result_json, result_table
+from promptcli.cli.options import Force, Json
 
 #: What to type next, on these files.
 _NEXT = (
@@ -16,9 +16,8 @@ _NEXT = (
 
 def examples(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to; made if it is not there.")] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="Replace files of those names.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
-    json: options.Json = False,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Write small example files, for the commands of the README: sentences, a table, graded pairs, triplets."""
     from promptcli.data.demo import write_examples

@@ -2,36 +2,25 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.opening import chosen_entry, configure_libraries, open_registry
-from promptcli.cli.options import Force, Json, ModelChoice, Runtime
-from promptcli.errors import UsageError, unknown
-from promptcli.recipe import RECIPES
+from promptcli.cli.options import Force, Json, ModelOptions, choice_of
+from promptcli.errors import UsageError
 
-if TYPE_CHECKING:
-    from promptcli.registry.registry import Entry
-
-#: The names of the table of targets, which is read after torch is needed.
-TARGETS = ("sentence-transformers", "onnx", "openvino", "model2vec", "peft", "merged")
-
-Model = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[MODEL]",
-        help="Entry or alias of the registry, or a named recipe; without it --recipe and its options say what.",
-    ),
-]
+Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A repository of the hub.")]
 
 
 def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to be made.", metavar="FOLDER")],
-    to: Annotated[str, typer.Option(help=f"{', '.join(TARGETS)}.", metavar="TARGET")],
-    named: Model = None,
+    to: Annotated[
+        str,
+        typer.Option(help="sentence-transformers, onnx, openvino, model2vec, peft or merged.", metavar="TARGET"),
+    ],
+    named: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")] = None,
     base: Annotated[
         str | None, typer.Option(help="peft: OWNER/NAME of the hub to write down as the base, @REVISION after it.")
     ] = None,
@@ -39,8 +28,7 @@ def export(
     force: Force = False,
     json: Json = False,
     *,
-    choice: ModelChoice,
-    runtime: Runtime,
+    model: ModelOptions,
 ) -> None:
     """Write an encoder as another program loads it, in float32, and compare that program's vectors with its own.
 
@@ -48,15 +36,12 @@ def export(
     onnx, openvino: the whole encoder as one graph; peft: a deep prefix or a LoRA; model2vec: a static recipe as a table
     of words; merged: a tuned backbone as a plain checkpoint.
     """
-    configure_libraries(runtime)
-    if to not in TARGETS:
-        raise unknown("target", to, TARGETS)
-    from promptcli.interchange.export import export as export_entry
-    from promptcli.interchange.target import Choices
+    from promptcli.api import exchange
 
-    entry = named_entry(named, choice)
-    choices = Choices(base, int8)
-    made = export_entry(entry, to, output, choices=choices, offline=runtime.offline, force=force)
+    if named is not None and model.model is not None:
+        raise UsageError(f"{named!r} and --model {model.model} both name an encoder; give one")
+    choice = dataclasses.replace(model, model=model.model or named).choice()
+    made = exchange.export(choice, output, to, base=base, int8=int8, force=force)
     if json:
         result_json(made.to_dict())
         return
@@ -67,34 +52,14 @@ def export(
     result(made.load)
 
 
-def named_entry(model: str | None, choice: ModelChoice) -> "Entry":
-    """Return the entry that an argument or the options name.
-
-    Raises:
-        UsageError: Both name one.
-    """
-    if model is None:
-        return chosen_entry(choice)
-    if choice.model or choice.recipe:
-        raise UsageError(f"{model!r} and --model or --recipe both name an encoder; give one")
-    registry = open_registry()
-    known = model in RECIPES and model not in (*registry.names(), *registry.aliases())
-    return chosen_entry(dataclasses.replace(choice, model=None if known else model, recipe=model if known else None))
-
-
-Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A repository of the hub.")]
-
-
 def push(
-    model: Annotated[str, typer.Argument(help="Entry or alias of the registry, or a named recipe.")],
+    model: Annotated[str, typer.Argument(help="Name of a model or recipe, or a folder.")],
     repo: Repo,
     private: Annotated[bool, typer.Option("--private", help="Only its owner may see the repository.")] = False,
     revision: Annotated[
         str | None, typer.Option(help="The branch, made where it is not there. Default: the main one.")
     ] = None,
     json: Json = False,
-    *,
-    runtime: Runtime,
 ) -> None:
     """Send a model to the Hugging Face hub in one commit: card, recipe, learned numbers.
 
@@ -102,18 +67,10 @@ def push(
     commit; the files of an earlier one are replaced, the card too, and files of your own are left alone. The token is
     that of `hf auth login` or $HF_TOKEN.
     """
-    configure_libraries(runtime)
-    from promptcli.interchange import hub
+    from promptcli.api import exchange
 
     _say_rule(repo)
-    made = hub.push(
-        hub.client(),
-        named_entry(model, ModelChoice()),
-        repo,
-        private=private,
-        revision=revision,
-        offline=runtime.offline,
-    )
+    made = exchange.push(choice_of(model), repo, private=private, revision=revision)
     if json:
         result_json(made.to_dict())
         return
@@ -123,27 +80,16 @@ def push(
 
 def pull(
     repo: Repo,
-    name: Annotated[str, typer.Option(help="Name of the registry entry to make.")],
+    name: Annotated[str, typer.Option(help="Name of the model to make.")],
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit. Default: the main branch.")] = None,
     force: Force = False,
     json: Json = False,
-    *,
-    runtime: Runtime,
 ) -> None:
     """Save as a model what `push` sent to the hub: the same encoder, by its fingerprint; nothing in it is run."""
-    configure_libraries(runtime)
-    from promptcli.interchange import hub
+    from promptcli.api import exchange
 
     _say_rule(repo)
-    made = hub.pull(
-        hub.client(),
-        open_registry(),
-        repo,
-        name,
-        revision=revision,
-        offline=runtime.offline,
-        force=force,
-    )
+    made = exchange.pull(repo, name, revision=revision, force=force)
     if json:
         result_json(made.to_dict())
         return
@@ -153,7 +99,4 @@ def pull(
 
 def _say_rule(repo: str) -> None:
     if Path(repo).is_dir():
-        rule = (
-            f"{repo} is the hub's here; the folder of that name is left alone (promptcli models import takes folders)"
-        )
-        note(rule)
+        note(f"{repo} means the hub's here; the folder of that name is left alone (promptcli models import reads it)")

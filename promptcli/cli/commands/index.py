@@ -1,37 +1,28 @@
-"""The commands that make and change a stored index: ``index build``, ``add``, ``delete``, ``compact``."""
+"""The commands of ``promptcli index``: build, change, look at and search a stored index."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.commands.index_search import (
-    Folder,
-    Memory,
-    RowOptions,
-    Work,
-    encoder_of,
-    read_ids,
-    set_threads,
-    size_of,
-)
+from promptcli.cli.commands.embed import IdField
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.options import Json, ModelChoice, Runtime
-from promptcli.errors import UsageError
+from promptcli.cli.options import Force, Json, ModelOptions, Runtime, SentenceField
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
-    from promptcli.encoder.embedding import EmbedReport
-    from promptcli.index.inputs import Incoming, RowFiles
-    from promptcli.index.rows import Rows
+    from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
-    from promptcli.index.vector_index import VectorIndex
 
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the index.")]
+Memory = Annotated[
+    str, typer.Option("--memory", metavar="SIZE", help="Memory that the process may take, e.g. 4GB or 800MB.")
+]
 File = Annotated[
-    Path,
+    str,
     typer.Argument(
         help="Sentences as for `embed` (- for standard input), or vectors that `embed` wrote, used as they are: a file,"
         " or a folder of Parquet parts, read block by block."
@@ -39,10 +30,17 @@ File = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class RowOptions:
+    """What is read of a file of rows."""
+
+    texts: Annotated[Path | None, typer.Option(help="The sentences that a .npy or .safetensors file came from.")] = None
+    text_field: SentenceField = None
+    id_field: IdField = None
+
+
 def build(
     file: File,
-    choice: ModelChoice,
-    runtime: Runtime,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the index.")],
     factory: Annotated[
         str | None,
@@ -55,151 +53,183 @@ def build(
         float, typer.Option(help="recall@10 that an approximate index is searched for; 1: exact.")
     ] = 0.95,
     memory: Memory = "4GB",
+    force: Force = False,
+    json: Json = False,
     *,
     rows: RowOptions,
-    force: Annotated[bool, typer.Option("--force", help="Replace an index that is there.")] = False,
-    as_json: Json = False,
+    model: ModelOptions,
+    runtime: Runtime,
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by cosine."""
-    from promptcli.cli import opening
-    from promptcli.index.inputs import rows_to_build
-    from promptcli.index.stored import StoredIndex, create
-    from promptcli.index.stored import check as check_free
-    from promptcli.registry.entries import utc_now
+    from promptcli.api.indexing import build_index
 
-    check_free(output, force=force)
-    room = size_of(memory)
-    incoming, origin = rows_to_build(
-        rows.of(file, near=output),
-        lambda: opening.open_encoder(choice, runtime, default_dtype="auto"),
-        named=bool(choice.model or choice.recipe or choice.changes()),
-        model=choice.model and opening.open_registry().aliases().get(choice.model, choice.model),
-    )
-    from promptcli.index.vector_index import VectorIndex  # after the input is known to be right: it loads FAISS
-
-    set_threads(runtime)
-    with create(output, force=force) as store:
-        index = VectorIndex.build_from(incoming.rows, factory, target=target_recall, memory=room, store=store.segment)
-        manifest = store.commit(StoredIndex(index, origin, utc_now()))
-    if not index.exact and index.why:
-        console.note(index.why)
-    _tell(incoming.report, index)
-    if index.recall is not None and index.recall.at_10 < target_recall:
-        console.note(f"recall@10 is below {target_recall:g}; a finer --factory reaches more")
-    _show(output, manifest, as_json=as_json)
+    how: dict[str, Any] = {"factory": factory, "target_recall": target_recall, "memory": memory, "force": force}
+    how |= vars(rows) | {"device": runtime.device, "dtype": runtime.dtype}
+    _show(output, build_index(_source(file), output, model.choice(), **how), as_json=json)
 
 
 def add(
     folder: Folder,
     file: File,
-    runtime: Runtime,
-    *,
-    rows: RowOptions,
     replace: Annotated[
         bool, typer.Option("--replace", help="Rows take the place of those with the same ids; others are added.")
     ] = False,
     memory: Memory = "4GB",
-    as_json: Json = False,
+    json: Json = False,
+    *,
+    rows: RowOptions,
+    runtime: Runtime,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
-    incoming = _incoming(folder, rows.of(file, near=folder), runtime)
-    if replace and not any(isinstance(name, str) for block in incoming.rows.blocks() for name in block.ids):
-        raise UsageError(f"{file} has row numbers for ids; name the field of its ids with --id-field, or no --replace")
+    from promptcli.api.indexing import add_to_index
 
-    def put(index: "VectorIndex", rows: "Rows") -> None:
-        if not replace:
-            index.add_from(rows)
-            return
-        replaced = index.upsert_from(rows)
-        console.note(f"{replaced:,} of {rows.shape[0]:,} rows replace others")
-
-    _changed(folder, incoming, put, runtime, memory, as_json=as_json)
+    how = {**vars(rows), "device": runtime.device}
+    _show(folder, add_to_index(folder, _source(file), replace=replace, memory=memory, **how), as_json=json)
 
 
 def delete(
     folder: Folder,
-    work: Work,
     given: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the rows.")] = None,
-    file: Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="File of ids, one a line.")] = None,
-    as_json: Json = False,
+    ids: Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="File of ids, one a line.")] = None,
+    json: Json = False,
 ) -> None:
     """Delete rows by their ids: they are no answers any more, and `index compact` frees their room."""
-    from promptcli.index.stored import change, read_manifest
+    from promptcli.api.indexing import delete_from_index
 
-    ids = [*(given or ()), *(read_ids(file) or ())]
-    if not ids:
-        raise UsageError("no ids are given; give some, or a file of them with --ids FILE")
-    with change(folder) as stored:
-        deleted = stored.index.delete(ids)
-    console.note(f"{deleted:,} rows deleted")
-    _show(folder, read_manifest(folder), as_json=as_json)
+    _show(folder, delete_from_index(folder, given or (), file=ids), as_json=json)
 
 
-def compact(folder: Folder, work: Work, memory: Memory = "4GB", as_json: Json = False) -> None:
-    """Write an index anew without its deleted rows, in as few segments as the memory allows."""
-    from promptcli.index.stored import change, read_manifest
+def compact(folder: Folder, memory: Memory = "4GB", json: Json = False) -> None:
+    """Write an index again without its deleted rows, in as few segments as the memory allows."""
+    from promptcli.api.indexing import compact_index
 
-    set_threads(work)
-    with change(folder, memory=size_of(memory)) as stored:
-        stored.index.compact()
-    _show(folder, read_manifest(folder), as_json=as_json)
+    _show(folder, compact_index(folder, memory=memory), as_json=json)
 
 
-def info(folder: Folder, as_json: Json = False) -> None:
+def info(folder: Folder, json: Json = False) -> None:
     """Print what an index holds; its files are looked at as for a search."""
     from promptcli.index.stored import read_manifest
 
-    _show(folder, read_manifest(folder), as_json=as_json)
+    _show(folder, read_manifest(folder), as_json=json)
 
 
-def check(folder: Folder, work: Work, as_json: Json = False) -> None:
+def check(folder: Folder, json: Json = False) -> None:
     """Read every file of an index whole, compare its checksum, and open it."""
-    from promptcli.index.stored import check_whole
+    from promptcli.api.indexing import check_index
 
-    manifest = check_whole(folder)
-    total = sum((folder / name).stat().st_size for name in manifest.sha256)
-    console.note(f"{len(manifest.sha256):,} files, {total:,} bytes: all as they were written")
-    _show(folder, manifest, as_json=as_json)
+    _show(folder, check_index(folder), as_json=json)
 
 
-def _incoming(folder: Path, files: "RowFiles", runtime: Runtime) -> "Incoming":
-    """Return rows for an index that is there."""
-    from promptcli.index.inputs import rows_to_add
-    from promptcli.index.stored import read_manifest
-
-    origin = read_manifest(folder).origin
-    return rows_to_add(files, origin, lambda: encoder_of(origin, runtime))
-
-
-def _changed(
-    folder: Path,
-    incoming: "Incoming",
-    change_it: "Callable[[VectorIndex, Rows], None]",
-    runtime: Runtime,
-    memory: str,
+def search(
+    folder: Folder,
+    query: Annotated[
+        str,
+        typer.Argument(
+            help="A sentence; a file of sentences or of vectors that `embed` wrote, if there is one of that name;"
+            " - for standard input."
+        ),
+    ],
+    k: Annotated[int, typer.Option("-k", min=1, help="Answers to each query.")] = 10,
+    min_score: Annotated[float | None, typer.Option(help="Leave out answers below this cosine.")] = None,
+    nprobe: Annotated[
+        int | None, typer.Option(min=1, help="Lists of an IVF index to read.", show_default="as measured at the build")
+    ] = None,
+    ef: Annotated[
+        int | None, typer.Option(min=1, help="Candidates of an HNSW index.", show_default="as measured at the build")
+    ] = None,
+    allow: Annotated[Path | None, typer.Option(help="File of ids, one a line: only these may be answers.")] = None,
+    deny: Annotated[Path | None, typer.Option(help="File of ids, one a line: these may not.")] = None,
+    text_field: SentenceField = None,
+    json: Annotated[bool, typer.Option("--json", help='JSONL {"query", "rank", "id", "text", "score"}.')] = False,
     *,
-    as_json: bool,
+    runtime: Runtime,
 ) -> None:
-    """Bring rows into an index and print what it holds then."""
-    from promptcli.index.origins import check_same
-    from promptcli.index.stored import change, read_manifest
+    """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
+    from promptcli.api.indexing import is_query_file, search_index
 
-    set_threads(runtime)
-    before = read_manifest(folder).origin
-    with change(folder, memory=size_of(memory)) as stored:  # another process may have changed it meanwhile
-        check_same(stored.origin.fingerprint, before.fingerprint, str(folder))
-        change_it(stored.index, incoming.rows)
-    _tell(incoming.report, stored.index)
-    _show(folder, read_manifest(folder), as_json=as_json)
+    many = query == "-" or is_query_file(query)
+    how: dict[str, Any] = {"min_score": min_score, "nprobe": nprobe, "ef": ef, "allow": allow, "deny": deny}
+    how |= {"text_field": text_field, "device": runtime.device}
+    for line, hits in search_index(folder, _source(query) if many else [query], k, **how):
+        if json:
+            for hit in hits:
+                console.result_json({"query": line, **_json(hit)})
+        else:
+            if many:
+                console.result(f"query: {one_line(line)}")
+            print_hits(hits)
+        if not hits:
+            least = "" if min_score is None else f" of at least {min_score}"
+            console.note(f"no answer{least} to {line!r}")
 
 
-def _tell(report: "EmbedReport | None", index: "VectorIndex") -> None:
-    from promptcli.index.rows import named_rows
+def dups(
+    folder: Folder,
+    threshold: Annotated[
+        float | None, typer.Option(help="Cosine from which two rows are linked. Default: 0.95; with --pairs none.")
+    ] = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Print the K nearest pairs instead, best first.")
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help='JSONL {"cluster", "size", "rank", "id", "text", "score"}; of pairs {"rank", "score", "first": {"id",'
+            ' "text"}, "second"}.',
+        ),
+    ] = False,
+) -> None:
+    """Print groups of near-duplicates, the largest first: rows that a cosine of at least --threshold links."""
+    from promptcli.api.indexing import find_dups, find_pairs
 
-    if report is not None:
-        console.note_counts(report.rows, blank=report.blank, truncated=report.truncated)
-    if index.zero_rows:
-        console.note(f"{named_rows(index.zero_rows)}: the vector is zero, so its score is always 0")
+    if pairs is not None:
+        _print_pairs(find_pairs(folder, pairs, threshold), as_json=json)
+        return
+    clusters, rows = find_dups(folder, 0.95 if threshold is None else threshold)
+    for number, cluster in enumerate(clusters, 1):
+        if json:
+            for hit in cluster.rows:
+                console.result_json({"cluster": number, "size": len(cluster.rows), **_json(hit)})
+        else:
+            console.result(f"{len(cluster.rows):,} rows")
+            print_hits(cluster.rows)
+    spare = sum(len(cluster.rows) - 1 for cluster in clusters)
+    console.note(f"{len(clusters):,} groups; {spare:,} of {rows:,} rows repeat another")
+
+
+def _print_pairs(found: list[Any], *, as_json: bool) -> None:
+    for pair in found:
+        if as_json:
+            sides = {"first": pair.first, "second": pair.second}
+            both = {name: {"id": hit.id, "text": hit.text} for name, hit in sides.items()}
+            console.result_json({"rank": pair.rank, "score": round(pair.score, 6), **both})
+        else:
+            console.result(f"pair {pair.rank}: {pair.score:.4f}")
+            print_hits([pair.first, pair.second])
+    if not found:
+        console.note("no such pair")
+
+
+def _source(file: str) -> Any:
+    return sys.stdin.buffer if file == "-" else Path(file)
+
+
+def _json(hit: "Hit") -> dict[str, object]:
+    return {**hit._asdict(), "score": round(hit.score, 6)}
+
+
+def print_hits(hits: "list[Hit]") -> None:
+    """Print a table; texts are shown on one line each, whatever characters they hold."""
+    width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
+    for hit in hits:
+        shown = "" if hit.text is None else one_line(hit.text)
+        console.result(f"{hit.rank:>4}  {hit.score:7.4f}  {one_line(str(hit.id)):<{width}}  {shown}".rstrip())
+
+
+def one_line(text: str) -> str:
+    """Return a text without control characters."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _show(folder: Path, manifest: "IndexManifest", *, as_json: bool) -> None:

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.opening import configure_libraries, open_registry
-from promptcli.cli.options import Force, Json, RecipeChanges, Runtime
+from promptcli.cli.options import Force, Json, RecipeOptions
 from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
-    from promptcli.registry.registry import Card
+    from promptcli.registry.registry import Card, Registry
 
 Name = Annotated[str, typer.Argument(help="Entry or alias.")]
 
@@ -23,15 +22,15 @@ def method_line(recipe: Recipe) -> str:
 
 def list_models(
     recipes: Annotated[bool, typer.Option("--recipes", help="The named recipes of the papers instead.")] = False,
-    as_json: Json = False,
+    json: Json = False,
 ) -> None:
     """List the models: those shipped with promptcli and those you saved."""
     if recipes:
-        _list_recipes(as_json=as_json)
+        _list_recipes(as_json=json)
         return
     from promptcli.errors import CheckFailedError
 
-    registry = open_registry()
+    registry = _registry()
     aliases = registry.aliases()
     found: list[dict[str, Any]] = []
     for name in registry.names():
@@ -40,7 +39,7 @@ def list_models(
             found.append(_row(registry.card(name), names))
         except CheckFailedError as error:  # one damaged entry does not hide the others
             console.note(str(error))
-    if as_json:
+    if json:
         console.result_json(found)
         return
     heads = ("name", "origin", "width", "backbone", "method", "aliases", "created")
@@ -56,9 +55,9 @@ def _list_recipes(*, as_json: bool) -> None:
     console.result_table(heads, rows)
 
 
-def show(name: Name, as_json: Json = False) -> None:
+def show(name: Name, json: Json = False) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
-    registry = open_registry()
+    registry = _registry()
     card = registry.card(name)
     names = sorted(alias for alias, of in registry.aliases().items() if of == card.name)
     shown = {
@@ -69,7 +68,7 @@ def show(name: Name, as_json: Json = False) -> None:
         "provenance": card.provenance,
         "scores": card.scores,
     }
-    if as_json:
+    if json:
         console.result_json(shown)
         return
     recipe, provenance, scores = shown.pop("recipe"), shown.pop("provenance"), shown.pop("scores")
@@ -84,7 +83,7 @@ def show(name: Name, as_json: Json = False) -> None:
 
 def remove(name: Name) -> None:
     """Delete a model you saved and its aliases, or only an alias."""
-    registry = open_registry()
+    registry = _registry()
     kind = "alias" if name in registry.aliases() else "model"
     registry.remove(name)
     console.note(f"removed {kind} {name}")
@@ -95,7 +94,7 @@ def alias(
     name: Annotated[str, typer.Argument(help="The model it stands for.")],
 ) -> None:
     """Let ALIAS stand for a model."""
-    registry = open_registry()
+    registry = _registry()
     registry.alias(new, name)
     console.note(f"{new} now stands for {registry.aliases()[new]}")
 
@@ -117,29 +116,25 @@ def import_model(
         ),
     ] = False,
     force: Force = False,
-    as_json: Json = False,
+    json: Json = False,
     *,
-    changes: RecipeChanges,
-    runtime: Runtime,
+    recipe: RecipeOptions,
 ) -> None:
     """Save as a model what others trained; the recipe is recognised from the files, shown, and changed by options."""
-    configure_libraries(runtime)
-    from promptcli.interchange.importing import import_model as take_in
+    from promptcli.api import exchange
 
-    made = take_in(
-        open_registry(),
-        source,
-        name,
-        changes=changes.changes(),
-        convert=convert,
-        offline=runtime.offline,
-        force=force,
-    )
-    if as_json:
+    made = exchange.import_model(source, name, convert=convert, force=force, **recipe.changes())
+    if json:
         console.result_json(made.to_dict())
         return
     console.note(f"{made.kind}: {method_line(made.entry.recipe)}")
     console.result(name)
+
+
+def _registry() -> "Registry":
+    from promptcli.api.encoders import open_registry
+
+    return open_registry()
 
 
 def _row(card: "Card", aliases: list[str]) -> dict[str, Any]:

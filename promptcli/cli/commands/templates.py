@@ -5,18 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli import options
 from promptcli.cli.console import note, result, result_json, result_table
-from promptcli.cli.opening import configure_libraries, default_backbone, open_backbone
-from promptcli.cli.options import Runtime
+from promptcli.cli.options import BackboneName, Json, Runtime, default_backbone
 
 if TYPE_CHECKING:
-    from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.prompts.checking import Checked
     from promptcli.encoder.prompts.named import NamedTemplate
-
-#: Stands at [X] where none is given.
-_SENTENCE = "A cat sleeps on the mat."
 
 
 def templates(
@@ -24,9 +18,9 @@ def templates(
         str | None,
         typer.Argument(metavar="[TEMPLATE]", help="Name, or text with [X] and [MASK]. Default: list all."),
     ] = None,
-    backbone: options.BackboneName = None,
-    sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = _SENTENCE,
-    json: options.Json = False,
+    model: BackboneName = None,
+    sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = "A cat sleeps on the mat.",
+    json: Json = False,
     *,
     runtime: Runtime,
 ) -> None:
@@ -38,27 +32,18 @@ def templates(
     if text is None:
         _list(json=json)
         return
-    configure_libraries(runtime)
-    from promptcli.encoder.prompts.checking import check
-    from promptcli.encoder.prompts.named import named_templates, template_text
-    from promptcli.encoder.prompts.template import check_template
+    from promptcli.api.templates import check_template
 
-    template = template_text(text)
-    check_template(template)  # before anything is loaded
-    named = named_templates().get(text)
-    backbone = backbone or default_backbone(paper=False)
-    loaded = open_backbone(backbone, runtime, dtype="float32")
-    checked = check(template, loaded.tokenizer, loaded.max_tokens, sentence)
-    remarks = _remarks(loaded)
+    found = check_template(text, model or default_backbone(), sentence, device=runtime.device)
     if json:
-        about = {} if named is None else {"name": text, **asdict(named)}
-        read = {"backbone": backbone, "family": loaded.provenance.family, **asdict(checked), "notes": remarks}
+        about = {} if found.named is None else {"name": text, **asdict(found.named)}
+        read = {"backbone": found.backbone, "family": found.family, **asdict(found.checked), "notes": found.notes}
         result_json({**about, **read})
         return
-    if named is not None:
-        _print_named(text, named)
-    _print(checked)
-    for remark in remarks:
+    if found.named is not None:
+        _print_named(text, found.named)
+    _print(found.checked)
+    for remark in found.notes:
         note(remark)
 
 
@@ -82,40 +67,22 @@ def _print_named(name: str, row: "NamedTemplate") -> None:
     result_table((), [*rows, *((f"for {model}", text) for model, text in row.models.items())])
 
 
-def _remarks(backbone: "Backbone") -> list[str]:
-    """Return what a template with a mask cannot do on this backbone."""
-    from promptcli.errors import UsageError
-
-    try:
-        _ = backbone.head
-    except UsageError:
-        why = {"electra": ": an ELECTRA discriminator, which has the mask token but is no masked LM at inference"}
-        return [
-            f"backbone {backbone.name!r} has no masked-LM head{why.get(backbone.provenance.family, '')}; the vector at"
-            " the mask (last/mask) works, predicting tokens (topk-tokens, analyze mask-tokens, --generate mlm) does not"
-        ]
-    return []
-
-
 def _print(checked: "Checked") -> None:
     result_table(
         ("position", "id", "token", "part"),
         [(str(token.position), str(token.id), token.text, token.part) for token in checked.tokens],
     )
     cut = checked.truncation
+    mask = "" if cut.mask_position is None else f", the mask is at {cut.mask_position} of 0 to {cut.input_tokens - 1}"
     lines = [
         f"template: {checked.template_tokens} tokens, special tokens included; room for a sentence of {checked.room}"
         f" in {checked.max_tokens}",
         "read at the last token"
         if checked.mask_position is None
         else f"mask: position {checked.mask_position} of 0 to {len(checked.tokens) - 1}",
-    ]
-    if checked.truncated:
-        lines.append("this sentence is cut")
-    mask = "" if cut.mask_position is None else f", the mask is at {cut.mask_position} of 0 to {cut.input_tokens - 1}"
-    lines.append(
+        *(["this sentence is cut"] if checked.truncated else []),
         f"a longer sentence is cut, never the template: of {cut.sentence_tokens} tokens the first {cut.kept} stay"
-        f" (the last is {cut.last_kept}){mask}"
-    )
+        f" (the last is {cut.last_kept}){mask}",
+    ]
     for line in lines:
         result(line)

@@ -1,31 +1,42 @@
 """`promptcli train`: a method on a backbone, into a model of your own."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from promptcli.cli.commands.train_report import draw, print_results, print_settings
 from promptcli.cli.console import note
-from promptcli.cli.opening import configure_libraries, data_folder, default_backbone
-from promptcli.cli.options import DataDir, FieldOptions, Force, Json, Runtime, option_in, options_of
+from promptcli.cli.options import (
+    DataDir,
+    FieldOptions,
+    Force,
+    Json,
+    Runtime,
+    Section,
+    data_folder,
+    default_backbone,
+    option_in,
+    options_of,
+    parsed,
+    set_help,
+)
 from promptcli.cli.pictures.plots import check_picture
-from promptcli.errors import UsageError, unknown
-from promptcli.training.methods import METHODS, all_settings, forms
+from promptcli.errors import UsageError
+from promptcli.training.methods import METHODS, all_settings, find_method, forms
 
 _many_option = option_in("Several runs")
 #: Settings that are no axis of a sweep, and what to give instead.
-_UNSWEPT = {"seed": "--seeds N", "template": "--template, a run for each"}
+_UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
 
 _AllSettings = all_settings()
+#: Settings of many methods, which have options of their own.
+_OWN = ("batch_size", "learning_rate", "epochs", "steps", "max_length", "temperature", "template", "seed")
 
 
-@options_of(
-    _AllSettings, panel="Settings (in force: --dry-run)", flags={"two_templates": "--two-templates/--same-template"}
-)
+@options_of(_AllSettings, panel="Settings (all: train METHOD --help)", flags={"template": "--prompt"}, only=_OWN)
 class SettingsOptions(FieldOptions):
     """Changes of a method's settings."""
 
@@ -102,9 +113,13 @@ def train(
     _train(method, training, settings, words or [], runtime)
 
 
-def settings_in_force() -> str:
-    """Return, method by method, the main settings for small backbones and for BERT-base, for the help text."""
-    lines = ["In force where no option says otherwise (other backbones, all settings: --dry-run):"]
+def settings_in_force(words: Sequence[str]) -> Section:
+    """Return the settings of the method on the command line; without one, the main settings of every method."""
+    for word in words:
+        if word in METHODS:
+            own = find_method(word, supervised=METHODS[word][0] is None).small
+            return set_help(own, f"Settings of {word} by --set, and their values for mini-bert", leave_out=_OWN)
+    rows = []
     for method in forms():
         names = ["batch_size", "learning_rate", "epochs"]
         names += [name for name in method.small.own() if name == "prefix_length"]
@@ -112,10 +127,9 @@ def settings_in_force() -> str:
             ", ".join(f"{getattr(settings, name):g}" for name in names)
             for settings in (method.small, method.settings("bert-base-uncased", 0))
         )
-        labels = ", ".join(name.replace("_", "-") for name in names)
         form = " supervised" if method is METHODS[method.name][1] and METHODS[method.name][0] else ""
-        lines.append(f"{method.name}{form} ({labels}): mini-bert {small}; bert-base-uncased {base}")
-    return "\n\n".join(lines)
+        rows.append((f"{method.name}{form}", f"{small}; {base}"))
+    return "Batch size, learning rate, epochs: mini-bert; bert-base-uncased", rows
 
 
 def _train(
@@ -123,13 +137,12 @@ def _train(
 ) -> None:
     if training.plot is not None:
         check_picture(training.plot, force=training.force)
-    configure_libraries(runtime)
     from promptcli.api.training import train as train_encoder
 
     data_dir, data, dry_run = data_folder(training.data_dir), training.data or [], training.dry_run
     options: dict[str, Any] = {
         "data": [Path(one) for one in data] if len(data) > 1 else data[0] if data else None,
-        "backbone": training.backbone or (None if training.start or training.paper else default_backbone(paper=False)),
+        "backbone": training.backbone or (None if training.start or training.paper else default_backbone()),
         **{field: getattr(training, field) for field in ("start", "supervised", "paper", "on", "seeds")},
         **{"tests": training.test or (), "data_dir": data_dir, "sweep": _swept(training.sweep, words)},
         **settings.changes(),
@@ -165,26 +178,8 @@ def _swept(sweep: str | None, words: Sequence[str]) -> dict[str, list[Any]]:
     """
     if words and sweep is None:
         raise UsageError(f"{words[0]!r} is not expected here; settings to try come after --sweep")
-    found: dict[str, list[Any]] = {}
-    for part in [*(sweep or "").split(), *words]:
-        name, separator, values = part.partition("=")
-        name = name.replace("-", "_")
-        if not separator or not values:
-            raise UsageError(f"--sweep takes SETTING=V,V as in learning-rate=3e-3,1e-2; got {part!r}")
-        if name in _UNSWEPT:
-            raise UsageError(f"--sweep does not take {name}; give {_UNSWEPT[name]}")
-        found[name] = [_parsed(name, value) for value in values.split(",")]
-    return found
-
-
-def _parsed(name: str, text: str) -> Any:
-    fields = {item.name: item for item in dataclasses.fields(_AllSettings)}
-    if name not in fields:
-        raise unknown("setting", name.replace("_", "-"), [other.replace("_", "-") for other in fields])
-    kind = get_type_hints(_AllSettings)[name]
-    flags = {"true": True, "false": False}
-    try:
-        return flags[text] if kind is bool else kind(text)
-    except (KeyError, ValueError):
-        allowed = "true or false" if kind is bool else f"a number such as {fields[name].default}"
-        raise UsageError(f"--sweep {name.replace('_', '-')}: {text!r} is no value; it takes {allowed}") from None
+    parts = [*(sweep or "").split(), *words]
+    for name, instead in _UNSWEPT.items():
+        if any(part.startswith(f"{name}=") for part in parts):
+            raise UsageError(f"--sweep does not take {name}; give {instead}")
+    return parsed(_AllSettings, parts, "--sweep", many=True)

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from promptcli.analysis.sentence import Attention
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.analysis.uniformity import Uniformity
-    from promptcli.data.tasks import STSTask
 
 #: One of our own, where a command shows what it does and none is given.
 SENTENCE = "A baker opens her shop before sunrise and lights the oven."
@@ -85,10 +84,10 @@ def draw_token_bias(path: Path, found: "TokenBias", title: str) -> None:
         figure.suptitle(title)
 
 
-def draw_uniformity(path: Path, found: Mapping[str, "Uniformity"], tasks: Sequence["STSTask"]) -> None:
+def draw_uniformity(path: Path, found: Mapping[str, "Uniformity"], tasks: Sequence[str]) -> None:
     """Draw each encoder as a point."""
     points = {name: (one.uniformity, one.alignment) for name, one in found.items()}
-    on = "Alignment and uniformity on " + " + ".join(task.label for task in tasks)
+    on = "Alignment and uniformity on " + " + ".join(tasks)
     draw_points(path, points, ("uniformity (lower is better)", "alignment (lower is better)"), on)
 
 

@@ -53,7 +53,7 @@ class TfIdf(Weights):
     spec = "tfidf"
 
     def __init__(self, context: BuildContext) -> None:
-        idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "--recipe first-last-tfidf", None)
+        idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "--model first-last-tfidf", None)
         self._idf = idf.to(context.backbone.device)
         if len(self._idf) != len(context.backbone.token_rows):
             raise UsageError(

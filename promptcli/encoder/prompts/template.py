@@ -45,7 +45,7 @@ class Template:
         if MASK in text and tokenizer.mask is None:
             has = f"template {text!r} has a {MASK}, but the backbone"
             if tokenizer.causal:
-                raise WrongKindError(f"{has} is causal and read at its last token: take --recipe prompteol")
+                raise WrongKindError(f"{has} is causal and read at its last token: take --model prompteol")
             raise UsageError(f"{has}'s tokenizer has no mask token")
         after = after.rstrip()
         touching = _LAST_WORD.findall(before.split(MASK)[-1])[0]

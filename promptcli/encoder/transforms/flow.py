@@ -146,7 +146,7 @@ class Flow(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument("transform 'flow' takes")
-        about = "transform 'flow' is fitted on sentences", "--recipe flow"
+        about = "transform 'flow' is fitted on sentences", "--model flow"
         self.takes = len(context.fitted(f"{_PREFIX}levels.0.0.norm.bias", *about, None))
         self._glow = Glow(self.takes)
         self._glow.load_state_dict(context.learned(_PREFIX, "transform 'flow'", self._glow.state_dict()))

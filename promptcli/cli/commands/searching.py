@@ -1,0 +1,287 @@
+"""``promptcli ditto-search``, ``search-layers`` and ``search-templates``: the best head, layer, template."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from promptcli.cli.console import half_interval, note, out, result, result_json, result_table
+from promptcli.cli.options import (
+    BackboneName,
+    DataDir,
+    DevelopmentPairs,
+    FieldOptions,
+    Force,
+    Json,
+    ModelOptions,
+    Name,
+    Runtime,
+    data_folder,
+    default_backbone,
+    option_in,
+    options_of,
+)
+from promptcli.cli.pictures.maps import head_map
+from promptcli.cli.pictures.plots import PictureOptions, draw_head_maps
+from promptcli.searching.search_settings import SearchSettings
+from promptcli.settings import BARE, PAPER
+
+if TYPE_CHECKING:
+    from promptcli.data.tasks import STSTask
+    from promptcli.searching.search import Ranked, Search
+
+
+def development(on: str | None, data_dir: Path | None, *, paper: bool = False) -> dict[str, Any]:
+    """Return what chooses, as the library takes it, and say what is assumed."""
+    folder = data_folder(data_dir)
+    named = on or (PAPER.development if paper or folder is not None else BARE.development)
+    if on is None and not paper:
+        note(f"assumed: --on {named}; the papers' setting: --on {PAPER.development} --model {PAPER.backbone}")
+    return {"on": named, "data_dir": folder}
+
+
+def print_task(task: "STSTask") -> None:
+    """Print which pairs chose, and what the figures below are."""
+    result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}; Spearman x 100, ± half of the 95% interval")
+
+
+def _say_kept(found: "Search", name: str | None) -> None:
+    """Say what was saved, or how it would be."""
+    kept = "is not saved; to keep it: --name NAME" if name is None else f"saved as model {name!r}"
+    note(f"{found.best.choice} {kept}")
+
+
+def _print_luck(found: "Search", over: str, top: str) -> None:
+    """Print what the choice is worth.
+
+    Args:
+        found: With a cross-validation.
+        over: What the gain is over.
+        top: What was chosen, with its verb.
+    """
+    luck = found.cross_validation
+    assert luck is not None
+    result(
+        f"\nluck: chosen on one half of the pairs, scored on the other, {luck.choices} times:"
+        f" {luck.chosen:.2f} there, {luck.held_out:.2f} here\n"
+        f"({luck.gap:+.2f}); {luck.gain:+.2f} over {over} here; {top} chosen {luck.agreement:.0%} of the time"
+    )
+
+
+def ditto_search(
+    model: BackboneName = None,
+    on: DevelopmentPairs = None,
+    data_dir: DataDir = None,
+    states: Annotated[
+        list[str] | None, typer.Option(help="static, last, first-last; repeatable. Default: all three.")
+    ] = None,
+    corpus: Annotated[str, typer.Option(help="Sentences to count idf on: a file, a task or `demo`.")] = "demo",
+    top: Annotated[int, typer.Option(min=1, help="How many heads to list.")] = 10,
+    name: Name = None,
+    json: Json = False,
+    *,
+    picture: PictureOptions,
+    runtime: Runtime,
+) -> None:
+    """Rank all attention heads of a backbone by Ditto pooling, in one pass.
+
+    Every layer-head (both counted from 1) is tried on static, last and first-last states. The figures are those of
+    `promptcli eval --pooling STATES/ditto:LAYER-HEAD` on the development set.
+    """
+    picture.check()
+    from promptcli.api.searching import search_heads
+
+    chosen, options = model or default_backbone(), development(on, data_dir)
+    options |= {"states": states} if states else {}
+    found = search_heads(chosen, corpus=corpus, top=top, name=name, force=picture.force, **options, **runtime.where)
+    backbone = found.recipe.backbone
+    picture.draw(draw_head_maps, found.maps, f"{backbone} on {found.task.label}: Spearman x 100 of every head")
+    _say_kept(found, name)
+    _print_search(found, name, lambda found: _print_heads(found, corpus), as_json=json)
+
+
+def _print_search(found: "Search", name: str | None, write: "Callable[[Search], None]", *, as_json: bool) -> None:
+    if as_json:
+        result_json({**found.to_dict(), "model": name})
+    else:
+        write(found)
+
+
+def _print_heads(found: "Search", corpus: str) -> None:
+    """Print the ranked heads, the plain averages, one heat map and what the choice is worth."""
+    print_task(found.task)
+    result(f"best {len(found.ranked)} of {found.about['compared']}; gain over the plain average of the same states;")
+    result(f"correlation of the head's diagonal with TF-IDF over tokens (idf counted on {corpus})")
+    rows = []
+    for rank, head in enumerate(found.ranked, 1):
+        states, _, name = head.choice.partition("/ditto:")
+        alike = [] if head.tfidf is None else [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
+        rows.append([str(rank), name, states, *_figures(head), f"{head.gain:+.2f}", *alike])
+    for states, plain in found.baseline.items():
+        rows.append(["", "plain", states, *_figures(plain), "", "", ""])
+    result_table(["", "head", "states", "value", "", "gain", "Pearson", "Spearman"], rows)
+    states = found.best.choice.partition("/")[0]
+    result(f"\n{states} Ditto, every head")
+    for line in head_map(found.maps[states].tolist()):
+        out.print(line)
+    _print_luck(found, "the plain average of its states", "the head on top was")
+
+
+def search_layers(
+    on: DevelopmentPairs = None,
+    data_dir: DataDir = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(help="Weights to try on every layer, e.g. avg, last-token; repeatable. Default: the recipe's."),
+    ] = None,
+    name: Name = None,
+    force: Force = False,
+    json: Json = False,
+    *,
+    choice: ModelOptions,
+    runtime: Runtime,
+) -> None:
+    """Rank the layers of a backbone as a recipe reads them, in one pass.
+
+    Every layer (0: the embeddings), the last, and the means of first and last. The figures are those of
+    `promptcli eval --pooling STATES/WEIGHTS` on the development set.
+    """
+    from promptcli.api.searching import search_layers as search
+
+    options = development(on, data_dir)
+    found = search(choice.choice(), weights=weights or (), name=name, force=force, **options, **runtime.where)
+    _say_kept(found, name)
+    _print_search(found, name, _print_layers, as_json=json)
+
+
+def _print_layers(found: "Search") -> None:
+    print_task(found.task)
+    recipe = found.recipe
+    result(f"{recipe.backbone}, {recipe.prompt}; gain over {found.baseline['own'].choice}, the recipe's own")
+    rows = [[row.choice, *_figures(row), f"{row.gain:+.2f}"] for row in found.ranked]
+    result_table(["pooling", "value", "", "gain"], rows)
+    _print_luck(found, "the recipe's own", "the states on top were")
+
+
+_scoring = option_in("Scoring")
+
+
+@options_of(SearchSettings, panel="What is tried", flags={"t5": "--t5"})
+class SpaceOptions(FieldOptions):
+    """What is tried."""
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """How a template is scored."""
+
+    model: Annotated[
+        list[str] | None,
+        _scoring(
+            "--model",
+            "-m",
+            "--backbone",
+            help="Backbone: `mini-bert`, a folder, a hub id, or a model's; repeatable, for a table across them."
+            " Default: mini-bert.",
+        ),
+    ] = None
+    on: DevelopmentPairs = None
+    data_dir: DataDir = None
+    period: Annotated[
+        bool,
+        _scoring(
+            "--period/--no-period", help="Append '.' to a sentence without an end mark (PromptBERT's evaluation)."
+        ),
+    ] = True
+    denoise: Annotated[str, _scoring(help="none, or hidden: minus the template's own bias.")] = "none"
+    paper: Annotated[
+        bool, _scoring("--paper", help="What is left open is the papers': bert-base-uncased, STS-B:dev.")
+    ] = False
+
+
+def search_templates(
+    name: Annotated[
+        str | None,
+        typer.Option(help="Save the best as a model under this name; with several backbones NAME-BACKBONE."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File of the best templates. Default with --name: templates/NAME.toml at home."
+        ),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+    *,
+    space: SpaceOptions,
+    scoring: ScoringOptions,
+    runtime: Runtime,
+) -> None:
+    """Find the template that suits a backbone best.
+
+    A search that was killed resumes from its cached scores.
+    """
+    from promptcli.api import searching
+
+    models = list(dict.fromkeys(scoring.model or [default_backbone(paper=scoring.paper)]))
+    options = development(scoring.on, scoring.data_dir, paper=scoring.paper) | space.changes() | runtime.where
+    options |= {"period": scoring.period, "denoise": scoring.denoise, "name": name, "output": output, "force": force}
+    found = searching.search_templates(list[Any](models), **options)
+    names = searching.saved_names(name, found)
+    if json:
+        searches = [{**one.to_dict(), "model": saved} for saved, one in zip(names, found, strict=True)]
+        result_json({"searches": searches})
+    else:
+        _print_templates(names, found)
+    for saved, one in zip(names, found, strict=True):
+        _say_kept(one, saved)
+    note("a figure on the pairs that chose a template flatters it; score others with `promptcli eval`")
+
+
+def print_search(found: "Search") -> None:
+    """Print one backbone's templates as PromptBERT's table 4, the published figures next to them where there are any.
+
+    A search of a single stage is cut to its ``top``.
+    """
+    from promptcli.searching.template_space import published_scores
+
+    recipe, task = found.recipe, found.task
+    published = published_scores(recipe.backbone, task.label) if recipe.period and recipe.denoise == "none" else {}
+    listed = set(map(id, found.ranked))
+    rows: list[str | list[str]] = []
+    for heading, templates in found.stages.items():
+        rows.append(heading)
+        for item in templates:
+            if id(item) in listed:
+                row = [item.choice, "*" if item is found.best else "", *_figures(item)]
+                rows.append([*row, f"{published[item.choice]:.2f}" if item.choice in published else "-"])
+    result(f"{recipe.backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
+    result(
+        f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule"
+        f" {'on' if recipe.period else 'off'}, denoise {recipe.denoise}; * the best"
+    )
+    result(found.about["compared"])
+    heads = ["template", "", task.label, "", "published"]
+    result_table(heads, rows) if published else result_table(
+        heads[:-1], [row if isinstance(row, str) else row[:-1] for row in rows]
+    )
+
+
+def _print_templates(names: "list[str | None]", found: "list[Search]") -> None:
+    """Print each backbone's templates; of several, each one's best with the model that holds it, too."""
+    for one in found:
+        print_search(one)
+    if len(found) == 1:
+        return
+    rows = [
+        [one.recipe.backbone, *_figures(one.best), name or "-", one.best.choice]
+        for name, one in zip(names, found, strict=True)
+    ]
+    result("")
+    result_table(["backbone", found[0].task.label, "", "model", "best template"], rows)
+
+
+def _figures(item: "Ranked") -> list[str]:
+    return [f"{item.value:.2f}", half_interval(item.ci95)]
