@@ -44,6 +44,17 @@ def test_anisotropy_bare_says_what_it_assumes_and_leaves_out(analyze):
     assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["static-avg", "last-avg", "first-last-avg"]
 
 
+def test_map(run, tiny_folder, corpus, tmp_path):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    words = ("analyze", "map", corpus, "--model", tiny_folder("bert"), "--offline")
+    document = json.loads(run(*words, "--json", "--plot", tmp_path / "map.svg").out)
+    [row] = document["results"]
+    assert document["settings"] == {"first": 2000} and row["method"] == "t-SNE" and 0 <= row["trustworthiness"] <= 1
+    assert len(row["points"]) == len(row["clusters"]) == len(SENTENCES) and "<svg" in (tmp_path / "map.svg").read_text()
+    shown = run(*words, "--set", "first=5")
+    assert "5 sentences by t-SNE" in shown.err and shown.out.splitlines()[1].split()[-1] == "5"
+
+
 def test_anisotropy_of_tokens(analyze, tiny_backbone, tiny_folder):
     row = json.loads(analyze("vocabulary", "--json").out)["results"][0]
     assert (row["model"], row["vectors"]) == (str(tiny_folder("bert")), len(tiny_backbone("bert").token_rows))

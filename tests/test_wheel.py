@@ -19,7 +19,7 @@ def test_an_installed_wheel_uses_a_template_from_another_folder(tmp_path):
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
-    target = ["--set", f"target={{site}}", "--no-deps", "--no-index", "--quiet", wheel]
+    target = ["--target", site, "--no-deps", "--no-index", "--quiet", wheel]
     subprocess.run([sys.executable, "-m", "pip", "install", *target], check=True, capture_output=True)
     # the libraries are those of this environment; promptcli itself is the wheel's
     (site / "libraries.pth").write_text(os.path.dirname(os.path.dirname(pytest.__file__)) + "\n")

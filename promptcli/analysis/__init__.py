@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from promptcli.analysis.impact import Impact, ImpactStudy
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.analysis.uniformity import Uniformity
     from promptcli.data.tasks import STSTask
@@ -106,6 +107,15 @@ def _attention(encoders: "Encoders", text: str, *, head: str = "") -> "list[Atte
     return [attention(encoder.backbone, text, head or None) for encoder in encoders]
 
 
+def _map(encoders: "Encoders", texts: Sequence[str], *, first: int = 2000) -> "list[SentenceMap]":
+    from promptcli.analysis.sentence_map import sentence_map
+    from promptcli.encoder.encoder import encode_together
+
+    chosen = [text for text in texts if text.strip()][:first]
+    with working("map", len(encoders) * len(chosen)) as advance:
+        return [sentence_map(one.vectors, chosen) for one in encode_together(list(encoders), chosen, progress=advance)]
+
+
 #: By the name that ``promptcli.analyze`` takes.
 ANALYSES: dict[str, Analysis] = {
     "anisotropy": Analysis(
@@ -115,6 +125,9 @@ ANALYSES: dict[str, Analysis] = {
     "uniformity": Analysis("Alignment and uniformity of unit vectors (Ditto, figure 4)", "pairs", _uniformity),
     "token-bias": Analysis(
         "Where tokens lie by frequency, subword and case (PromptBERT, figures 1 and 2)", "sentences", _token_bias
+    ),
+    "map": Analysis(
+        "Sentences in a plane, near ones near each other, and their clusters (needs scikit-learn)", "sentences", _map
     ),
     "mask-tokens": Analysis(
         "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)", "texts", _mask_tokens

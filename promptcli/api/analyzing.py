@@ -10,6 +10,7 @@ from promptcli.analysis.anisotropy import Anisotropy
 from promptcli.analysis.impact import Impact, ImpactStudy
 from promptcli.analysis.mask_tokens import MaskTokens
 from promptcli.analysis.sentence import Attention
+from promptcli.analysis.sentence_map import SentenceMap
 from promptcli.analysis.token_bias import TokenBias
 from promptcli.analysis.uniformity import Uniformity
 from promptcli.api.encoders import Model, Sentences
@@ -21,7 +22,7 @@ from promptcli.evaluation.scores import Label
 from promptcli.settings import BARE
 
 #: What an analysis finds of a model: see the module of its name.
-Found = Anisotropy | Uniformity | TokenBias | list[MaskTokens] | Impact | ImpactStudy | Attention
+Found = Anisotropy | Uniformity | TokenBias | SentenceMap | list[MaskTokens] | Impact | ImpactStudy | Attention
 #: A value of a setting of an analysis.
 Setting = str | int | bool | Sequence[str]
 
@@ -48,6 +49,15 @@ def analyze(
     data_dir: str | Path | None = ...,
     **settings: Setting,
 ) -> TokenBias: ...
+@overload
+def analyze(
+    name: Literal["map"],
+    model: Model = ...,
+    on: Sentences = ...,
+    *,
+    data_dir: str | Path | None = ...,
+    **settings: Setting,
+) -> SentenceMap: ...
 @overload
 def analyze(
     name: Literal["mask-tokens"],
@@ -97,14 +107,15 @@ def analyze(
     """Look inside a model.
 
     Args:
-        name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``mask-tokens``, ``impact``,
-            ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says what each finds.
+        name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``map``, ``mask-tokens``,
+            ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says what each finds.
         model: An encoder, or what ``load`` takes.
         on: What is looked at: a sentence (``impact``, ``attention``); tasks or files of graded pairs
             (``uniformity``); else sentences, or what names them: ``demo``, a task, a file.
         data_dir: SentEval folder of a task.
         settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of
-            token-bias, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of attention.
+            token-bias, ``first`` of map, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of
+            attention.
 
     Returns:
         What the analysis found: see the module of its name.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from promptcli.analysis.impact import Impact, ImpactStudy
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Label
 
@@ -238,6 +239,24 @@ def _token_bias_row(found: "TokenBias") -> dict[str, Any]:
     return {"tokens": len(found.points), "variance": rounded(found.variance), "between": between, "groups": groups}
 
 
+def _write_map(shown: Shown) -> None:
+    found: SentenceMap = shown.only
+    note(
+        f"{shown.model}: {len(found.points):,} sentences by {found.method}, trustworthiness"
+        f" {found.trustworthiness:.2f}; --plot FILE.png draws them"
+    )
+    sizes = [str((found.clusters == cluster).sum()) for cluster in range(len(found.words))]
+    result_table(
+        ("cluster", "sentences"), [(", ".join(words), size) for words, size in zip(found.words, sizes, strict=True)]
+    )
+
+
+def _map_row(found: "SentenceMap") -> dict[str, Any]:
+    points, clusters = [rounded(point) for point in found.points.tolist()], found.clusters.tolist()
+    about = {"method": found.method, "trustworthiness": round(found.trustworthiness, 6), "words": found.words}
+    return {**about, "points": points, "clusters": clusters}
+
+
 def _write_mask_tokens(shown: Shown) -> None:
     def likely(guesses: Sequence[Any]) -> str:
         return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
@@ -328,6 +347,9 @@ DISPLAYS: dict[str, Display] = {
         lambda path, shown: pictures.draw_token_bias(
             path, shown.only, f"{shown.model}, {pictures.EMBEDDINGS[shown.settings['states']]}"
         ),
+    ),
+    "map": Display(
+        _map_row, _write_map, lambda path, shown: pictures.draw_map(path, shown.only, shown.model), ("mini",)
     ),
     "mask-tokens": Display(_mask_tokens_row, _write_mask_tokens, models=("prompt-denoised",)),
     "impact": Display(

@@ -1,5 +1,6 @@
 """The plots of `promptcli analyze`, which `promptcli reproduce` draws, too."""
 
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,14 @@ from promptcli.cli.pictures.plots import BLUE, GREY, ORANGE, RED, draw_points, d
 if TYPE_CHECKING:
     from promptcli.analysis.impact import Impact, ImpactStudy
     from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.analysis.uniformity import Uniformity
 
 #: One of our own, where a command shows what it does and none is given.
 SENTENCE = "A baker opens her shop before sunrise and lights the oven."
+#: Of clusters, the largest first; dark enough for letters on white.
+CLUSTERS = ("#0072B2", "#B34700", "#007A5A", "#A8327E", "#7A6A00", "#4B4FC4", "#8A2B2B", "#4D5A66")
 #: What the states of token embeddings are called.
 EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 
@@ -40,9 +44,7 @@ def draw_impact(path: Path, found: "Impact", backbone: str) -> None:
     with drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
         panel = figure.subplots()
         image = _draw_token_map(panel, found.tokens, found.matrix.tolist())
-        panel.set(
-            xlabel="token that is masked, too", ylabel="masked token whose state moves", title=f"Impact, {backbone}"
-        )
+        panel.set(xlabel="second masked token", ylabel="masked token whose state moves", title=f"Impact, {backbone}")
         figure.colorbar(image, ax=panel, label="Euclidean distance", shrink=0.8)
 
 
@@ -82,6 +84,22 @@ def draw_token_bias(path: Path, found: "TokenBias", title: str) -> None:
             panel.set_xlabel(f"first component ({100 * found.variance[0]:.1f}%)")
         panels[0].set_ylabel(f"second component ({100 * found.variance[1]:.1f}%)")
         figure.suptitle(title)
+
+
+def draw_map(path: Path, found: "SentenceMap", model: str) -> None:
+    """Draw every sentence as a dot in the colour of its cluster, and the clusters' words where they are densest."""
+    effects = importlib.import_module("matplotlib.patheffects")
+    around = [effects.withStroke(linewidth=3, foreground="white")]
+    with drawing(path, 8.0, 5.6, dpi=110) as figure:
+        panel = figure.subplots()
+        for cluster, (words, colour) in enumerate(zip(found.words, CLUSTERS, strict=False)):
+            dots = found.points[found.clusters == cluster]
+            panel.scatter(*dots.T, s=10, linewidths=0, alpha=0.7, color=colour)
+            place = {"ha": "center", "va": "center", "weight": "bold", "color": colour, "path_effects": around}
+            panel.text(*found.places[cluster], " ".join(words[:2]), **place)
+        panel.set_axis_off()
+        about = f"{found.method}, trustworthiness {found.trustworthiness:.2f}"
+        panel.set_title(f"{len(found.points):,} sentences by {model}; {about}", fontsize="medium")
 
 
 def draw_uniformity(path: Path, found: Mapping[str, "Uniformity"], tasks: Sequence[str]) -> None:
