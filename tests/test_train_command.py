@@ -82,7 +82,7 @@ def test_given_templates_are_the_views_the_recipe_and_the_baseline():
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_template_is_an_option_of_the_methods_that_have_one(run, options, tmp_path):
-    ran = run("train", "--method", "promptbert", *options, "--template", "[X] is [MASK] .", "--name", "mine", "--json")
+    ran = run("train", "--method", "promptbert", *options, "--prompt", "[X] is [MASK] .", "--name", "mine", "--json")
     assert ran.code == 0, ran.err
     entry = Registry(tmp_path / "home").load("mine")
     assert entry.recipe.prompt == "[X] is [MASK] ."
@@ -207,15 +207,15 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
     [
         (["--method", "simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
         (["--method", "dcpcse", "--set", "mlm-head=none"], 2, "unknown mlm-head 'none'"),
-        (["--method", "dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes SETTING=V,V"),
+        (["--method", "dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes FIELD=VALUE"),
         (["--method", "dcpcse", "--sweep", "length=3"], 2, "unknown setting 'length'"),
-        (["--method", "dcpcse", "--sweep", "batch-size=a"], 2, "'a' is no value; it takes a number such as 64"),
+        (["--method", "dcpcse", "--sweep", "batch-size=a"], 2, "'a' is no value; it takes a whole number"),
         (["--method", "dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
         (["--method", "dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
-        (["--method", "promptbert", "--sweep", "template=a,b"], 2, "give --template, a run for each"),
-        (["--method", "promptbert", *3 * ["--template", "[X] [MASK]"]], 2, "--template is given 3 times"),
-        (["--method", "promptbert", "--template", "[X] is what"], 2, "has no [MASK]"),
-        (["--method", "simcse", "--template", "[X] [MASK]"], 2, "method simcse has no setting template"),
+        (["--method", "promptbert", "--sweep", "template=a,b"], 2, "give --prompt, a run for each"),
+        (["--method", "promptbert", *3 * ["--prompt", "[X] [MASK]"]], 2, "--template is given 3 times"),
+        (["--method", "promptbert", "--prompt", "[X] is what"], 2, "has no [MASK]"),
+        (["--method", "simcse", "--prompt", "[X] [MASK]"], 2, "method simcse has no setting template"),
         (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
         (["--method", "dcpcse", "--report-to", "nobody"], 2, "--report-to 'nobody' is unknown or not installed"),
         (["--method", "dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),
@@ -260,7 +260,7 @@ def test_settings_of_unknown_small_backbones_are_minis(run, tiny_folder):
 def test_the_help_tells_the_settings_in_force(run):
     shown = " ".join(run("train", "--help").out.split())
     small = find_method("dcpcse", supervised=False).small
-    assert f"mini-bert {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
+    assert f"dcpcse {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
 
 
 def test_two_processes_make_one_entry(options, tmp_path):

@@ -224,7 +224,7 @@ def usage_message(error: Any, arguments: Sequence[str]) -> str:
 def _moved(option: str, command: Any) -> str | None:
     """Return what to type for the former spelling of an option."""
     field = option.removeprefix("--no-").removeprefix("--")
-    if field.replace("-", "_") in getattr(command.callback, "settable", ()):
+    if field.replace("-", "_") in getattr(command.callback, "settable", ()) and option not in _MOVED_OPTIONS:
         return f"--set {field}=VALUE"
     return _MOVED_OPTIONS.get(option)
 
