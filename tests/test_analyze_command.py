@@ -77,7 +77,7 @@ def test_uniformity(analyze, tmp_path):
     assert real["on"] == ["STS-B:train", "STS-B:dev", "STS-B"]
     assert (real["results"][0]["positives"], real["results"][0]["sentences"]) == (3, 12)
     (folder / "sts-dev.csv").unlink()
-    gone = analyze("uniformity", "-m", "last-avg", "--data-dir", tmp_path)
+    gone = analyze("uniformity", "-m", "last-avg", "--data-dir", tmp_path, "-q")
     assert gone.code == 3 and "STS-B:dev is not there" in gone.err and gone.err.count("\n") == 1
 
 

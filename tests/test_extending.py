@@ -134,7 +134,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     assert err.count("the row 'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError") == 1
     assert err.count("the row 'avg' that my_encoders:Median adds to poolings is left out: there is one") == 1
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())
-    for word in ("meancse", "--share", "median", "clipped", ".csv"):
+    for word in ("meancse", "share", "median", "clipped", ".csv"):
         assert word in shown, word
 
 

@@ -111,7 +111,7 @@ LONG = "n" * (LONGEST_NAME + 1)
         ("embed", "a.txt", "-o", LONG, "--shards", "2"),
         ("vectors", "out", "--merge", f"{LONG}.npy"),
         ("export", "mini", "--to", "sentence-transformers", "-o", LONG),
-        ("search-templates", "--mode", "free", "-o", f"{LONG}.toml"),
+        ("search-templates", "--mode", "free", "-o", f"{LONG}.toml", "-q"),
     ],
 )
 def test_names_too_long_are_refused_before_the_work(run, command, fake):

@@ -25,7 +25,7 @@ COMMANDS = {
     "embed safetensors": f"embed text.txt -o v.safetensors --force {TINY}",
     "index build": f"index build text.txt -o index --force {TINY}",
     "index add": "index add index text.txt --offline -q",
-    "fit": f"fit --on text.txt --name white -r whitening --transform whitening:2 --force {TINY}",
+    "fit": f"fit --on text.txt --name white -m whitening --transform whitening:2 --force {TINY}",
     "train": f"train simcse --data text.txt --on pairs.tsv --batch-size 32 --epochs 1 --force {TINY}",
     "ditto-search": f"ditto-search --on pairs.tsv --corpus text.txt --name found --force {TINY}",
     "search-templates": f"search-templates --mode free --limit 3 --on pairs.tsv --name found --force {TINY}",

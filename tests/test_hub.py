@@ -285,7 +285,7 @@ def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "work")
     made = run("push", "mine", REPO, "--private")
     assert (made.code, made.out) == (0, f"{hub.url}/{REPO}\n"), made.err
-    assert "me/mine is the hub's here; the folder of that name is left alone" in made.err and "commit " in made.err
+    assert "me/mine means the hub's here; the folder of that name is left alone" in made.err and "commit " in made.err
     told = json.loads(run("push", "mine", REPO, "--json").out)
     assert not told["changed"] and told["files"]["tensors.safetensors"] > 0 and told["backbone"] is None
     pulled = run("pull", REPO, "--name", "again", "--json")

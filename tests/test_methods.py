@@ -294,7 +294,7 @@ def test_each_trains_from_a_file_into_an_entry(method, data, pooling, run, tiny_
         (
             "sbert-regression",
             "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n",
-            "a score of 7 is above --set top-score=5",
+            "a score of 7 is above --set top-score, 5",
         ),
         ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
         ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),

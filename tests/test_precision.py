@@ -164,7 +164,7 @@ def test_float32_says_nothing_of_a_loss(run):
 @pytest.mark.usefixtures("lines")
 def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
     refused(run("embed", "a.txt", "--precision", "int4"), 2, "unknown precision 'int4'", "int8")
-    refused(run("embed", "a.txt", "--precision", "int8", "-o", "-"), 2, "needs a manifest", "-o")
+    refused(run("embed", "a.txt", "--precision", "int8", "-o", "-"), 2, "needs a manifest", "output")
     refused(run("embed", "a.txt", "--json", "-o", "-"), 2, "--json", "-o")
     assert not fake and names() == ["a.txt"]
     code, out, _ = run("embed", "a.txt", "--precision", "ubinary", "-o", "-")

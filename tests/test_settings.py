@@ -123,4 +123,4 @@ def test_paper_names_the_papers_setting(run):
     for arguments in (("eval",), ("eval", "cls")):
         ran = run(*arguments, "--paper", "--offline")
         assert ran.code == 3
-        assert "bert-base-uncased" in ran.err or "no task is there" in ran.err
+        assert "bert-base-uncased" in ran.err or "STS12 is missing" in ran.err

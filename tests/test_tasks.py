@@ -137,7 +137,7 @@ def test_global_random_numbers_stay_as_they_are(encoder):
         (["nowhere.csv"], "no task and no file 'nowhere.csv'"),
         (["retrieval:nowhere.csv"], "nowhere.csv"),
         (["retrieval:"], "retrieval"),
-        (["MR"], "task MR is not there: .*data-dir"),
+        (["MR"], "MR is missing: .*data-dir"),
     ],
 )
 def test_wrong_tasks_are_one_line(encoder, tasks, message):
@@ -149,8 +149,8 @@ def test_wrong_tasks_are_one_line(encoder, tasks, message):
 def test_missing_tasks_may_be_skipped_where_another_is_there(encoder, caplog):
     caplog.set_level("INFO")
     [score] = pc.evaluate(encoder, ["MR", "demo"], skip_missing=True)
-    assert score.task == "demo" and "task MR is not there" in caplog.text
-    with pytest.raises(pc.PromptcliError, match="task MR is not there"):
+    assert score.task == "demo" and "MR is missing" in caplog.text
+    with pytest.raises(pc.PromptcliError, match="MR is missing"):
         pc.evaluate(encoder, ["MR", "demo"])
 
 

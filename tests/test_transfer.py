@@ -508,7 +508,7 @@ def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
     ("more", "code", "message"),
     [
         (["--task", "SST"], 2, "unknown task 'SST'; valid: STS12"),
-        (["--model", "nothing"], 2, "nothing"),
+        (["--model", "nothing"], 3, "nothing"),
         (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
     ],
 )
@@ -524,9 +524,9 @@ def test_no_folder_and_no_task(run, data, monkeypatch):
     for path in (data / "data/downstream/CR").iterdir():
         path.unlink()
     ran = run("eval", "--data-dir", data, "--task", "CR", "-q")
-    assert (ran.code, ran.out) == (3, "") and "no task is there; " in ran.err
+    assert (ran.code, ran.out) == (3, "") and "CR is missing: " in ran.err
     monkeypatch.setenv("PROMPTCLI_DATA_DIR", str(data))
-    assert "no task is there" in run("eval", "--task", "CR").err
+    assert "CR is missing: " in run("eval", "--task", "CR").err
 
 
 def test_one_class_is_refused_before_anything_is_encoded(run, arguments, data):

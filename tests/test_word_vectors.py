@@ -191,7 +191,7 @@ def test_the_command_line(run, glove, tmp_path, monkeypatch):
     ran = run("fit", "--model", "flow", "--backbone", "glove:v.txt", "--on", "demo", "--name", "x")
     assert ran.code == 2 and ran.err.count("\n") == 1
     ran = run("templates", "[X] [MASK]", "--backbone", "glove:v.txt")
-    assert ran.code == 2 and ran.err.count("\n") == 1 and "no language model" in ran.err
+    assert ran.code == 2 and ran.err.count("\n") == 1 and "holds word vectors" in ran.err
 
 
 def test_every_recipe_but_one_is_left_out_by_name(run, glove):

@@ -9,6 +9,7 @@ from promptcli.api.encoders import Model, backbone_model, entry_of, open_model, 
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
+from promptcli.notes import silent
 from promptcli.registry.registry import home
 from promptcli.searching import heads, layers, template_search, template_space
 from promptcli.searching.search import Search
@@ -188,6 +189,9 @@ def search_templates(
     file = templates_file(name) if output is None and name else output and Path(output)
     if file:
         check_output(file, force=force)
+    if settings.candidates is not None:
+        with silent():
+            template_space.read_candidates(settings.candidates)  # before anything is loaded
     task = _development(on, data_dir)
     cache = Cache(home(os.environ) / "cache" / "search")
     options: dict[str, Any] = {"period": period, "denoise": denoise, "cache": cache}

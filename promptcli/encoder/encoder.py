@@ -105,7 +105,7 @@ class Encoder(Embedder):
         if self.pooling.needs.slot == LAST and not backbone.causal and recipe.prompt.split(SLOT)[1:] != [""]:
             raise WrongKindError(  # said before its length, which is another kind's too
                 f"weights 'last-token' are for causal models ({', '.join(causal_families())});"
-                f" backbone {backbone.name!r} is a masked one, which is read at its mask: take --recipe prompt"
+                f" backbone {backbone.name!r} is a masked one, which is read at its mask: take --model prompt"
             )
         self.max_length = _max_length(recipe, backbone, self.prompt)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}

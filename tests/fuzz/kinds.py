@@ -277,11 +277,11 @@ class Kind:
 
 
 TINY = "--backbone bert --offline -q"
-_FIT = f"fit --on FILE --name new {TINY} -r first-last-tfidf"
+_FIT = f"fit --on FILE --name new {TINY} -m first-last-tfidf"
 _READ = (f"embed FILE -o out/v.npy {TINY}", f"similarity FILE FILE {TINY}", _FIT)
 _BY_NAME = f"embed FILE -o out/v.jsonl --text-field a --id-field id {TINY}"
-_PAIRS = f"eval --task FILE:a,b,c -r last-avg {TINY}"
-_STS = f"eval --data-dir senteval --task STS-B -r last-avg {TINY}"
+_PAIRS = f"eval --task FILE:a,b,c -m last-avg {TINY}"
+_STS = f"eval --data-dir senteval --task STS-B -m last-avg {TINY}"
 _VECTORS = ("index build FILE -o out/ix -q", "index search index FILE --offline -q")
 _DESCRIBED = (*(line.replace("FILE", "v.npy") for line in _VECTORS), "index build v.npy --texts text.txt -o out/ix -q")
 _EMBED_PARTS = f"embed text.txt -o {{}} --shards 2 {TINY}"
@@ -312,7 +312,7 @@ _PRETRAIN = (
 _TRAIN = "train simcse --data few.txt --on pairs.tsv --batch-size 4 --epochs 1"
 _RESUMED = f"{_TRAIN} --resume {TINY}"
 _HALF = _RESUMED.replace("--resume", "--name half --resume")
-_TRANSFER = f"eval --task {{}} --fast --data-dir senteval -r last-avg {TINY}"
+_TRANSFER = f"eval --task {{}} --fast --data-dir senteval -m last-avg {TINY}"
 _IMPORT = "models import {} --name new --offline -q"
 _ADAPTER = ("similarity one two --backbone lora --model cls --offline -q", _IMPORT.format("lora"))
 _RESULT = ("reproduce page -o results --page out/page.md -q", f"reproduce FILE {TINY}")
@@ -329,7 +329,7 @@ KINDS: dict[str, Kind] = {
     "text": Kind("text.txt", any_text, (*_READ, f"eval --task perplexity:FILE {TINY}"), _SAVING),
     "gzip": Kind("text.txt.gz", any_gzip, _READ, _SAVING),
     "csv": Kind("table.csv", any_text, (*_READ, _BY_NAME), _SAVING),
-    "tsv": Kind("pairs.tsv", any_text, (f"eval --task FILE -r last-avg {TINY}", _FIT), _SAVING),
+    "tsv": Kind("pairs.tsv", any_text, (f"eval --task FILE -m last-avg {TINY}", _FIT), _SAVING),
     "jsonl": Kind("rows.jsonl", any_json_lines, (*_READ, _PAIRS), _SAVING),
     "parquet": Kind("rows.parquet", any_parquet, (*_READ, *_VECTORS, _PAIRS), _SAVING),
     "labelled pairs": Kind(

@@ -92,7 +92,7 @@ MADE = (
     *(f"embed text.txt -o bare.{kind} {TINY}" for kind in ("npy", "parquet", "jsonl", "safetensors")),
     f"embed text.txt -o parts --shards 2 {TINY}",
     "index build v.npy --texts text.txt -o index -q",
-    f"fit --on few.txt --name white -r whitening --transform whitening:2 {TINY}",
+    f"fit --on few.txt --name white -m whitening --transform whitening:2 {TINY}",
     "models alias w white",
     "config backbone bert",
     f"search-templates --candidates named.toml --limit 3 --on pairs.tsv -o t.toml --name t {TINY}",
@@ -420,8 +420,11 @@ FOUND = {
         {0},
     ),
     "a stored recipe of another backbone": (
-        "stored recipe",
-        lambda sound: _changed({name: value for name, value in json.loads(sound).items() if name != "backbone"}),
+        "card",
+        lambda sound: _changed(
+            json.loads(sound),
+            recipe={name: value for name, value in json.loads(sound)["recipe"].items() if name != "backbone"},
+        ),
         {0, 2},  # it is listed, and cannot be used
     ),
     "stored numbers without their mean": (

@@ -40,7 +40,7 @@ class PairCosine(Objective):
         largest = max(map(float, examples.columns[2]))
         if largest > settings.top_score:
             raise UsageError(
-                f"a score of {largest:g} is above --top-score {settings.top_score:g}; give the scale's end"
+                f"a score of {largest:g} is above `top_score`, {settings.top_score:g}; give the scale's end"
             )
         return examples
 
