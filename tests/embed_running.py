@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from promptcli.api import encoders
+from promptcli.api import encoders, searching, templates  # noqa: F401 - bound before a test stands in for what it opens
 from promptcli.cli import app as cli
 from tests.embed_fakes import FakeEncoder
 

@@ -225,7 +225,7 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
     assert "assumed: --on demo:dev; the papers' setting: --on STS-B:dev --model bert-base-uncased" in ran.err
     document = json.loads(ran.out)
     assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
-    assert len(document["ranked"]) == 2 and document["seconds"] > 0 and document["task"] == "demo:dev"
+    assert len(document["ranked"]) == 2 and document["task"] == "demo:dev"
     assert set(document["baseline"]) == set(document["maps"]) == set(SEARCHED)
     best = document["ranked"][0]
     assert best["value"] == max(value for rows in document["maps"].values() for row in rows for value in row)

@@ -297,7 +297,7 @@ def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
     for arguments, code, said in [
         (("push", "mine", REPO, "--offline"), 3, "which --offline forbids"),
         (("pull", REPO, "--name", "x", "--offline"), 3, "which --offline forbids"),
-        (("push", "nothing", REPO), 3, "no model 'nothing'"),
+        (("push", "nothing", REPO), 3, "nothing is called 'nothing'"),
         (("push", "mine", "mine"), 2, "give OWNER/NAME"),
         (("pull", "me/mine@main", "--name", "x"), 2, "by --revision"),
         (("pull", REPO, "--name", "again"), 2, "'again' is there already"),
