@@ -19,7 +19,7 @@ from transformers import (
 
 from tests.tiny import SENTENCES
 
-_MODULES = "sentence_transformers.models."
+MODULES = "sentence_transformers.models."
 _TEXTS = [*SENTENCES, "Instruct: given a question\nQuery: what is it", "query: passage: search_query: task: result |"]
 _IDENTITY = "torch.nn.modules.linear.Identity"
 
@@ -245,12 +245,16 @@ def save_body(folder: Path, config_class: Any, fields: dict[str, Any], make_toke
     write(folder, "tokenizer_config.json", about)
 
 
-def save_published(name: str, folder: Path) -> Path:
-    """Write the folder of a published model, small and random; return it."""
-    config_class, fields, make_tokenizer, limit, lower, pooling, after, prompts = MODELS[name]
-    save_body(folder, config_class, fields, make_tokenizer)
-    write(folder, "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": lower})
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+def write_modules(folder: Path, pooling: dict[str, Any], after: Any, inside: str = "") -> None:
+    """Write modules.json and what it lists but the Transformer, which stands ``inside``.
+
+    Args:
+        folder: Of the model.
+        pooling: Configuration of its Pooling.
+        after: Kind, or the whole name of a class, configuration, tensors of each further module.
+        inside: Folder of the Transformer in it.
+    """
+    modules = [("Transformer", inside), ("Pooling", "1_Pooling")]
     write(folder, "1_Pooling/config.json", pooling)
     for number, (kind, config, tensors) in enumerate(after, 2):
         modules.append((kind, f"{number}_{kind}"))
@@ -258,10 +262,18 @@ def save_published(name: str, folder: Path) -> Path:
         if tensors:
             save_file(tensors, folder / f"{number}_{kind}" / "model.safetensors")
     listed = [
-        {"idx": number, "name": str(number), "path": path, "type": f"{_MODULES}{kind}"}
+        {"idx": number, "name": str(number), "path": path, "type": kind if "." in kind else f"{MODULES}{kind}"}
         for number, (kind, path) in enumerate(modules)
     ]
     write(folder, "modules.json", listed)
+
+
+def save_published(name: str, folder: Path) -> Path:
+    """Write the folder of a published model, small and random; return it."""
+    config_class, fields, make_tokenizer, limit, lower, pooling, after, prompts = MODELS[name]
+    save_body(folder, config_class, fields, make_tokenizer)
+    write(folder, "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": lower})
+    write_modules(folder, pooling, after)
     about = {"prompts": prompts or {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     write(folder, "config_sentence_transformers.json", {"__version__": {}, **about})
     return folder

@@ -13,10 +13,10 @@ from transformers import AutoModel, AutoTokenizer
 
 import promptcli as pc
 from promptcli.errors import PromptcliError
+from tests.published import MODULES, write, write_modules
 from tests.tiny import SENTENCES
 
 TEXTS = [*SENTENCES, *(" ".join(["dog"] * count) for count in (2, 9, 29, 30, 31, 32, 33, 60, 200))]
-MODULES = "sentence_transformers.models."
 MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", ["cls", "mean"], ["weightedmean", "max", "mean"]]
 FLAGS = {
     "cls": "pooling_mode_cls_token",
@@ -28,28 +28,12 @@ FLAGS = {
 }
 
 
-def write(folder, file, content):
-    (folder / file).parent.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_text(json.dumps(content), encoding="utf-8")
-
-
 def made(tmp_path, body, *, pooling=None, after=(), limit=32, inside="", prompts=None, default=None, lower=False):
     """Write a folder as sentence-transformers 2 to 6 do; ``after``: (kind, configuration, tensors)."""
     folder = tmp_path / "model"
     shutil.copytree(body, folder / inside)
     write(folder / inside, "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": lower})
-    modules = [("Transformer", inside), ("Pooling", "1_Pooling")]
-    write(folder, "1_Pooling/config.json", {"word_embedding_dimension": 32, **(pooling or {"pooling_mode": "mean"})})
-    for number, (kind, config, tensors) in enumerate(after, 2):
-        modules.append((kind, f"{number}_{kind}"))
-        write(folder, f"{number}_{kind}/config.json", config)
-        if tensors:
-            save_file(tensors, folder / f"{number}_{kind}" / "model.safetensors")
-    listed = [
-        {"idx": number, "name": str(number), "path": path, "type": kind if "." in kind else f"{MODULES}{kind}"}
-        for number, (kind, path) in enumerate(modules)
-    ]
-    write(folder, "modules.json", listed)
+    write_modules(folder, {"word_embedding_dimension": 32, **(pooling or {"pooling_mode": "mean"})}, after, inside)
     if prompts is not None:
         about = {"__version__": {}, "prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"}
         write(folder, "config_sentence_transformers.json", about)

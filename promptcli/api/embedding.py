@@ -84,7 +84,7 @@ def embed(
         target = output_of(path, Path(str(output)) if output else None, id_field=id_field, force=force)
     if target is None and form.ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
-    with open_source(path, Fields(text_field, id_field), stdin=None if path is file else _stream(file)) as source:
+    with open_source(path, Fields(text_field, id_field), stdin=_stream(file)) as source:
         from promptcli.api import encoders
         from promptcli.encoder.embedding import embed_file, embed_stream
 

@@ -103,7 +103,7 @@ class Encoder(Embedder):
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
         self.denoising = Denoising.from_spec(recipe.denoise)
         if self.pooling.needs.slot == LAST and not backbone.causal and recipe.prompt.split(SLOT)[1:] != [""]:
-            raise WrongKindError(  # said before its length, which is another kind's too
+            raise WrongKindError(  # before the length: a causal model's template may be too long for this one
                 f"weights 'last-token' are for causal models ({', '.join(causal_families())});"
                 f" backbone {backbone.name!r} is a masked one, which is read at its mask: take --model prompt"
             )
