@@ -449,7 +449,7 @@ def draw_kill(name: str, number: int, whole: Unbroken, given, root: Path) -> Kil
     sent, share = draw.choice(sorted(SIGNALS)), draw.uniform(0, 1.02)
     if given.real_every and draw.randrange(given.real_every) == 0:
         return Kill(name, number, sent, moment=share * _real(name, root), real=True)
-    if number % 2:
+    if number % 2 and whole.events:
         return Kill(name, number, sent, event=draw.randint(1, whole.events))
     return Kill(name, number, sent, moment=share * whole.seconds)
 

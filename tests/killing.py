@@ -1,9 +1,11 @@
-"""For tests: a process that dies, as by a kill, at any chosen step of its writing."""
+"""For tests: a process that dies, as by a kill, at any step of its writing, and work that Ctrl-C interrupts there."""
 
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 STEPS = ("rename", "replace", "fsync", "unlink", "rmdir", "open", "mkdir")
 
@@ -24,6 +26,28 @@ def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def interrupted(calls: int, work: Callable[[], Any]) -> bool:
+    """Do ``work``, into which Ctrl-C comes after so many calls of ``STEPS``; return whether it came."""
+    left, coming = iter(range(calls)), iter([KeyboardInterrupt])
+
+    def interrupting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            for error in coming if next(left, None) is None else ():
+                raise error
+            return function(*given, **named)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(os, name, interrupting(getattr(os, name)))
+        try:
+            work()
+        except KeyboardInterrupt:
+            return True
+    return False
 
 
 def _counting(function: Callable[..., Any], left: Any) -> Callable[..., Any]:

@@ -258,6 +258,15 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
         pull(api, registry, REPO, "x")
 
 
+def test_what_is_kept_of_a_pull_is_the_same_whenever_it_is_done(hub, api, entry, registry, home):
+    push(api, entry(), REPO)
+    kept = []
+    for _ in range(2):
+        pull(api, registry, REPO, "x", force=True)
+        kept.append(sorted(path.relative_to(home).as_posix() for path in (home / "imported").rglob("*")))
+    assert kept[0] == kept[1] and not [path for path in kept[0] if "/." in path]
+
+
 def test_what_is_damaged_on_the_way_out_is_not_sent(hub, api, entry, monkeypatch):
     real = publishing.save_encoder
 

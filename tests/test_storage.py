@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from promptcli.storage.files import (
     check_output,
     hold,
     remove_leftovers,
+    scratch_folder,
     sha256,
     temporary_path,
     write_text,
@@ -37,7 +39,7 @@ from promptcli.storage.parts import (
 )
 from promptcli.storage.runs import RunFolder, log_until, read_log, truncate_log
 from tests import processes
-from tests.killing import in_a_process_that_dies
+from tests.killing import in_a_process_that_dies, interrupted
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -194,6 +196,23 @@ def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
     assert mine.exists() and not theirs.exists() and target.read_text() == "whole"
     remove_leftovers(tmp_path)
     assert mine.exists()
+
+
+def test_a_folder_to_work_in_that_a_killed_process_left_goes_with_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def work():
+        with scratch_folder() as folder:
+            (folder / "run").mkdir()
+            os.unlink(tmp_path / "gone")
+
+    (tmp_path / "gone").touch()
+    assert in_a_process_that_dies(2, work) == 9
+    [left] = tmp_path.glob("*.tmp")
+    assert left.stat().st_mode & 0o077 == 0
+    with scratch_folder() as folder:
+        assert not left.exists() and not os.listdir(folder)
+    assert os.listdir(tmp_path) == ["gone"]
 
 
 # Where results may go
@@ -356,6 +375,23 @@ def test_a_kill_at_any_file_event_leaves_the_old_folder_or_the_new(tmp_path):
             break
     assert codes[-1] == 0 and set(codes[:-1]) == {9}
     assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"}
+
+
+def write_and_remove_run(folder):
+    opened(folder / "run")
+    RunFolder(folder / "run").remove()
+
+
+@pytest.mark.parametrize("work", [lambda folder: write_folder(folder / "thing", "new"), write_and_remove_run])
+def test_an_interrupt_at_any_file_event_leaves_nothing_temporary(work, tmp_path):
+    for step in range(100):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        write_folder(folder / "thing", "old")
+        if not interrupted(step, lambda: work(folder)):  # noqa: B023
+            break
+        assert not list(folder.rglob("*.tmp"))
+    assert 1 < step < 99
 
 
 def test_readers_next_to_a_writer_never_see_a_mixture(tmp_path):

@@ -340,7 +340,10 @@ def launch(*arguments, home):
     return Program(*arguments, "--threads", "1", "--offline", environment={"PROMPTCLI_HOME": str(home)})
 
 
-def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
+def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
     pairs = tmp_path / "pairs.tsv"
     rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.product(SENTENCES, repeat=2)]
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
@@ -367,7 +370,7 @@ def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path):
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    assert not (tmp_path / "killed" / "models" / "dcpcse").exists()
+    assert not (tmp_path / "killed" / "models" / "dcpcse").exists() and not list(scratch.iterdir())
     other = launch(*arguments, "--resume", "--temperature", "0.1", home=tmp_path / "killed")
     assert other.wait() == 2
     assert "was started with temperature 0.05, not 0.1" in other.stderr.read().decode()

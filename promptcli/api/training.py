@@ -1,8 +1,8 @@
 """Train an encoder by a published method: once, or by every combination of a sweep and every seed."""
 
+import contextlib
 import dataclasses
 import functools
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from promptcli.notes import offline as without_network
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import Registry
 from promptcli.settings import BARE, PAPER
+from promptcli.storage.files import scratch_folder
 from promptcli.storage.runs import RunFolder
 from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method
@@ -221,7 +222,7 @@ def train(
     where = choose_device(device)
     halves = choose_dtype(dtype, where) == torch.bfloat16
     runs = registry.run_folder(saved_as)
-    with tempfile.TemporaryDirectory() as work:
+    with scratch_folder() if name is None else contextlib.nullcontext(runs.parent) as above:
         processes = start_processes(
             where, halves=halves, trackers=trackers, folder=runs.parents[1], offline=offline
         )  # before the backbone: each process may have a device of its own
@@ -252,7 +253,7 @@ def train(
                 trials,
                 lambda: fresh.pop() if fresh else load(),
                 name=saved_as,
-                folder=Path(work) / "run" if name is None else runs,
+                folder=above / saved_as,
                 resume=resume,
                 processes=processes,
                 save=lambda best: None if name is None else registry.save(best, force=True),

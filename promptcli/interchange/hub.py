@@ -7,7 +7,6 @@ checksums. Where the client finds its endpoint and token is the caller's: both c
 import contextlib
 import hashlib
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from promptcli.registry.entries import BACKBONE, MANIFEST, TENSORS, Entry, Manif
 from promptcli.registry.reading import read_folder
 from promptcli.registry.registry import Registry, load_encoder
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import sha256, temporary_folder
+from promptcli.storage.files import delete, scratch_folder, sha256, temporary_folder
 
 CARD = "README.md"
 #: The files that such a repository has of ours; whatever else is in it is never fetched and never deleted.
@@ -113,8 +112,7 @@ def push(
         raise NotFoundError(f"push sends {entry.name!r} to the hub, which --offline forbids")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+    with scratch_folder() as folder:
         fingerprint, backbone = _write(entry, repo, folder)
         files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
         if odd := [name for name in files if not _OURS.fullmatch(name)]:
@@ -258,6 +256,7 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[s
             raise CheckFailedError(f"{repo}: {MANIFEST} names {name!r}, which no model of promptcli has; {mend}")
         if sha256(download(name)) != digest:
             raise CheckFailedError(f"{repo}: {name} is not the file that was pushed; {mend}")
+    delete(folder / ".cache")  # the client's own notes, which hold times of day
     return info.sha, document
 
 

@@ -5,7 +5,6 @@ The numbers of trained rows, a run for each seed, are kept in the cache.
 
 import dataclasses
 import functools
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
 from promptcli.searching.heads import search_heads
-from promptcli.storage.files import sha256
+from promptcli.storage.files import scratch_folder, sha256
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
@@ -230,9 +229,9 @@ def _train(
 
     backbone = context.open_backbone()
     run = TrainingRun(method, settings, examples, "corpus", development).on(backbone, settings)
-    with tempfile.TemporaryDirectory() as folder:
-        processes = start_processes(str(backbone.device), halves=halves, trackers=[], folder=Path(folder))
-        return run.train(backbone, Path(folder), processes)
+    with scratch_folder() as folder:
+        processes = start_processes(str(backbone.device), halves=halves, trackers=[], folder=folder)
+        return run.train(backbone, folder, processes)
 
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,10 @@ def temporary(target: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        delete(path)
+        try:
+            delete(path)
+        finally:  # a signal may end the first time early
+            delete(path)
 
 
 #: Bytes of the longest name of an output: its manifest and its temporary files have longer ones, of at most 255.
@@ -56,6 +60,14 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder next to ``target``, deleted at the end unless it was moved."""
     with temporary(target) as path:
         path.mkdir()
+        yield path
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield an empty folder for this user alone, deleted at the end; one left by a killed process goes first."""
+    with temporary(Path(tempfile.gettempdir(), "promptcli")) as path:
+        path.mkdir(mode=0o700)
         yield path
 
 
