@@ -107,7 +107,8 @@ def main() -> None:
             f"{given.model} on {device}; {', '.join(f'{dtype}: {rate:.0f} GFLOP/s' for dtype, rate in rates.items())}"
         )
         print("| work | sentences/s | share of the matrix rate | busy |\n|---|---|---|---|", flush=True)
-        for dtype in dict.fromkeys(["auto", *(["tf32"] if device.startswith("cuda") else []), "float32"]):
+        usual = str(choose_dtype("auto", device)).removeprefix("torch.")
+        for dtype in dict.fromkeys([usual, *(["tf32"] if device.startswith("cuda") else []), "float32"]):
             recipe = Recipe(backbone=folder, pooling="first-last/avg", max_length=32)
             encoder = build_encoder(recipe, device=device, dtype=dtype)
             encoder.encode(few)

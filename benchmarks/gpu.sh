@@ -65,21 +65,36 @@ PY
   lacking words
 }
 
-wheels() {
+wheels() { # and what these require in turn, but torch, which comes with the machine
   mkdir -p "$WHEELS"
   local names=("$@")
   [ ${#names[@]} -gt 0 ] || mapfile -t names < <(lacking | grep -v '^torch')
   [ ${#names[@]} -gt 0 ] || { echo "nothing is lacking here; name what the other machine lacks"; return; }
-  # shellcheck disable=SC2086
-  "$PYTHON" -m pip download --quiet --only-binary=:all: --no-deps --dest "$WHEELS" ${WHEEL_OPTIONS:-} "${names[@]}"
+  "$PYTHON" - "$WHEELS" "${names[@]}" <<'PY'
+import email, os, pathlib, subprocess, sys, zipfile
+from packaging.requirements import Requirement
+folder, wanted, fetched = sys.argv[1], set(sys.argv[2:]), set()
+while more := wanted - fetched:
+    options = ["--only-binary=:all:", "--no-deps", "--dest", folder, *os.environ.get("WHEEL_OPTIONS", "").split()]
+    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", *options, *sorted(more)], check=True)
+    fetched |= more
+    for wheel in map(zipfile.ZipFile, pathlib.Path(folder).glob("*.whl")):
+        (name,) = (name for name in wheel.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA"))
+        needs = map(Requirement, email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist", []))
+        plain = (need for need in needs if not need.marker or need.marker.evaluate({"extra": ""}))
+        wanted |= {f"{need.name}{need.specifier}" for need in plain if need.name != "torch"}
+PY
   du -sh "$WHEELS"
 }
 
 install() {
   mapfile -t names < <(lacking | grep -v '^torch')
   [ ${#names[@]} -eq 0 ] && { echo "install: nothing is lacking"; return; }
-  "$PYTHON" -m venv --system-site-packages "$OUT/venv" && PYTHON=$OUT/venv/bin/python || return 1
-  "$PYTHON" -m pip install --quiet --no-index --no-deps --find-links "$WHEELS" "${names[@]}"
+  local own='import sysconfig; print(sysconfig.get_path("purelib"))' venv=$OUT/venv/bin/python
+  "$PYTHON" -m venv --without-pip --system-site-packages "$OUT/venv" || return 1
+  "$PYTHON" -c "$own" >"$("$venv" -c "$own")/machine.pth" # a venv of a venv sees nothing of the first
+  "$PYTHON" -m pip --python "$venv" install --quiet --no-index --find-links "$WHEELS" "${names[@]}" || return 1
+  PYTHON=$venv
   lacking words
 }
 
