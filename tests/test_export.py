@@ -1,6 +1,7 @@
 """Exports to sentence-transformers: what the folder says of itself, read by its own description, is the encoder."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from promptcli.errors import CheckFailedError
+from promptcli.errors import CheckFailedError, UsageError
 from promptcli.interchange.export import export_sentence_transformers
 from promptcli.interchange.target import PROBES, TYPED, Source, check_parity, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
@@ -53,6 +54,21 @@ def check(recipe, backbone, folder):
     told = there.any(axis=1)  # zeros are said in a note
     assert told.sum() > len(texts) // 2
     assert lowest_cosine(encoder.encode(texts)[told], there[told]) > 0.999999
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("model.safetensors", "last/ditto:1-1"), ("tokenizer_config.json", "last/avg")]
+)
+def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(name, pooling, tiny_folder, tmp_path):
+    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "bert")
+    (folder / name).rename(tmp_path / "secret")
+    (folder / name).symlink_to(tmp_path / "secret")
+    (tmp_path / "out").mkdir()
+    entry = Entry("tiny", Recipe(backbone=str(folder), pooling=pooling))
+    with pytest.raises(UsageError, match=f"{name} is a link that leads out of the folder"):
+        export_sentence_transformers(
+            Source(entry, load_encoder(entry, device="cpu", dtype="float32")), tmp_path / "out"
+        )
 
 
 @pytest.mark.parametrize("recipe", CONFIGURED, ids=lambda recipe: f"{recipe.prompt[:14]} {recipe.pooling}")

@@ -316,12 +316,13 @@ def test_a_key_is_asked_for_where_there_is_one(served):
         assert client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
 
 
-@pytest.mark.parametrize("coding", ["utf-8", "latin-1"])
-def test_a_key_may_have_letters_beyond_ascii(served, coding):
-    with TestClient(make_app(Service(served, key="schlüssel")), base_url=HERE) as client:
-        sent = {b"authorization": "Bearer schlüssel".encode(coding)}
+def test_a_key_may_have_letters_beyond_ascii(served):
+    with TestClient(make_app(service := Service(served, key="schlüssel")), base_url=HERE) as client:
+        sent = {b"authorization": "Bearer schlüssel".encode()}
         assert client.get("/v1/models", headers=sent).status_code == 200
         assert client.get("/v1/models", headers={b"authorization": b"Bearer schlussel"}).status_code == 401
+        for coding in ("utf-8", "latin-1"):  # clients differ, and this one always sends the first
+            assert service.admits("Bearer schlüssel".encode(coding).decode("latin-1"))
     with TestClient(make_app(Service(served, key="ключ")), base_url=HERE) as client:
         assert client.get("/v1/models", headers={b"authorization": b"Bearer ????"}).status_code == 401
         assert client.get("/v1/models", headers={b"authorization": "Bearer ключ".encode()}).status_code == 200
