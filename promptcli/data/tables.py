@@ -271,9 +271,16 @@ def _read_rows(rows: Iterator[tuple[int, list[str]]], fields: Chooser, name: str
 
 @contextlib.contextmanager
 def open_parquet(
-    source: Path | str | BinaryIO, name: Path | str, *, mend: str, error: type[PromptcliError] = CheckFailedError
+    source: Path | str | BinaryIO,
+    name: Path | str,
+    *,
+    mend: str,
+    error: type[PromptcliError] = CheckFailedError,
+    sums: bool = False,
 ) -> Iterator[Any]:
     """Yield an open ``pyarrow.parquet.ParquetFile``; ``name``, ``mend`` and ``error`` are for what is wrong with it.
+
+    With ``sums`` the checksum of each page is compared when it is read.
 
     Raises:
         PromptcliError: of class ``error``: it is no whole Parquet file; also while the block reads it.
@@ -283,7 +290,7 @@ def open_parquet(
 
     try:
         # small pages at a time: without a buffer size a whole column chunk is read at once
-        with pq.ParquetFile(source, buffer_size=1 << 20) as file:
+        with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums) as file:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:  # the last: the name of a column
         raise error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {mend}") from None

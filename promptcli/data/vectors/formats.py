@@ -303,7 +303,9 @@ class ParquetSink(Sink):
         columns[COLUMN] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
         table = pa.table(columns)
         if self._writer is None:  # the type of the ids shows in the first window
-            self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd", use_dictionary=False)
+            self._writer = pq.ParquetWriter(
+                self._file, table.schema, compression="zstd", use_dictionary=False, write_page_checksum=True
+            )
         self._writer.write_table(table)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ Programs that read Parquet data sets skip what begins with an underscore. Knows 
 import hashlib
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -316,12 +317,15 @@ def check_follows(path: Path, about: About, plan: Plan, shard: int) -> None:
 
 
 def finish(folder: Path, plan: Plan) -> FolderManifest | None:
-    """Write the manifest if all parts are there, which are read once for their checksums; return it, else None.
+    """Write the manifest if all parts are there, which are read to check them and for their checksums; return it.
 
     Any number of processes may do so at once: each writes the same.
 
+    Returns:
+        None where parts are missing.
+
     Raises:
-        CheckFailedError: A part is cut short or follows another plan.
+        CheckFailedError: A part is damaged or follows another plan.
     """
     if len(parts_there(folder, plan.shards)) < plan.shards:
         return None
@@ -330,6 +334,8 @@ def finish(folder: Path, plan: Plan) -> FolderManifest | None:
         path = folder / part_name(shard, plan.shards)
         abouts.append(about_part(path))
         check_follows(path, abouts[-1], plan, shard)
+        with open_parquet(path, path, mend=f"delete it, and {_AGAIN}", sums=True) as file:
+            deque(read_batches(file, BLOCK), maxlen=0)
         parts.append(Part(path.name, abouts[-1].rows, path.stat().st_size, sha256(path)))
     named = {name: getattr(plan, name) for name in _OF_PLAN}
     counts = {name: sum(getattr(about, name) for about in abouts) for name in ("blank", "zero", "truncated")}
