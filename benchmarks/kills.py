@@ -147,9 +147,11 @@ CASES = {
         resume=("--resume",),
         long=True,
     ),
-    "ditto-search": Case(("ditto-search", "--corpus", "text.txt", *_PAIRS, *_SMALL), again=("--force",)),
+    "ditto-search": Case(
+        ("ditto-search", "--corpus", "text.txt", "--name", "found", *_PAIRS, *_SMALL), again=("--force",)
+    ),
     "search-templates": Case(
-        ("search-templates", "--mode", "free", "--limit", "6", "--top", "2", *_PAIRS, *_SMALL), again=("--force",)
+        ("search-templates", "--mode", "free", "--limit", "6", "--name", "found", *_PAIRS, *_SMALL), again=("--force",)
     ),
     "models-alias": Case(("models", "alias", "one", "mini")),
     "models-remove": Case(("models", "remove", "white"), before=(_FIT, ("models", "alias", "w", "white")), done=3),

@@ -87,7 +87,9 @@ def test_compressed_tables_are_embedded_into_parts(run, suffix):
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        (("embed", "", "--shards", "2", "-o", "out"), "the name of an input"),
+        (("embed", ""), "FILES"),
+        (("embed", "", "--shards", "2", "-o", "out"), "FILES"),
+        (("embed", "a.txt", "", "--shards", "2", "-o", "out"), "the name of an input"),
         (("embed", "a.txt", "-o", ""), "--output OUTPUT"),
         (("embed", "a.txt", "--output="), "--output OUTPUT"),
         (("vectors", ""), "FOLDER"),
@@ -100,6 +102,11 @@ def test_a_variable_that_is_not_set_is_no_folder_and_no_default(run, command, na
     pq.write_table(pa.table({"text": ["a", "b"]}), "somebodys.parquet")
     refused(run(*command), 2, f"{named} is empty (a variable that is not set?)")
     assert sorted(os.listdir()) == ["a.txt", "somebodys.parquet"]
+
+
+def test_a_folder_is_no_file_of_sentences(run):
+    for name in (".", "./", ".."):
+        refused(run("embed", name), 2, "is a folder; give a file in it")
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.date32()])

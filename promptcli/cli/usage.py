@@ -102,7 +102,8 @@ class PanelHelpCommand(TyperCommand):
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             empty = _given(parameter, given) == ""
-            unset = value == Path() or (value == "" and parameter.name == "file")  # a sentence may be empty
+            named = parameter.name in ("file", "files")  # else a sentence, which may be empty
+            unset = value == Path() or (value in ("", [""]) and named)
             if empty or ("" in given and unset and parameter.param_type_name == "argument"):
                 raise UsageError(f"{_written(parameter)} is empty (a variable that is not set?); give a value")
             if isinstance(value, float | int) and not abs(value) < 1 << 63:

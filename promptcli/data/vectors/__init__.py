@@ -182,7 +182,7 @@ def output_of(file: Path, output: Path | None, *, id_field: str | None = None, f
     """
     if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
         return None
-    target = output or file.with_name(file.name + ".npy")
+    target = output or Path(f"{file}.npy")
     with_ids = [kind for kind, form in FORMATS.items() if form.columns is not None]
     if kind_of(target) not in with_ids and id_field is not None:
         raise UsageError(f"--id-field: {target.name} has no room for ids; give -o with one of: {', '.join(with_ids)}")
