@@ -41,7 +41,7 @@ def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, l
     settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
     learner = Learner(method, settings, load_backbone(folder, offline=True))
     step = Trainer(learner, Processes(Accelerator(cpu=True), halves=halves))
-    template = learner.network.views[0].template
+    template = learner.views[0].template
 
     def tokens(lines: list[str]) -> int:
         return 2 * sum(len(row) for row in template.splice(learner.backbone.tokenizer.encode(lines), 512).rows)

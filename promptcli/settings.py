@@ -4,7 +4,8 @@ The environment and the file are handed in; the entrance reads the real ones.
 """
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -66,23 +67,39 @@ class EffectiveSetting:
 
 
 def setting(default: Any, about: str, **metadata: Any) -> Any:
-    """Return the field of a setting; ``about`` is also the help of its option, ``min`` and ``max`` are its bounds."""
+    """Return the field of a setting; ``about`` is also the help of its option.
+
+    In the metadata ``min`` and ``max`` are its bounds, ``above`` and ``below`` bounds that it does not reach, and
+    ``choices`` its values where they are a closed list.
+    """
     return field(default=default, metadata={"help": about, **metadata})
 
 
+#: Bounds in a field's metadata: how a message says them, and when they hold.
+_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "min": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "max": ("at most", operator.le),
+    "below": ("below", operator.lt),
+}
+
+
 def check_bounds(settings: Any) -> None:
-    """Refuse a number of a dataclass that is not finite, or out of the bounds ``min`` and ``max`` of its field.
+    """Refuse a value of a dataclass that is none of the choices of its field, not finite or out of its bounds.
 
     Raises:
-        UsageError: with the field, its value and the bounds.
+        UsageError: with the field, its value and what is allowed.
     """
     for item in fields(settings):
-        value = getattr(settings, item.name)
-        low, high = item.metadata.get("min", -math.inf), item.metadata.get("max", math.inf)
-        if isinstance(value, float | int) and not (math.isfinite(value) and low <= value <= high):
-            to = "or more" if high == math.inf else f"to {high}"
-            allowed = "a finite number" if low == -math.inf else f"{low} {to}"
-            raise UsageError(f"{item.name.replace('_', '-')} {value} is not allowed; valid: {allowed}")
+        value, about = getattr(settings, item.name), item.metadata
+        if "choices" in about and value not in about["choices"]:
+            raise unknown(item.name.replace("_", "-"), str(value), about["choices"])
+        bounds = [(words, about[kind], holds) for kind, (words, holds) in _BOUNDS.items() if kind in about]
+        if isinstance(value, float | int) and not (
+            math.isfinite(value) and all(holds(value, bound) for _, bound, holds in bounds)
+        ):
+            allowed = " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
+            raise UsageError(f"`{item.name}` {value} is not allowed; valid: {allowed}")
 
 
 def config_file(environ: Mapping[str, str]) -> Path:

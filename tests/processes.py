@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing import forkserver, reduction
 from pathlib import Path
@@ -97,6 +98,14 @@ class Program:
         return self._process.exitcode
 
     poll = returncode.fget
+
+    def kill_once_there(self, path: Path) -> None:
+        """Kill the process as soon as a file is there, or has ended without it."""
+        limit = time.monotonic() + 300
+        while not path.exists() and self.poll() is None and time.monotonic() < limit:
+            time.sleep(0.01)
+        self.send_signal(signal.SIGKILL)
+        self.wait()
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)

@@ -17,7 +17,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from tests.tiny import SENTENCES
+from tests.tiny import SENTENCES, random_model
 
 MODULES = "sentence_transformers.models."
 _TEXTS = [*SENTENCES, "Instruct: given a question\nQuery: what is it", "query: passage: search_query: task: result |"]
@@ -80,31 +80,27 @@ def xlmr_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
     return _around(tokenizer, "<s> $A </s>"), {**about, **{f"{key}_token": name for key, name in names.items()}}
 
 
-def modernbert_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
-    names = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
+def _byte_level(specials: list[Any]) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    specials = [_added(name, lstrip=name == "[MASK]") for name in names.values()]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
         _TEXTS, trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
     )
+    return tokenizer
+
+
+def modernbert_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
+    names = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
+    tokenizer = _byte_level([_added(name, lstrip=name == "[MASK]") for name in names.values()])
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192}
     return _around(tokenizer, "[CLS] $A [SEP]"), {**about, **{f"{key}_token": name for key, name in names.items()}}
 
 
 def qwen_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    specials = [_added("<|endoftext|>"), _added("<|im_start|>"), _added("<|im_end|>")]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        _TEXTS, trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
-    )
+    tokenizer = _byte_level([_added("<|endoftext|>"), _added("<|im_start|>"), _added("<|im_end|>")])
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 131072, "padding_side": "left"}
     about |= {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "add_bos_token": False}
     return _around(tokenizer, "$A <|endoftext|>"), about
@@ -234,13 +230,7 @@ def save_body(folder: Path, config_class: Any, fields: dict[str, Any], make_toke
     """Write configuration, weights large enough that layers matter, and the tokenizer's files."""
     tokenizer, about = make_tokenizer()
     config = config_class(vocab_size=tokenizer.get_vocab_size(), initializer_range=0.3, **fields)
-    torch.manual_seed(0)
-    model = AutoModel.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(folder)
+    random_model(lambda: AutoModel.from_config(config)).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
     write(folder, "tokenizer_config.json", about)
 

@@ -243,7 +243,7 @@ def test_a_line_that_is_no_template(run, sentences, tmp_path, line):
         (["--templates", "t.txt"], "--templates does not go with --objective masked"),
         (["--set", "neighbours=0.5"], "--set neighbours does not go with --objective masked, only with bag-of-words"),
         ([*BAGS, "--templates", "absent.txt"], "absent.txt"),
-        ([*BAGS, "--set", "templated=1.5"], "give a share from 0 up to 1"),
+        ([*BAGS, "--set", "templated=1.5"], "valid: at least 0 and at most 1"),
         (["--objective", "words"], "valid: masked, bag-of-words, causal"),
         (["--causal"], "--causal is now --objective causal"),
     ],

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.cli.app import app
-from promptcli.encoder.embedder import check_texts
+from promptcli.data.given import check_texts
 from tests.tiny import SENTENCES
 
 #: Command -> the library's function, in the face (a bare name) or in the room that does it.

@@ -18,6 +18,7 @@ from promptcli.recipe import RECIPES
 from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.contrastive import contrastive_loss
+from tests import learning
 from tests.processes import Program
 from tests.tiny import SENTENCES
 
@@ -26,9 +27,7 @@ TRIPLETS = [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]]
 
 
 def learner_of(folder, *, supervised=True, **changes):
-    method = find_method("prompteol", supervised=supervised)
-    settings = method.small.replace(batch_size=4, max_length=20, seed=1, **{**LORA, **changes})
-    return Learner(method, settings, load_backbone(str(folder), offline=True))
+    return learning.learner_of("prompteol", folder, supervised, **{"batch_size": 4, **LORA, **changes})
 
 
 def randomise(learner):
@@ -44,11 +43,11 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
     randomise(learner)
     learner.train()
     views = learner(TRIPLETS)
-    contrastive_loss(*views.vectors).backward()
+    contrastive_loss(*views).backward()
     backbone = load_backbone(str(tiny_folder(family)), offline=True)
     backbone.tune({name.removeprefix("backbone."): one for name, one in learner.tensors().items()})
     backbone.model.requires_grad_(True)
-    rows = [learner.network.views[0].inputs(column).rows for column in TRIPLETS]
+    rows = [learner.views[0].inputs(column).rows for column in TRIPLETS]
     states = [
         backbone.model(input_ids=torch.tensor([row])).last_hidden_state[0, -1] for column in rows for row in column
     ]
@@ -201,7 +200,7 @@ def test_products_in_bfloat16_have_the_same_direction(method, family, tiny_folde
         torch.manual_seed(0)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             views = learner(TRIPLETS)
-        contrastive_loss(*views.vectors).backward()
+        contrastive_loss(*views).backward()
         gradients.append(
             torch.cat([one.grad.flatten() for one in learner.trainable().values() if one.grad is not None])
         )

@@ -1,29 +1,25 @@
 """The methods of the tables besides the papers' own: objectives against plain loops over lists, bad input, --from."""
 
+import functools
 import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.denoising import padded_blank
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.recipe import Recipe
 from promptcli.registry.registry import Registry
-from promptcli.training.augmentations import AUGMENTATIONS
-from promptcli.training.learner import Learner
-from promptcli.training.methods import find_method, training_settings
+from promptcli.training.methods import training_settings
+from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
+from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
-from promptcli.training.objectives.negative_view import negative_view_loss
-from promptcli.training.objectives.nt_xent import nt_xent
-from promptcli.training.objectives.pair_classifier import CLASSES
-from promptcli.training.processes import Processes
-from promptcli.training.trainer import Trainer
+from promptcli.training.objectives.sbert import CLASSES
+from tests import learning
 from tests.reference import losses
 from tests.tiny import SENTENCES
 
@@ -31,15 +27,11 @@ LABELS = ["entailment", "contradiction", "neutral", "neutral"]
 PAIRS = [SENTENCES[:4], SENTENCES[4:8], LABELS]
 
 
-def learner_of(name, folder, supervised=False, **changes):
-    method = find_method(name, supervised=supervised)
-    settings = method.small.replace(**{"max_length": 60, "seed": 1, "dropout": 0.0, **changes})
-    return Learner(method, settings, load_backbone(str(folder), offline=True))
+learner_of = functools.partial(learning.learner_of, max_length=60, dropout=0.0)
 
 
 def gradients(learner, columns):
-    loss = float(Trainer(learner, Processes(Accelerator(cpu=True))).gradients(0, columns))
-    return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
+    return learning.gradients(learner, columns=columns)
 
 
 def plain_vectors(learner, texts, pooling, prompt="[X]"):
@@ -63,7 +55,7 @@ def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family,
     learner = learner_of("cotbert", tiny_folder(family), max_length=20).eval()
     backbone = learner.backbone
     templates = learner.method.variant(family).views
-    views = learner([SENTENCES[:3]]).vectors
+    views = learner([SENTENCES[:3]])
     assert len(templates) == len(views) == 3
     assert len({template.count("[MASK]") for template in templates}) == 1
     for template, got in zip(templates, views, strict=True):
@@ -77,7 +69,7 @@ def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family,
             batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))
             layers = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers
             biases.append(layers[backbone.n_layers][0, place])
-        assert (learner.network.head(hidden - torch.stack(biases)) - got).abs().max() < 1e-4
+        assert (learner.head(hidden - torch.stack(biases)) - got).abs().max() < 1e-4
     learner.settings.replace(template=templates)  # three may be given
     together = padded_blank(Template(templates[0], backbone.tokenizer), [2, 5], backbone)
     assert (together.lengths - together.lengths[0]).tolist() == [0, 3]
@@ -126,11 +118,11 @@ def test_augmentations_take_their_share_of_every_sentence(tiny_backbone):
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "distilbert", "modernbert", "mpnet", "deberta-v2"])
 def test_augmentations_reach_every_familys_embedding_layer(family, tiny_folder):
     learner = learner_of("consert", tiny_folder(family), augment_first="none", augment_second="token-cutoff").eval()
-    first, second = learner([SENTENCES[:4]]).vectors
+    first, second = learner([SENTENCES[:4]])
     assert np.abs(first.detach().numpy() - plain_vectors(learner, SENTENCES[:4], "last/avg")).max() < 1e-5
     assert (first - second).abs().max() > 1e-3
     zero = learner_of("consert", tiny_folder(family), augment_second="token-cutoff", cutoff_rate=0.0).eval()
-    assert np.abs(zero([SENTENCES[:4]]).vectors[1].detach().numpy() - first.detach().numpy()).max() < 1e-5
+    assert np.abs(zero([SENTENCES[:4]])[1].detach().numpy() - first.detach().numpy()).max() < 1e-5
     assert zero.encoder().recipe.pooling == "last-two/avg"
     states = zero.encoder().encode(SENTENCES[:4])
     last = zero.backbone.n_layers
@@ -158,12 +150,12 @@ def test_conserts_joint_loss_is_the_papers(tiny_folder):
 
 def test_the_adversary_moves_embeddings_where_the_loss_grows(tiny_folder):
     learner = learner_of("consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.01).eval()
-    logits, plain, _, moved, _ = learner(PAIRS).vectors
+    logits, plain, _, moved, _ = learner(PAIRS)
     other = learner_of("consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.0).eval()
-    assert (other(PAIRS).vectors[3] - plain).abs().max() < 1e-6
+    assert (other(PAIRS)[3] - plain).abs().max() < 1e-6
     assert 1e-5 < (moved - plain).abs().max() < 1
     classify, objective = learner.objective.classify, super(type(learner.objective), learner.objective)
-    after = classify(torch.cat([learner(PAIRS).vectors[3], learner(PAIRS).vectors[4]]))
+    after = classify(torch.cat([learner(PAIRS)[3], learner(PAIRS)[4]]))
     assert objective.loss([after], PAIRS) > objective.loss([logits], PAIRS)
     whole = gradients(learner.train(), PAIRS)
     cached = gradients(
@@ -189,9 +181,9 @@ def test_the_jensen_shannon_estimate_is_the_papers():
 @pytest.mark.parametrize("activation", ["relu", "linear"])
 def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_folder):
     learner = learner_of("isbert", tiny_folder("bert"), activation=activation)
-    local, lengths = learner([SENTENCES[:3]]).vectors
-    numbers = {name.removeprefix("cnn."): one.detach() for name, one in learner.network.learned().items()}
-    view, last = learner.network.views[0], learner.backbone.n_layers
+    local, lengths = learner([SENTENCES[:3]])
+    numbers = {name.removeprefix("cnn."): one.detach() for name, one in learner.learned().items()}
+    view, last = learner.views[0], learner.backbone.n_layers
     for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):
         assert int(lengths[row]) == len(ids)
         states = learner.backbone.run(

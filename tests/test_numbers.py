@@ -59,10 +59,10 @@ def test_a_time_has_an_end(option, run):
 @pytest.mark.parametrize(
     ("swept", "said"),
     [
-        ("learning-rate=1e-3,inf", "learning-rate inf is not allowed; valid: 0 to 1000000"),
+        ("learning-rate=1e-3,inf", "learning-rate inf is not allowed; valid: at least 0 and at most 1000000"),
         ("epochs=1,1e12", "epochs 1000000000000.0 is not allowed"),
-        ("dropout=0.1,0.95", "dropout 0.95 is not allowed; valid: 0 to 0.9"),
-        ("batch-size=64,1", "batch-size 1 is not allowed; valid: 2 or more"),
+        ("dropout=0.1,0.95", "dropout 0.95 is not allowed; valid: at least 0 and at most 0.9"),
+        ("batch-size=64,1", "batch-size 1 is not allowed; valid: at least 2"),
         ("temperature=nan", "temperature nan is not allowed"),
         ("mlm-head=frozen,thawed", "unknown mlm-head 'thawed'"),
     ],

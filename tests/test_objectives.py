@@ -6,35 +6,23 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 import promptcli as pc
-from promptcli.backbones.loading import load_backbone
 from promptcli.data.tables import SENTENCES as ALONE
 from promptcli.errors import UsageError
 from promptcli.registry.registry import Registry
 from promptcli.training import methods, objectives
-from promptcli.training.learner import Learner
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import TrainingSettings, setting
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.objectives.objective import Objective
-from promptcli.training.objectives.pair_classifier import CLASSES
-from promptcli.training.processes import Processes
-from promptcli.training.trainer import Trainer, learning_rate
+from promptcli.training.objectives.sbert import CLASSES
+from promptcli.training.trainer import learning_rate
+from tests.learning import learner_of, trainer_of
 from tests.tiny import SENTENCES
 
 LABELS = ["entailment", "contradiction", "neutral", "neutral"]
 PAIRS = [SENTENCES[:4], SENTENCES[4:8], LABELS]
-
-
-def learner_of(method, folder, **changes):
-    settings = method.small.replace(**{"batch_size": 4, "max_length": 20, "seed": 1, **changes})
-    return Learner(method, settings, load_backbone(str(folder), offline=True))
-
-
-def step_of(learner):
-    return Trainer(learner, Processes(Accelerator(cpu=True)))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -50,7 +38,7 @@ def test_sberts_loss_is_the_papers(family, tiny_folder):
             sum(w * x for w, x in zip(row, features, strict=True)) + b for row, b in zip(weight, bias, strict=True)
         ]
         expected += math.log(sum(map(math.exp, scores))) - scores[CLASSES[label]]
-    assert float(step_of(learner).gradients(0, PAIRS)) == pytest.approx(expected / 4, rel=1e-4)
+    assert float(trainer_of(learner).gradients(0, PAIRS)) == pytest.approx(expected / 4, rel=1e-4)
     assert learner.encoder().recipe.pooling == "last/avg"
     gradients = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     assert gradients["objective.classifier.weight"].abs().max() > 0
@@ -115,8 +103,8 @@ class Shuffled(Objective):
 
     layouts = (ALONE,)
 
-    def __init__(self, method, settings, encoder, generator):
-        super().__init__(method, settings, encoder, generator)
+    def __init__(self, settings, encoder, generator):
+        super().__init__(settings, encoder, generator)
         self.share = settings.share
         self.mixing = torch.nn.Parameter(torch.eye(encoder.backbone.width))
 
@@ -163,7 +151,7 @@ def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder):
     assert entry.scores[0]["value"] == pytest.approx(trained.best.chosen_by, abs=0.01)
     assert not [name for name in entry.tensors if name.startswith("objective.")]
     learner = learner_of(SHUFFLED, tiny_folder("bert"), dropout=0.0)
-    first, second = learner([SENTENCES[:4]]).vectors
+    first, second = learner([SENTENCES[:4]])
     assert int(((first - second).abs().amax(1) > 1e-4).sum()) == 2  # half of the batch is shuffled
     assert any("share" in item for item in methods.all_settings().__dataclass_fields__)
 

@@ -6,15 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 
 from promptcli.backbones.loading import load_backbone
-from promptcli.training import mlm_term
+from promptcli.training import trainable_encoder
 from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS
-from promptcli.training.processes import Processes
-from promptcli.training.trainer import Trainer
+from tests.learning import trainer_of
 
 OFFICIAL = Path(__file__).parent / "reference" / "official"
 BATCHES = json.loads((OFFICIAL / "batches.json").read_text(encoding="utf-8"))
@@ -100,10 +98,6 @@ def texts(columns):
     return [BATCHES[name] for name in COLUMNS[:columns]]
 
 
-def step_of(learner):
-    return Trainer(learner, Processes(Accelerator(cpu=True)))
-
-
 @pytest.fixture
 def official_masks(monkeypatch):
     def chosen(batch, tokens, vocabulary):
@@ -113,7 +107,7 @@ def official_masks(monkeypatch):
         other = torch.where(places % 2 == 0, tokens.mask, (3 * batch.ids + 11) % vocabulary)
         return torch.where(mine, other, batch.ids), mine
 
-    monkeypatch.setattr(mlm_term, "mask_tokens", chosen)
+    monkeypatch.setattr(trainable_encoder, "mask_tokens", chosen)
 
 
 @pytest.mark.parametrize(("file", "case", "method", "columns", "changes"), CASES, ids=lambda value: str(value)[:24])
@@ -121,7 +115,7 @@ def test_loss_gradients_and_selection_vectors(official_masks, file, case, method
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
     number = 250 if (file, case) == ("dcpcse", "unsup-mlm") else 0
-    loss = float(step_of(learner).gradients(number, texts(columns)))
+    loss = float(trainer_of(learner).gradients(number, texts(columns)))
     assert loss == pytest.approx(float(values[f"{case}/loss"]), rel=1e-5)
     wanted = in_our_layout(values, f"{case}/grad/")
     ours = {name: tensor.grad for name, tensor in learner.trainable().items() if tensor.grad is not None}
@@ -141,7 +135,7 @@ def test_the_ids_of_a_batch(file, case, method, columns, changes):
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
     views = learner.objective.sides(texts(columns))
-    rows = [row for side in learner.network.tokenize(views) for row in side.rows]
+    rows = [row for side in learner.tokenize_sides(views) for row in side.rows]
     ids, real = values[f"{case}/batch/input_ids"], values[f"{case}/batch/attention_mask"].astype(bool)
     count = ids.shape[1]
     if file == "dcpcse" or file == "simcse":
@@ -159,7 +153,7 @@ def test_twenty_steps(file, rate, changes, name, optimizer):
     trainable = learner.trainable()
     before = {key: tensor.detach().clone() for key, tensor in trainable.items()}
     made = OPTIMIZERS[optimizer](trainable, rate, 0.0)
-    step, losses, norms = step_of(learner), [], []
+    step, losses, norms = trainer_of(learner), [], []
     for number in range(20):
         for group in made.param_groups:
             group["lr"] = rate * (1 - number / 20)

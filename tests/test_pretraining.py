@@ -4,8 +4,6 @@ import itertools
 import json
 import math
 import shutil
-import signal
-import time
 import types
 
 import numpy as np
@@ -20,9 +18,9 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.pretraining import loop
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.folder import open_run
+from promptcli.pretraining.loop import choose_precision
 from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.precision import choose_precision
-from promptcli.pretraining.start import sinusoids
+from promptcli.pretraining.prepare import sinusoids
 from promptcli.storage.runs import load_state, save_state
 from tests.processes import Program
 from tests.test_pretraining_steps import random_corpus
@@ -183,10 +181,11 @@ def test_the_position_table_starts_from_sinusoids(width):
 def test_the_precision_is_the_devices_and_a_resumed_run_keeps_to_float32(
     monkeypatch, tmp_path, before, here, precision, said
 ):
-    monkeypatch.setattr("promptcli.pretraining.precision.choose_dtype", lambda name, device: here)
+    monkeypatch.setattr("promptcli.pretraining.loop.choose_dtype", lambda name, device: here)
     log = tmp_path / "log.jsonl"
     if before:
-        log.write_text(json.dumps({"step": 20, "precision": before}) + "\n")
+        report = loop.Report(20, 9, 1.0, 0.1, 0.1, 1.0, 1.0, 1.0, precision=before)
+        log.write_text(json.dumps(vars(report)) + "\n")
     dtype, remark = choose_precision("cpu", log)
     assert dtype == precision
     assert (said is None and remark is None) or said in remark
@@ -288,12 +287,7 @@ def launch(*arguments, home):
 def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     arguments = ["pretrain", text, *TINY, "--tokens", "20000", "--save-minutes", "0"]
     killed = launch(*arguments, "-o", tmp_path / "killed", home=home)
-    state = tmp_path / "killed" / "work" / "state.safetensors"
-    limit = time.monotonic() + 300
-    while not state.exists() and killed.poll() is None and time.monotonic() < limit:
-        time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    killed.kill_once_there(tmp_path / "killed" / "work" / "state.safetensors")
     assert not (tmp_path / "killed" / "model.safetensors").exists()
     shutil.copytree(tmp_path / "killed", tmp_path / "whole")  # the same vocabulary, but from the first step on
     (tmp_path / "whole" / "work" / "state.safetensors").unlink()
@@ -329,9 +323,9 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
         (
             b"text\n",
             ["--tokens", "10", "--set", "masking=0"],
-            "--set masking 0 is not allowed; give a share above 0 and below 1",
+            "--set masking 0.0 is not allowed; valid: above 0 and below 1",
         ),
-        (b"text\n", ["--tokens", "10", "--set", "long-from=1.2"], "give a share from 0 up to 1"),
+        (b"text\n", ["--tokens", "10", "--set", "long-from=1.2"], "valid: at least 0 and at most 1"),
         (b"text\n", ["--tokens", "10", "--set", "optimizer=sgd"], "valid: adamw, muon"),
         (b"text\n", ["--tokens", "10", "--set", "mask-mix=100"], "valid: 80/10/10, 90/5/5"),
         (b"text\n", ["--tokens", "10", "--batch-tokens", "100"], "--batch-tokens 100"),

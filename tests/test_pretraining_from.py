@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import signal
-import time
 
 import pytest
 import torch
@@ -96,12 +94,7 @@ def test_it_learns_from_where_it_begins(run, model, text, tmp_path):
 def test_a_killed_run_ends_at_the_same_numbers(run, model, other_text, tmp_path, home):
     arguments = ["pretrain", other_text, "--from", model, *SMALL, "--tokens", "15000", "--save-minutes", "0"]
     killed = Program(*arguments, "-o", tmp_path / "killed", environment={"PROMPTCLI_HOME": str(home)})
-    state = tmp_path / "killed" / "work" / "state.safetensors"
-    limit = time.monotonic() + 300
-    while not state.exists() and killed.poll() is None and time.monotonic() < limit:
-        time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    killed.kill_once_there(tmp_path / "killed" / "work" / "state.safetensors")
     shutil.copytree(tmp_path / "killed", tmp_path / "whole")  # killed before its first state was kept
     (tmp_path / "whole" / "work" / "state.safetensors").unlink()
     for name in ("killed", "whole"):

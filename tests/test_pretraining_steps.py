@@ -15,7 +15,7 @@ from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.optimizer import make_optimizer, of_a_layer
 from promptcli.pretraining.plan import LONG, SHORT, Plan
-from promptcli.pretraining.start import ppmi_svd
+from promptcli.pretraining.prepare import ppmi_svd
 
 
 def random_corpus(seed=0, lines=300, unrelated=60):

@@ -11,11 +11,11 @@ from promptcli.backbones.states import Batch
 from promptcli.storage.runs import Position, load_state, save_state
 from promptcli.training import trainable_encoder
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.mlm_term import mask_tokens
-from promptcli.training.objectives.negative_view import negative_view_loss
+from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.optimizers import OPTIMIZERS
+from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, batches, learning_rate, stalled, steps_of
-from tests.test_training_step import gradients, learner_of
+from tests.learning import gradients, learner_of
 from tests.tiny import SENTENCES
 
 TINY = ["--batch-size", "4", "--epochs", "2", "--set", "eval-steps=3", "--offline"]

@@ -225,6 +225,12 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
             3,
             "give the file itself: --data wiki1m_for_simcse.txt",
         ),
+        (["--method", "nothing"], 2, "unknown method 'nothing'"),
+        (["--method", "dcpcse", "--batch-size", "100000"], 2, "less than one batch of 100000"),
+        (["--method", "dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
+        (["--method", "dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
+        (["--method", "dcpcse", "--resume"], 2, "no unfinished run"),
+        (["--method", "dcpcse", "--data", "none.txt"], 3, "none.txt"),
         (["--method", "dcpcse", "--plot", "curve.pdf"], 2, "not a kind of picture"),
     ],
 )

@@ -23,16 +23,14 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import soft_template
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import Recipe
-from promptcli.training.learner import Learner
-from promptcli.training.methods import find_method
-from promptcli.training.mlm_term import mask_tokens
 from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
 from promptcli.training.processes import Processes
+from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import Trainer
+from tests.learning import COLUMNS, gradients, learner_of
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
-COLUMNS = [SENTENCES[:7]]
 PAIRS = [SENTENCES[:7], SENTENCES[3:10]]
 HARD = ["", SENTENCES[9], "", SENTENCES[8], SENTENCES[7], "", SENTENCES[2]]
 LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "neutral", "neutral"]
@@ -46,22 +44,6 @@ READ = {
 }
 #: Settings that leave nothing to chance, which every process draws for itself.
 CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}}
-
-
-def learner_of(name, folder, supervised=False, **changes):
-    method = find_method(name, supervised=supervised)
-    prefix = {"prefix_length": 3} if name == "dcpcse" else {}
-    settings = method.small.replace(**{**prefix, "max_length": 20, "seed": 1, **changes})
-    return Learner(method, settings, load_backbone(str(folder), offline=True))
-
-
-def step_of(learner):
-    return Trainer(learner, Processes(Accelerator(cpu=True)))
-
-
-def gradients(learner, number=0, columns=COLUMNS):
-    loss = float(step_of(learner).gradients(number, columns))
-    return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
 
 
 def equal(one, other, tolerance=1e-5):
@@ -102,7 +84,7 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
     monkeypatch.setattr(learner.backbone, "run", run)
     with caplog.at_level("INFO", "promptcli"):
         equal(expected, gradients(learner))
-    assert (learner.network.chunking.tokens, learner.network.chunking.cached) == (128, True)
+    assert (learner.chunk_tokens, learner.caching) == (128, True)
     assert caplog.messages == [
         "out of memory at step 1: gradient caching from now on, 128 tokens a pass; the batch and its negatives stay"
     ]
@@ -145,7 +127,7 @@ def test_duplicates_are_negatives_only_where_the_setting_says_so(tiny_folder):
         for masked in (True, False)
     }
     learner = learner_of("simcse", tiny_folder("bert"), dropout=0.0)
-    first, second = learner(columns).vectors
+    first, second = learner(columns)
     assert losses[False] == pytest.approx(float(contrastive_loss(first, second).detach()), rel=1e-5)
     assert losses[True] < losses[False] - 0.1  # the two equal ones no longer stand in each other's way
 
@@ -159,9 +141,9 @@ def cosines(one, others):
 def test_only_the_hard_negatives_that_are_there_enter_the_denominator(name, hard, tiny_folder):
     columns = [*PAIRS, hard]
     learner = learner_of(name, tiny_folder("bert"), supervised=True, dropout=0.0)
-    views = learner(columns).vectors
+    views = learner(columns)
     there = [row for row in range(7) if hard[row]]
-    full = learner([*PAIRS, [text or SENTENCES[0] for text in hard]]).vectors
+    full = learner([*PAIRS, [text or SENTENCES[0] for text in hard]])
     for got, expected in zip(views, full, strict=True):
         rows = there if got is views[-1] else range(7)
         assert all((got[row] - expected[row]).abs().max() < 1e-5 for row in rows)
@@ -210,7 +192,7 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
     rows = Encoder(Recipe(backbone.name, pooling="last/cls"), backbone, {}).inputs(SENTENCES[:6]).rows
     batch = batch_of(rows, backbone)
     torch.manual_seed(5)
-    total, count = learner.network.mlm.sums(batch).tolist()
+    total, count = learner.mlm_losses(batch).tolist()
     torch.manual_seed(5)
     ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
     model = AutoModelForMaskedLM.from_pretrained(tiny_folder("bert"), attn_implementation="eager").eval()
@@ -235,7 +217,8 @@ def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
         from accelerate.utils import set_seed
 
         set_seed(1 * 1_000_003 + number)
-        total, count = learner.train()(COLUMNS).mlm.tolist()
+        learner.train()(COLUMNS)
+        total, count = learner.mlm_sums.tolist()
         shares[number] = (step_loss - base) / (total / count)
         assert any(name.startswith("mlm.") for name in grads)
     assert shares[0] == pytest.approx(0.1, rel=1e-3)
@@ -391,11 +374,11 @@ def test_two_views_of_a_sentence_differ_on_every_family(name, family, tiny_folde
     """Whatever dropout the family's own configuration says; ALBERT's and ModernBERT's say none."""
     learner = learner_of(name, tiny_folder(family)).train()
     torch.manual_seed(0)
-    first, second = learner(COLUMNS).vectors
+    first, second = learner(COLUMNS)
     assert (first - second).abs().max() > 1e-4
     loss, grads = gradients(learner)
     assert math.isfinite(loss)
     assert any(grad.abs().max() > 0 for grad in grads.values())
     still = learner_of(name, tiny_folder(family), dropout=0.0).train()
-    first, second = still(COLUMNS).vectors
+    first, second = still(COLUMNS)
     assert (first - second).abs().max() < 1e-5

@@ -150,12 +150,17 @@ def save_random(row: tuple[Any, dict[str, Any], Any, Callable[[], Any]], folder:
     config_class, options, with_head, make_tokenizer = row
     tokenizer = make_tokenizer()
     config = config_class(vocab_size=len(tokenizer), **{"initializer_range": 0.3, **options})
+    random_model(lambda: (model_class or with_head)(config)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def random_model(make: Callable[[], Any]) -> Any:
+    """Return a model of always the same random weights."""
     torch.manual_seed(0)
-    model = (model_class or with_head)(config)
+    model = make()
     with torch.no_grad():  # biases start at zero, where a forgotten one would not be seen
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return model

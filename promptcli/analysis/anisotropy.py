@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from promptcli.analysis.uniformity import unit
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
+from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import UsageError
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.

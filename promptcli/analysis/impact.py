@@ -24,7 +24,8 @@ from promptcli.analysis.sentence import (
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.batching import TOKEN_BUDGET
-from promptcli.encoder.encoder import Encoder, Progress, silent
+from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 
 

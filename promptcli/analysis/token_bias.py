@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from promptcli.analysis.sentence import plain_encoder
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.encoder import Progress, silent
+from promptcli.encoder.encoded import Progress, silent
 from promptcli.errors import UsageError, unknown
 
 #: Which embeddings: the input's (figure 1), or the masked-LM head's output embeddings (figure 2 and table 12).

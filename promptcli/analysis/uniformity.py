@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
+from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import UsageError
 
 #: Pairs with a gold score above it mean the same (SimCSE, footnote 3).

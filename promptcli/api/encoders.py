@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.embedder import check_texts
+from promptcli.data.given import check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.interchange.backends import build_on

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.api.encoders import Model, Sentences, entry_of, open_registry, register
+from promptcli.data.given import check_texts
 from promptcli.data.sources import development_task, fitting_sentences
-from promptcli.encoder.embedder import check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.fitting import fits

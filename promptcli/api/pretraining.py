@@ -16,10 +16,16 @@ from promptcli.pretraining.batches import LONGEST_LINE
 from promptcli.pretraining.begun import BegunModel
 from promptcli.pretraining.corpus import Corpus, CorpusFile
 from promptcli.pretraining.folder import finish, open_run
-from promptcli.pretraining.loop import Report, Trainer, run, tokens_in
-from promptcli.pretraining.objectives import OBJECTIVES
+from promptcli.pretraining.loop import (
+    OBJECTIVES,
+    Report,
+    Trainer,
+    choose_precision,
+    keep_freed_memory,
+    run,
+    tokens_in,
+)
 from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.precision import choose_precision, keep_freed_memory
 from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary, templates_file
 from promptcli.storage.files import sha256
 from promptcli.storage.runs import Position, RunFolder

@@ -20,7 +20,7 @@ from promptcli.storage.documents import parse_json, shown
 from promptcli.storage.files import real_path
 
 #: How every checkpoint is loaded; what does not fit is reported and left to ``check_loaded``.
-LOADING: dict[str, Any] = {
+_LOADING: dict[str, Any] = {
     "dtype": torch.float32,
     "use_safetensors": True,
     "trust_remote_code": False,
@@ -28,7 +28,7 @@ LOADING: dict[str, Any] = {
     "ignore_mismatched_sizes": True,
 }
 #: Fields of a configuration that say how a model is called, and nothing of the model.
-CALLING: dict[str, Any] = {
+_CALLING: dict[str, Any] = {
     "return_dict": True,
     "output_attentions": False,
     "output_hidden_states": False,
@@ -70,6 +70,19 @@ def opening(what: str) -> Iterator[None]:
                 f"{what} does not fit into the GPU's memory; give --dtype bfloat16, --device cpu or a smaller model"
             ) from None
         raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
+
+
+def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a model of one of transformers' classes, and what it says of the tensors.
+
+    Args:
+        kind: The class.
+        folder: With a configuration and safetensors.
+        options: In the place of float32 and of transformers' own choices.
+    """
+    config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **_CALLING)
+    loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(folder, config=config, **{**_LOADING, **options})
+    return loaded
 
 
 def reason(error: BaseException) -> str:

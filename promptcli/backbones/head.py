@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from promptcli.backbones.checking import CALLING, LOADING, check_finite, check_tensors, opening
+from promptcli.backbones.checking import check_finite, check_tensors, load_model, opening
 from promptcli.backbones.families import FAMILIES, GELU
 from promptcli.backbones.library import transformers
 from promptcli.errors import UsageError
@@ -66,10 +66,8 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
         raise lacking
     what = f"the masked-LM head of backbone {name!r}"
     with opening(what):
-        options = {**LOADING, "attn_implementation": "eager"}  # not called: any will do, and this one is always there
-        config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
-        loaded: Any = transformers().AutoModelForMaskedLM.from_pretrained(folder, config=config, **options)
-        model, info = loaded
+        # not called: any attention will do, and this one is always there
+        model, info = load_model(transformers().AutoModelForMaskedLM, folder, attn_implementation="eager")
     parts = tuple(f"{part}." for part in (*row.transform, row.decoder))
     check_tensors(
         what,

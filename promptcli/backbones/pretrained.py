@@ -18,13 +18,12 @@ from promptcli.backbones.backbone import OWN_TOKENIZER as OWN_TOKENIZER
 from promptcli.backbones.backbone import Backbone, Provenance
 from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import (
-    CALLING,
-    LOADING,
     check_files,
     check_folder,
     check_loaded,
     check_regular_files,
     json_field,
+    load_model,
     opening,
     read_config,
     reason,
@@ -267,12 +266,9 @@ def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dt
 
     A pooler without weights would be filled with random numbers, so it is left out.
     """
-    library = transformers()
-    options: dict[str, Any] = {**LOADING, "dtype": dtype}
+    options: dict[str, Any] = {"dtype": dtype}
     if FAMILIES[family].seam:
         options["attn_implementation"] = seam.register()
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
-    config = library.AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
-    loaded: tuple[Any, dict[str, Any]] = library.AutoModel.from_pretrained(folder, config=config, **options)
-    return loaded
+    return load_model(transformers().AutoModel, folder, **options)

@@ -8,15 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, T5ForConditionalGeneration
+from transformers import AutoTokenizer, T5ForConditionalGeneration
 
 from promptcli.backbones import pretrained
 from promptcli.backbones.checking import (
-    CALLING,
-    LOADING,
     check_files,
     check_folder,
     check_loaded,
+    load_model,
     opening,
     read_config,
 )
@@ -138,8 +137,6 @@ def load_t5(
         check_folder(what, folder, config)
         check_files(what, weights, config)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        about = AutoConfig.from_pretrained(folder, trust_remote_code=False, **CALLING)
-        loaded: Any = T5ForConditionalGeneration.from_pretrained(folder, config=about, **LOADING)
-        model, info = loaded
+        model, info = load_model(T5ForConditionalGeneration, folder)
         check_loaded(what, model, info)
         return T5(model.to(device), tokenizer, name)

@@ -36,7 +36,7 @@ from promptcli.data.vectors.part_folder import (
     read_plan,
 )
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured
-from promptcli.encoder.embedder import Progress, silent, unit
+from promptcli.encoder.encoded import Progress, silent, unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.documents import shown, to_json
@@ -99,7 +99,7 @@ def embed_stream(
     start = time.perf_counter()
     rows = blank = zero = truncated = 0
     less = None if precision == "float32" else Measured(precision)
-    read, held = itertools.tee(windows(records, _characters, size=window))
+    read, held = itertools.tee(windows(records, lambda record: len(record.text), size=window))
     texts = ([record.text for record in part] for part in read)
     for encoded, part in zip(encoder.encode_windows(texts, progress=progress, most=batch_size), held, strict=True):
         _check_finite(encoded.vectors, part)
@@ -189,10 +189,6 @@ def windows(items: Iterable[Item], characters: Callable[[Item], int], *, size: i
         yield part
 
 
-def _characters(record: Record) -> int:
-    return len(record.text)
-
-
 def _check_finite(vectors: Floats, part: Sequence[Record]) -> None:
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
@@ -204,7 +200,6 @@ def _check_finite(vectors: Floats, part: Sequence[Record]) -> None:
 def _manifest(
     encoder: Encoder, source: Source, report: EmbedReport, *, normalize: bool, precision: str
 ) -> dict[str, Any]:
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
     return {
         "schema_version": SCHEMA_VERSION,
         "rows": report.rows,
@@ -219,8 +214,12 @@ def _manifest(
         "blank": report.blank,
         "truncated": report.truncated,
         **_stored_as(report, precision),
-        "versions": {"promptcli": promptcli.__version__, **versions},
+        "versions": _versions("torch", "transformers", "tokenizers", "numpy"),
     }
+
+
+def _versions(*libraries: str) -> dict[str, str]:
+    return {"promptcli": promptcli.__version__, **{name: importlib.metadata.version(name) for name in libraries}}
 
 
 def _stored_as(report: EmbedReport, precision: str) -> dict[str, Any]:
@@ -300,7 +299,6 @@ def make_plan(
     Raises:
         UsageError: It was begun with others.
     """
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "tokenizers", "pyarrow")}
     wanted = Plan(
         shards=shards,
         rows=sum(file.rows for file in inputs),
@@ -313,7 +311,7 @@ def make_plan(
         fingerprint=encoder.fingerprint,
         model=encoder.provenance,
         inputs=list(inputs),
-        versions={"promptcli": promptcli.__version__, **versions},
+        versions=_versions("torch", "transformers", "tokenizers", "pyarrow"),
     )
     plan = keep_plan(folder, wanted)
     for what, there, now in (

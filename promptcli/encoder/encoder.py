@@ -1,22 +1,25 @@
 """Encoder: a recipe made real, sentences in and vectors out. Knows nothing of files of text, printing or scores."""
 
+import contextlib
 import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.backbones.word_vectors import TABLE
+from promptcli.data.given import check_texts
 from promptcli.encoder.batching import (
     Memory,
     average_rows,
@@ -27,20 +30,17 @@ from promptcli.encoder.batching import (
     token_budget,
 )
 from promptcli.encoder.denoising import Denoising, bias_batch
-from promptcli.encoder.embedder import Embedder, Encoded, Share, check_texts
-from promptcli.encoder.embedder import Progress as Progress
-from promptcli.encoder.embedder import silent as silent
+from promptcli.encoder.encoded import Encoded, Progress, Share, silent, unit
 from promptcli.encoder.pooling import Pooling, build_pooling
-from promptcli.encoder.pooling.slot import causal_families
-from promptcli.encoder.pooling.weights import Weights
+from promptcli.encoder.pooling.weights import Weights, causal_families
 from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.encoder.prompts.text_rules import text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
 from promptcli.encoder.transforms import build_transforms
-from promptcli.encoder.transforms.transform import Transform
-from promptcli.errors import UsageError, WrongKindError
+from promptcli.encoder.transforms.transform import Stage, Transform
+from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
 #: Before the names of a tuned backbone's tensors.
@@ -56,7 +56,7 @@ _ENCODED = ("vectors", "truncated", "tokens")
 Fetch = Callable[[], dict[int, np.ndarray]]
 
 
-class Encoder(Embedder):
+class Encoder:
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
     It goes where a sentence-transformers model is expected, and into a scikit-learn pipeline. It does not change once
@@ -115,7 +115,10 @@ class Encoder(Embedder):
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
         #: What becomes of a pooled vector, step by step; denoising is taken after the step of its name.
-        self.stages = [("hidden", _as_it_is), *(stage for made in self.transforms for stage in made.stages)]
+        self.stages: list[Stage] = [
+            ("hidden", lambda vectors: vectors),
+            *(stage for made in self.transforms for stage in made.stages),
+        ]
         self.biases: dict[int, Tensor] = {}  #: h_hat by length, kept between calls
         #: What computes batches in the backbone's place.
         self.graph: Graph | None = graphs[0] if graphs and not self.members else None
@@ -214,7 +217,147 @@ class Encoder(Embedder):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parts, weights included; a graph stays behind, and torch computes in its place."""
-        return _unpickled, (self.recipe, self.backbone, self.tensors(), self.texts)
+        return functools.partial(Encoder, prompts=self.texts), (self.recipe, self.backbone, self.tensors())
+
+    @overload
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: Literal[False] = False,
+        normalize_embeddings: bool = False,
+        progress: Progress = silent,
+    ) -> np.ndarray: ...
+    @overload
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: Literal[True],
+        normalize_embeddings: bool = False,
+        progress: Progress = silent,
+    ) -> Tensor: ...
+    def encode(
+        self,
+        sentences: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        normalize_embeddings: bool = False,
+        progress: Progress = silent,
+    ) -> Any:
+        """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
+
+        The arguments are those of sentence-transformers, so that an encoder can stand in its place.
+
+        Args:
+            sentences: n texts, or one.
+            prompt_name: A text of ``prompts`` by its name, in front of every sentence.
+            prompt: That text itself.
+            batch_size: At most so many sentences in a forward pass; by default as many as fit a budget of tokens. The
+                vectors do not depend on it.
+            show_progress_bar: Draw a bar to stderr, or into the notebook.
+            precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the vectors.
+            convert_to_numpy: A numpy array; else a list of n tensors.
+            convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy`` says.
+            normalize_embeddings: Scale every vector to length 1; a vector of zeros stays one.
+            progress: Called with the number of sentences newly done.
+
+        Raises:
+            UsageError: What is given is no text; with its index and type.
+        """
+        if precision != "float32":
+            raise UsageError(f"precision {precision!r} is not allowed; give float32, then promptcli.quantize")
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(f"batch_size {batch_size} is not allowed; give at least 1, or leave it out")
+        texts = check_texts(sentences)
+        encoder = self
+        if prompt is not None or prompt_name is not None:
+            encoder = self.prompted(self._prompt_text(prompt_name, prompt))
+        with _progress_bar(len(texts), progress) if show_progress_bar else contextlib.nullcontext(progress) as advance:
+            encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors
+        vectors = unit(encoded) if normalize_embeddings else encoded
+        found: Any = vectors
+        if convert_to_tensor or not convert_to_numpy:
+            found = torch.from_numpy(vectors).to(self.device)
+            found = found if convert_to_tensor else list(found)
+        return found[0] if isinstance(sentences, str) else found
+
+    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
+        """Return the vectors of questions: with the prompt ``query`` where the model has one; see ``encode``."""
+        return self._encode_as(("query",), sentences, options)
+
+    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
+        """Return the vectors of what is searched: with the prompt ``document``, ``passage`` or ``corpus``, if any.
+
+        A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
+        as in that library.
+        """
+        return self._encode_as(("document", "passage", "corpus"), sentences, options)
+
+    def _encode_as(self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Any]) -> Any:
+        if options.get("prompt") is None and options.get("prompt_name") is None:
+            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
+        return self.encode(sentences, **options)
+
+    def _prompt_text(self, name: str | None, text: str | None) -> str:
+        if text is not None:
+            return text
+        if name is None or name not in self.prompts:
+            raise unknown("prompt_name", str(name), self.prompts or ["none: this model has no prompts"])
+        return self.prompts[name]
+
+    def similarity(self, first: Any, second: Any) -> Tensor:
+        """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
+        tensors = (torch.as_tensor(vectors).float() for vectors in (first, second))
+        left, right = (vectors.reshape(-1, vectors.size(-1)) for vectors in tensors)
+        return functional.normalize(left, dim=1) @ functional.normalize(right, dim=1).T
+
+    def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
+        """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
+        left, right = (torch.as_tensor(vectors).float() for vectors in (first, second))
+        return functional.cosine_similarity(left, right, dim=-1)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return d, the width of the vectors (sentence-transformers' name for it)."""
+        return self.width
+
+    def fit(self, sentences: Any = None, labels: Any = None) -> "Encoder":
+        """Return the encoder as it is, for pipelines of scikit-learn: nothing is learned."""
+        return self
+
+    def transform(self, sentences: Sequence[str]) -> np.ndarray:
+        """Return ``encode(sentences)``, for pipelines of scikit-learn."""
+        return self.encode(sentences)
+
+    def __sklearn_clone__(self) -> "Encoder":
+        """Let every fold of a cross-validation use this one encoder: nothing in it changes."""
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that nothing has to be fitted; BERTopic asks a pipeline whether it is."""
+        from sklearn.base import BaseEstimator
+
+        tags = BaseEstimator().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
 
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
@@ -225,7 +368,7 @@ class Encoder(Embedder):
     def encode_windows(
         self, windows: Iterable[Sequence[str]], *, progress: Progress = silent, most: int | None = None
     ) -> Iterator[Encoded]:
-        """See the base class; the next window is read and tokenised meanwhile."""
+        """Yield ``encode_report`` of one window of sentences after the other; the next one is read meanwhile."""
         for (encoded,) in encode_windows([self], windows, progress=progress, most=most):
             yield encoded
 
@@ -236,7 +379,7 @@ class Encoder(Embedder):
 
     @functools.cached_property
     def width(self) -> int:
-        """Width of the vectors."""
+        """d, the width of the vectors."""
         return int(self.encode(["."]).shape[1])
 
     def tensors(self) -> dict[str, Tensor]:
@@ -246,13 +389,8 @@ class Encoder(Embedder):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """See the base class."""
+        """Texts in front of a sentence, by name (sentence-transformers' prompts)."""
         return self.texts.texts
-
-    @property
-    def counts_prompt(self) -> bool:
-        """Whether the tokens of a text in front are pooled, too (``include_prompt``)."""
-        return self.texts.counted
 
     @property
     def default_prompt_name(self) -> str | None:
@@ -260,7 +398,10 @@ class Encoder(Embedder):
         return self.texts.default
 
     def prompted(self, text: str) -> "Encoder":
-        """See the base class; in a template of ours the text becomes the beginning of the sentence."""
+        """Return the encoder with this text in front of every sentence in place of its own.
+
+        In a template of ours the text becomes the beginning of the sentence.
+        """
         own = self.texts.text + SLOT
         if type(self.prompt) is not Prompt or self.members or own not in self.recipe.prompt:
             raise UsageError(f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences")
@@ -419,12 +560,18 @@ class Encoder(Embedder):
         return biases
 
 
-def _as_it_is(vectors: Tensor) -> Tensor:
-    return vectors
+@contextlib.contextmanager
+def _progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
+    """Draw a bar to stderr or into the notebook, as sentence-transformers does where it is asked to."""
+    from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+    with tqdm(total=total, desc="Sentences", unit="") as bar:
 
-def _unpickled(recipe: Recipe, backbone: Backbone, tensors: Mapping[str, Tensor], prompts: Prompts) -> Encoder:
-    return Encoder(recipe, backbone, tensors, prompts=prompts)
+        def advance(done: int) -> None:
+            bar.update(done)
+            progress(done)
+
+        yield advance
 
 
 def build_encoder(

@@ -26,7 +26,8 @@ from promptcli.data.tasks import (
     TransferTask,
 )
 from promptcli.data.vectors import read_vectors
-from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
+from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import classifier, retrieval, statistics
 from promptcli.evaluation.classifier import FULL, SEED, ClassifierTraining

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from promptcli.data.hub import as_hub_set
 from promptcli.data.tasks import MtebTask
-from promptcli.encoder.embedder import Embedder
+from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.evaluation.scores import Label
 from promptcli.evaluation.statistics import cosine
@@ -33,7 +33,7 @@ class MtebEncoder:
     mteb keeps the scores of models without a name in one place, where one takes the other's.
     """
 
-    def __init__(self, encoder: Embedder, fingerprint: str, label: Label) -> None:
+    def __init__(self, encoder: Encoder, fingerprint: str, label: Label) -> None:
         self._encoder = encoder
         parts = [Path(label.model).name, label.recipe]
         self.name = "promptcli/" + "-".join(re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts)

@@ -22,8 +22,8 @@ from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_v
 from promptcli.data.vectors.formats import COLUMN, Sink, columns_of, opened, rows_of
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
-from promptcli.encoder.embedder import Progress
 from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
+from promptcli.encoder.encoded import Progress
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index.origins import check_same, origin_of
 from promptcli.index.rows import BLOCK, ArrayRows, Block, Floats, RowNumbers, Rows

@@ -149,7 +149,8 @@ def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, .
         about, torchs = found
     if about:
         note(f"{backend}: {about}")
-    batch = _probe_batch(encoder)
+    rows, pad = encoder.inputs(PROBES).rows, encoder.backbone.tokenizer.pad
+    batch = make_batch(rows, None, pad, torch.device("cpu"), encoder.max_length)
     for dtype in dtypes:
         with opening(f"{kept}, a graph that may be deleted,"):
             run = chosen.load(kept, dtype)
@@ -167,11 +168,6 @@ def _read(kept: Path) -> tuple[str, np.ndarray] | None:
         return (kept / _ABOUT).read_text(encoding="utf-8"), np.load(kept / _PROBES, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-
-
-def _probe_batch(encoder: Encoder) -> Batch:
-    rows = encoder.inputs(PROBES).rows
-    return make_batch(rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length)
 
 
 def _far(torchs: np.ndarray, found: np.ndarray) -> str | None:

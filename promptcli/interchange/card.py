@@ -12,10 +12,12 @@ from promptcli.data.task_table import TASKS
 from promptcli.recipe import Recipe
 from promptcli.registry.entries import Entry
 
+CARD = "README.md"
 _TAGS = ("sentence-similarity", "feature-extraction", "promptcli")
 
 
-def model_card(
+def write_card(
+    folder: Path,
     entry: Entry,
     recipe: Recipe,
     *,
@@ -23,10 +25,11 @@ def model_card(
     library: str,
     tags: Sequence[str] = (),
     relation: str | None = None,
-) -> str:
-    """Return the text of a README.
+) -> None:
+    """Write a folder's README.
 
     Args:
+        folder: It is there.
         entry: Its name is the title; what it was trained or fitted on is listed where it is a data set of the hub.
         recipe: Its recipe as it stands there.
         use: Python that loads and calls it.
@@ -51,10 +54,11 @@ def model_card(
     parts = "\n".join(
         f"| {key} | `{json.dumps(value, ensure_ascii=False)}` |" for key, value in named.to_dict().items()
     )
-    return (
+    text = (
         f"---\n{head}---\n\n# {entry.name}\n\nA sentence encoder: vectors of sentences, compared by cosine.\n\n"
         f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
     )
+    (folder / CARD).write_text(text, encoding="utf-8")
 
 
 def is_hub_id(backbone: str) -> bool:

@@ -5,23 +5,19 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from promptcli.backbones.saving import head_tensors
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.transforms.heads import ClsPooler, Normalize, Projection
+from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Normalize, Projection
 from promptcli.encoder.transforms.heads import Dense as OurDense
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.interchange.target import InexactError
 
 IDENTITY = "torch.nn.modules.linear.Identity"
 #: What may follow a dense layer, by the name of its class.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "torch.nn.modules.activation.Tanh": torch.tanh,
-    "torch.nn.modules.activation.GELU": functional.gelu,
-    "torch.nn.modules.activation.ReLU": functional.relu,
-    "torch.nn.modules.activation.SiLU": functional.silu,
-    "torch.nn.modules.activation.Sigmoid": torch.sigmoid,
+_CLASSES = {
+    f"torch.nn.modules.activation.{name}": ACTIVATIONS[name.lower()]
+    for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
 }
 _PROBES = 16  # random vectors that a map must treat as an affine one does
 _FAR = 2.0**14  # so far out the slope is read free of the rounding of the constant
@@ -60,12 +56,12 @@ def layers_of(encoder: Encoder) -> list[Dense | Norm]:
     for transform in encoder.transforms:
         if isinstance(transform, ClsPooler):
             head = head_tensors(encoder.backbone)
-            found: list[Dense | Norm] | None = [Dense(head["weight"], head["bias"], next(iter(ACTIVATIONS)))]
+            found: list[Dense | Norm] | None = [Dense(head["weight"], head["bias"], next(iter(_CLASSES)))]
         elif isinstance(transform, Projection):
             found = _of_network(transform.module)
         elif isinstance(transform, OurDense):
             name = transform.spec.rpartition(":")[2]
-            kind = next((one for one in ACTIVATIONS if one.rpartition(".")[2].lower() == name), IDENTITY)
+            kind = next((one for one in _CLASSES if one.rpartition(".")[2].lower() == name), IDENTITY)
             weight, bias = transform.tensors().values()
             found = [Dense(weight, bias, kind)]
         elif isinstance(transform, Normalize):
@@ -132,4 +128,4 @@ def _of_network(network: nn.Module) -> list[Dense | Norm] | None:
 def _activation(module: nn.Module) -> str | None:
     points = torch.linspace(-6, 6, 101)
     values = module(points)
-    return next((name for name, curve in ACTIVATIONS.items() if torch.allclose(curve(points), values, atol=1e-6)), None)
+    return next((name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)), None)

@@ -18,7 +18,7 @@ from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix, from_prompt_embeddings, to_prompt_embeddings
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError, unknown
-from promptcli.interchange.card import is_hub_id, model_card, without_paths
+from promptcli.interchange.card import is_hub_id, without_paths, write_card
 from promptcli.interchange.onnx import export_onnx, export_openvino
 from promptcli.interchange.saving import save_encoder, write_table
 from promptcli.interchange.tables import export_model2vec
@@ -57,15 +57,8 @@ def export_peft(source: Source, folder: Path) -> Written:
     own = {name: one for name, one in encoder.tensors().items() if name != PREFIX and not name.startswith(TUNED)}
     if own:  # peft does not look at it
         save_tensors(own, folder / TENSORS)
-    card = model_card(
-        entry,
-        encoder.recipe.replace(backbone=base),
-        use=use,
-        library="peft",
-        tags=[f"base_model:adapter:{base}"],
-        relation="adapter",
-    )
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    recipe, tags = encoder.recipe.replace(backbone=base), [f"base_model:adapter:{base}"]
+    write_card(folder, entry, recipe, use=use, library="peft", tags=tags, relation="adapter")
     before = [encoder.prompt.spec] if is_lora(lora) else []
     rest = [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
     return Written(
@@ -163,15 +156,13 @@ def export_sentence_transformers(source: Source, folder: Path) -> Written:
             )
     shown = load.replace('"FOLDER"', "folder")
     use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
-    card = model_card(entry, encoder.recipe, use=use, library="sentence-transformers", tags=["sentence-transformers"])
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    library = "sentence-transformers"
+    write_card(folder, entry, encoder.recipe, use=use, library=library, tags=[library])
     if importlib.util.find_spec("sentence_transformers") is None:
         lacking = "vectors were not compared: sentence-transformers is not installed (pip install promptcli[st])"
         return Written(load, notes=(*notes, lacking))
-    theirs = _encoded_there(folder, list(probes))
-    nonzero = theirs.any(axis=1)  # that a vector is zero is said in the notes
-    found = check_parity(encoder.encode(probes)[nonzero], theirs[nonzero], "sentence-transformers")
-    return Written(load, "sentence-transformers", found, notes)
+    found = check_parity(encoder.encode(probes), _encoded_there(folder, list(probes)), library)
+    return Written(load, library, found, notes)
 
 
 def _encoded_there(folder: Path, probes: list[str]) -> np.ndarray:
@@ -206,9 +197,7 @@ def export_merged(source: Source, folder: Path) -> Written:
     definition = tokenizer_definition(encoder.backbone)
     save_tokenizer(encoder.backbone, folder, definition, encoder.backbone.max_tokens)
     use = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
-    (folder / "README.md").write_text(
-        model_card(entry, encoder.recipe, use=use, library="transformers"), encoding="utf-8"
-    )
+    write_card(folder, entry, encoder.recipe, use=use, library="transformers")
     kept = {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
     notes = [f"the encoder is its recipe on this backbone: {encoder.recipe.prompt} {encoder.recipe.pooling}"]
     if kept:

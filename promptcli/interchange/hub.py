@@ -21,7 +21,7 @@ from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import opening
 from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
-from promptcli.interchange.card import model_card
+from promptcli.interchange.card import CARD, write_card
 from promptcli.interchange.export import open_whole
 from promptcli.interchange.saving import save_encoder
 from promptcli.interchange.target import PROBES
@@ -32,7 +32,6 @@ from promptcli.registry.registry import Registry, load_encoder
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import delete, scratch_folder, sha256, temporary_folder
 
-CARD = "README.md"
 #: The files that such a repository has of ours; whatever else is in it is never fetched and never deleted.
 _OURS = re.compile(
     rf"({CARD}|{MANIFEST}|modeling_promptcli\.py|modules\.json|config_sentence_transformers\.json"
@@ -146,12 +145,10 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     manifest = replace(read_manifest(folder), fingerprint=again.fingerprint, created="")
     (folder / MANIFEST).write_text(to_json(manifest), encoding="utf-8")
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
-    relation = "finetune" if any(tensor.startswith(TUNED) for tensor in entry.tensors) else "adapter"
+    tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)
     placed = again.recipe.replace(backbone=backbone or f"./{BACKBONE}")
-    card = model_card(
-        replace(entry, name=name), placed, use=use, library="promptcli", relation=relation if entry.tensors else None
-    )
-    (folder / CARD).write_text(card, encoding="utf-8")
+    relation = ("finetune" if tuned else "adapter") if entry.tensors else None
+    write_card(folder, replace(entry, name=name), placed, use=use, library="promptcli", relation=relation)
     return again.fingerprint, backbone
 
 

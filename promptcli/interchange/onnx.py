@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.checking import opening
-from promptcli.backbones.saving import file_inputs, save_tokenizer, tokenizer_definition
+from promptcli.backbones.saving import file_inputs, save_tokenizer
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.encoder.encoder import Encoder
@@ -26,7 +26,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import rows_of
 from promptcli.interchange.tables import StaticTable, static_table
-from promptcli.interchange.target import PROBES, TOO_LONG, TYPED, InexactError, Source, Written, check_parity, require
+from promptcli.interchange.target import TOO_LONG, TYPED, InexactError, Source, Written, check_parity, require, uncut
 from promptcli.interchange.tokenization import with_template
 
 
@@ -154,15 +154,11 @@ def export_openvino(source: Source, folder: Path) -> Written:
 
 def write_graph(encoder: Encoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return what differs from the encoder."""
-    recipe = encoder.recipe
     try:
         table = static_table(encoder)
     except InexactError:
         graph: torch.nn.Module = EncoderGraph(encoder)
-        definition = with_template(
-            tokenizer_definition(encoder.backbone), encoder.template, period=bool(recipe.period), rule=recipe.text_rule
-        )
-        notes = [TYPED] if recipe.period else []
+        definition, notes = with_template(encoder), [TYPED] if encoder.recipe.period else []
     else:
         graph, definition, notes = TableGraph(table), table.definition, list(table.notes)
     ids = torch.tensor([[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2)
@@ -237,15 +233,13 @@ def encode_with(run: Runner, folder: Path, sentences: list[str], pad: int) -> np
 
 def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
     """Return the lowest cosine over the probes, in one batch of all lengths and one by one for the first."""
-    probes = [probe for probe, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut]
+    probes = uncut(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
         probes.append(TOO_LONG)
     theirs = encode_with(run, folder, [*probes, probes[0]], encoder.backbone.tokenizer.pad)
     alone = encode_with(run, folder, probes[:1], encoder.backbone.tokenizer.pad)
     theirs[-1] = alone[0]
-    ours = encoder.encode([*probes, probes[0]])
-    there = theirs.any(axis=1)  # that a vector is zero is said in the notes
-    return check_parity(ours[there], theirs[there], tool)
+    return check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
 
 
 def quantise(encoder: Encoder, folder: Path) -> str:

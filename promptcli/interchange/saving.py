@@ -4,7 +4,6 @@ Then the template stands in ``tokenizer.json``, and the backbone's own tokenizer
 are copied, and one module calls promptcli. The names of modules and keys are those of all versions since 2.
 """
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,10 +27,10 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
-from promptcli.interchange.card import model_card, without_paths
+from promptcli.interchange.card import without_paths, write_card
 from promptcli.interchange.dense import NORMALIZE, Dense, layers_of
-from promptcli.interchange.tables import static_table
-from promptcli.interchange.target import BLANK, PROBES, TOO_LONG, TYPED, InexactError
+from promptcli.interchange.tables import static_table, write_static
+from promptcli.interchange.target import BLANK, PROBES, TOO_LONG, TYPED, InexactError, uncut
 from promptcli.interchange.tokenization import add_tokens, with_template
 from promptcli.recipe import split_spec
 from promptcli.registry.entries import BACKBONE, MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
@@ -46,13 +45,12 @@ _READ = "[promptcli-mask]"
 #: Weights -> the flag of the module Pooling, in the order in which it joins several.
 _FLAGS = {
     "cls": "cls_token",
-    "avg": "mean_tokens",
     "max": "max_tokens",
+    "avg": "mean_tokens",
     "sqrt": "mean_sqrt_len_tokens",
     "weighted": "weightedmean_tokens",
     "last-token": "lasttoken",
 }
-_ORDER = ("cls", "max", "avg", "sqrt", "weighted", "last-token")
 
 
 @dataclass
@@ -71,12 +69,8 @@ def write_table(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[s
         InexactError: See ``static_table``.
     """
     table = static_table(encoder)
-    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}StaticEmbedding"}]
-    (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
-    (folder / "tokenizer.json").write_text(json.dumps(table.definition, ensure_ascii=False), encoding="utf-8")
-    save_tensors({"embedding.weight": table.rows}, folder / "model.safetensors")
-    cut = encoder.inputs(PROBES).truncated
-    return table.notes, [probe for probe, is_cut in zip(PROBES, cut, strict=True) if not is_cut]
+    write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
+    return table.notes, uncut(encoder)
 
 
 def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
@@ -91,7 +85,7 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     about = {"prompts": texts, "default_prompt_name": encoder.default_prompt_name, "similarity_fn_name": "cosine"}
     encoder = encoder.prompted("") if texts else encoder
     pooling, weights = _pooling_modules(encoder)
-    if not encoder.counts_prompt:
+    if not encoder.texts.counted:
         pooling[-1].config["include_prompt"] = False
     modules = [*pooling, *_after(encoder)]
     definition, rows = _template_tokens(encoder, read=weights == "mask")
@@ -124,7 +118,7 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
     states, _, spec = encoder.pooling.spec.partition("/")
     width, last = encoder.backbone.width, encoder.backbone.n_layers
     kinds = ["avg" if one == "mask" else one for one in (split_spec(part)[0] for part in spec.split("+"))]
-    if kinds != [kind for kind in _ORDER if kind in kinds]:
+    if kinds != [kind for kind in _FLAGS if kind in kinds]:
         raise InexactError(f"weights {spec!r} are no module of sentence-transformers")
     if not states.startswith(("last", "first-last", "layer-")):
         raise InexactError(f"states {states!r} with {spec!r} are no module of sentence-transformers")
@@ -182,11 +176,7 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
     for place, token in zip(places, ids, strict=True):
         whole[place] = token
     left, right = whole[: len(template.prefix)], whole[len(template.prefix) :]
-    recipe = encoder.recipe
-    made = with_template(
-        definition, template, period=bool(recipe.period), rule=recipe.text_rule, left=left, right=right
-    )
-    return made, rows
+    return with_template(encoder, definition, left=left, right=right), rows
 
 
 def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
@@ -223,8 +213,7 @@ def save_folder(entry: Entry, encoder: Encoder, folder: Path, *, force: bool = F
     with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
         save_encoder(entry, encoder, temporary)
         use = f'import promptcli as pc\n\nvectors = pc.load("{folder.name}").encode(sentences)'
-        card = model_card(entry, encoder.recipe, use=use, library="promptcli")
-        (temporary / "README.md").write_text(card, encoding="utf-8")
+        write_card(temporary, entry, encoder.recipe, use=use, library="promptcli")
 
 
 def save_encoder(

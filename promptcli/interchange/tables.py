@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.checking import opening
-from promptcli.backbones.saving import tokenizer_definition
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.interchange.card import model_card
+from promptcli.interchange.card import write_card
 from promptcli.interchange.dense import affine_of
-from promptcli.interchange.target import PROBES, TYPED, InexactError, Source, Written, check_parity
+from promptcli.interchange.target import PROBES, TYPED, InexactError, Source, Written, check_parity, uncut
 from promptcli.interchange.tokenization import AROUND, add_tokens, with_template
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
@@ -61,13 +60,7 @@ def static_table(encoder: Encoder) -> StaticTable:
     rows = mapped if kind == "avg" else _rewritten(encoder, mapped)
     outside = [*template.prefix, *template.suffix]
     around = outside[_OUTSIDE[kind] : len(outside) - _OUTSIDE[kind]]
-    definition = with_template(
-        tokenizer_definition(backbone),
-        template,
-        period=bool(encoder.recipe.period),
-        rule=encoder.recipe.text_rule,
-        marked=bool(around),
-    )
+    definition = with_template(encoder, marked=bool(around))
     definition["post_processor"] = None
     room = encoder.max_length - len(outside)
     notes = ["a blank sentence has a vector of zeros there"]
@@ -125,8 +118,7 @@ def export_model2vec(source: Source, folder: Path) -> Written:
     table = static_table(encoder)
     rows = table.rows[: 1 + max(_ids(table.definition))].contiguous()  # model2vec takes a row a token, no more
     table.definition["truncation"] = None
-    save_tensors({"embeddings": rows}, folder / "model.safetensors")
-    (folder / "tokenizer.json").write_text(json.dumps(table.definition, ensure_ascii=False), encoding="utf-8")
+    write_static(folder, table.definition, {"embeddings": rows}, path=".")
     about = {
         "model_type": "model2vec",
         "architectures": ["StaticModel"],
@@ -136,25 +128,29 @@ def export_model2vec(source: Source, folder: Path) -> Written:
         "embedding_dtype": "float32",
     }
     (folder / "config.json").write_text(to_json(about), encoding="utf-8")
-    modules = [{"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}]
-    (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
     use = "from model2vec import StaticModel\n\nvectors = StaticModel.from_pretrained(folder).encode(sentences)"
-    card = model_card(entry, encoder.recipe, use=use, library="model2vec")
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
     load, notes = 'StaticModel.from_pretrained("FOLDER")', (*table.notes, _UNKNOWN)
     if importlib.util.find_spec("model2vec") is None:
         return Written(load, notes=(*notes, "vectors were not compared: model2vec is not installed"))
     import model2vec
 
     known = [row for row in PROBES if encoder.backbone.tokenizer.unk not in encoder.inputs([row]).rows[0]]
-    probes = [probe for probe, cut in zip(known, encoder.inputs(known).truncated, strict=True) if not cut]
+    probes = uncut(encoder, known)
     with opening("the exported folder"):
         theirs = model2vec.StaticModel.from_pretrained(folder).encode(probes)
-    there = theirs.any(axis=1)  # that a vector is zero is said in the notes
-    return Written(load, "model2vec", check_parity(encoder.encode(probes)[there], theirs[there], "model2vec"), notes)
+    return Written(load, "model2vec", check_parity(encoder.encode(probes), theirs, "model2vec"), notes)
 
 
-def _ids(definition: dict) -> list[int]:  # type: ignore[type-arg]
+def write_static(folder: Path, definition: dict[str, Any], rows: dict[str, Tensor], *, path: str) -> None:
+    """Write a table as the module StaticEmbedding of sentence-transformers, which lies at ``path`` in the folder."""
+    modules = [{"idx": 0, "name": "0", "path": path, "type": "sentence_transformers.models.StaticEmbedding"}]
+    (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
+    save_tensors(rows, folder / "model.safetensors")
+
+
+def _ids(definition: dict[str, Any]) -> list[int]:
     vocabulary = definition["model"]["vocab"]
     own = list(vocabulary.values()) if isinstance(vocabulary, dict) else range(len(vocabulary))
     return [*own, *(token["id"] for token in definition["added_tokens"])]

@@ -1,13 +1,13 @@
 """What a target of ``export`` is, a function that fills a folder; and how that is compared with the encoder."""
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from promptcli.encoder.embedder import unit
+from promptcli.encoder.encoded import unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.registry.entries import Entry
@@ -70,6 +70,13 @@ PROBES = (
     "I",
     "a cat, a dog, a cat " * 20,
 )
+
+
+def uncut(encoder: Encoder, sentences: Sequence[str] = PROBES) -> list[str]:
+    """Return those sentences that the encoder reads whole."""
+    return [text for text, cut in zip(sentences, encoder.inputs(sentences).truncated, strict=True) if not cut]
+
+
 #: One that is cut, and one of nothing: the only ones whose ids may differ, and then it is said.
 TOO_LONG = "the town is far away " * 400
 BLANK = " "
@@ -91,13 +98,14 @@ def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
-    """Return the lowest cosine of the vectors of both sides.
+    """Return the lowest cosine of the vectors of both sides; where theirs are zero is said in a target's notes.
 
     Raises:
         CheckFailedError: It is below ``LEAST_COSINE``, or shapes differ.
     """
     theirs = np.asarray(theirs, dtype=np.float32)
-    found = lowest_cosine(ours, theirs) if ours.shape == theirs.shape else float("nan")
+    there = theirs.any(axis=1)
+    found = lowest_cosine(ours[there], theirs[there]) if ours.shape == theirs.shape else float("nan")
     if not found >= LEAST_COSINE:
         raise CheckFailedError(
             f"{tool} gives other vectors than the encoder (lowest cosine {found:.6f}, shapes {theirs.shape} and"

@@ -1,10 +1,11 @@
-"""The template inside ``tokenizer.json``: whoever loads the file gets the ids that the encoder makes. No model here."""
+"""The template inside ``tokenizer.json``: whoever loads the file gets the ids that the encoder makes."""
 
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from promptcli.encoder.prompts.template import Template
+from promptcli.backbones.saving import tokenizer_definition
+from promptcli.encoder.encoder import Encoder
 from promptcli.interchange.target import InexactError
 
 #: Stands in front of every text for all that is around it, where an export has no other place; no sentence holds it.
@@ -18,11 +19,9 @@ _RULES: dict[str, tuple[tuple[str, str], ...]] = {"prompteol": (('"', "'"), (r"\
 
 
 def with_template(
-    definition: Mapping[str, Any],
-    template: Template,
+    encoder: Encoder,
+    definition: Mapping[str, Any] | None = None,
     *,
-    period: bool,
-    rule: str | None = None,
     left: Sequence[int] | None = None,
     right: Sequence[int] | None = None,
     marked: bool = False,
@@ -34,10 +33,8 @@ def with_template(
     [X] where the vocabulary may join them).
 
     Args:
-        definition: The backbone's own.
-        template: What stands around the sentence.
-        period: Add "." where a sentence has no end mark.
-        rule: Of the sentence's characters, after that; a name of ``TEXT_RULES``.
+        encoder: Whose template, period and text rule it is.
+        definition: The backbone's own, changed.
         left: Ids in the place of the template's own before the sentence.
         right: Ids in the place of those after it.
         marked: ``AROUND`` is put in front of every text.
@@ -45,10 +42,11 @@ def with_template(
     Raises:
         InexactError: A rule that is no replacement.
     """
-    made = copy.deepcopy(dict(definition))
+    made = tokenizer_definition(encoder.backbone) if definition is None else copy.deepcopy(dict(definition))
+    template, rule = encoder.template, encoder.recipe.text_rule
     before, after = template.pieces(["\0"], False)[0].split("\0")
     steps: list[dict[str, Any]] = [{"type": "Strip", "strip_left": True, "strip_right": True}]
-    if period:
+    if encoder.recipe.period:
         steps.append({"type": "Replace", "pattern": {"Regex": _PERIOD}, "content": "."})
     if rule == "lower":
         steps.append({"type": "Lowercase"})

@@ -70,7 +70,7 @@ class BegunModel:
         """
         for field, value in self.shape.items():
             asked = getattr(wanted, field)
-            default = max(1, wanted.width // 32) if field == "heads" else _default(field)
+            default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
             if asked not in (value, default):
                 raise UsageError(
                     f"`{field}` {asked} does not go with --from {self.names[0]} ({field} {value}); leave it out"
@@ -123,10 +123,6 @@ def _weights(name: str, folder: Path) -> dict[str, Tensor]:
     for path in weight_files(f"backbone {name!r}", folder):
         stored |= load_tensors(path, mend="take another --from", error=UsageError)
     return stored
-
-
-def _default(field: str) -> Any:
-    return next(item.default for item in dataclasses.fields(Plan) if item.name == field)
 
 
 def _other(name: str) -> UsageError:

@@ -135,7 +135,8 @@ def tokenise(
     unrelated_from = 0
     with atomic_path(folder / "tokens.bin") as temporary, temporary.open("wb") as out:
         for file in sorted(files, key=lambda file: file.unrelated):
-            for part in _parts(file):
+            texts = file.lines()
+            while part := tuple(itertools.islice(texts, _LINES)):
                 ids = vocabulary.encode(part)
                 lengths = np.fromiter((len(row) for row in ids), np.int64, len(ids))
                 out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths.sum())).data)
@@ -147,12 +148,6 @@ def tokenise(
     with atomic_path(folder / "lines.npy") as temporary, temporary.open("wb") as out:
         np.save(out, np.concatenate(ends), allow_pickle=False)
     write_text(folder / "corpus.json", to_json(CorpusDocument(total, str(dtype), unrelated_from)))
-
-
-def _parts(file: CorpusFile) -> Iterator[tuple[str, ...]]:
-    lines = file.lines()
-    while part := tuple(itertools.islice(lines, _LINES)):
-        yield part
 
 
 def open_corpus(folder: Path, vocab_size: int) -> Corpus:

@@ -17,8 +17,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.errors import UsageError
 from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.pretraining.corpus import CorpusFile
-from promptcli.pretraining.loop import Report, Trainer
-from promptcli.pretraining.objectives import Objective
+from promptcli.pretraining.loop import Objective, Report, Trainer
 from promptcli.pretraining.plan import Plan
 from promptcli.storage.files import atomic_path, write_text
 from promptcli.storage.runs import Position, RunFolder, read_log
@@ -97,7 +96,8 @@ def _speed(trainer: Trainer, log: Path) -> dict[str, Any]:
 
 def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Sequence[CorpusFile], command: str) -> str:
     """Return the model's card: shape, command, tokens, held-out figures, corpus, settings."""
-    held_out = figures.get("held_out")
+    held_out, begun = figures.get("held_out"), plan.begun_from.split()
+    mean = "the mean of " if len(begun) > 1 else ""
     embeddings = "tied" if plan.tied else "untied, started as equals"
     lines = [
         f"# A {objective.kind} backbone made by promptcli",
@@ -111,7 +111,7 @@ def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Seque
         f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
         f"- Optimiser {plan.optimizer}; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on, chunks of"
         f" up to {plan.positions} tokens from {plan.long_from:.0%} on; {objective.places.format(plan=plan)}",
-        *([f"- Went on from {_begun_from(plan.begun_from.split())}"] if plan.begun_from else []),
+        *([f"- Went on from {mean}the weights {' and '.join(begun)}"] if begun else []),
         f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
         f" Python {platform.python_version()}",
     ]
@@ -131,10 +131,6 @@ def card(objective: Objective, plan: Plan, figures: dict[str, Any], files: Seque
         order = "unrelated" if file.unrelated else "in order"
         lines.append(f"| {file.path.name} | {identity.split()[0]} | {order} |")
     return "\n".join([*lines, "", "Settings:", "", "```json", json.dumps(plan.to_dict(), indent=1), "```", ""])
-
-
-def _begun_from(digests: Sequence[str]) -> str:
-    return ("the mean of the weights " if len(digests) > 1 else "the weights ") + " and ".join(digests)
 
 
 def plot_loss(objective: Objective, log: Path, picture: Path) -> None:

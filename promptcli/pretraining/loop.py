@@ -1,13 +1,16 @@
-"""The pre-training loop: one step after the other, logged, with the whole state kept every few minutes."""
+"""The pre-training loop: what is predicted, one step after the other, logged, the state kept every few minutes."""
 
+import ctypes
 import dataclasses
 import functools
 import itertools
 import json
 import math
+import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +22,19 @@ from torch import Tensor
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.dropout import Dropout
+from promptcli.backbones.language_models import CausalLM, LanguageModel, MaskedLM
+from promptcli.backbones.vocabulary import save_causal_tokenizer, save_tokenizer
 from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.streams import STREAMS, ahead, stream_count
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import note
-from promptcli.pretraining.batches import Batch, Step, chunks_of_phase, steps
+from promptcli.pretraining.bag_of_words import predict_words
+from promptcli.pretraining.batches import Batch, Step, chunks_of_phase, mask, predict_next, steps
 from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.objectives import OBJECTIVES
 from promptcli.pretraining.optimizer import make_optimizer
 from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.precision import name
-from promptcli.pretraining.start import sinusoids
-from promptcli.storage.runs import Position, load_state, log_until, save_state, truncate_log
+from promptcli.pretraining.prepare import sinusoids
+from promptcli.storage.runs import Position, load_state, log_until, read_log, save_state, truncate_log
 
 _CLIP = 1.0
 _LOG_EVERY = 20  # steps; their mean is logged
@@ -51,6 +55,96 @@ class Report:
     gflops: float  #: matrix products, 10^9 floating-point operations per second
     seconds: float  #: time spent in steps, over all sittings
     precision: str  #: of the matrix products
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a run predicts."""
+
+    kind: str  #: as its card and plot call it
+    architecture: str
+    predicted: str  #: of held-out text, as the card says it
+    places: str  #: where chunks begin, as the card says it of ``plan``
+    model: type[LanguageModel]
+    batch: Callable[[Step, Plan, Corpus], Batch]
+    save_tokenizer: Callable[[Path, Path, int], None]  #: of a vocabulary, into a folder, with the longest input
+
+
+_MASKED = Objective(
+    kind="masked-LM",
+    architecture="BERT",
+    predicted="15% of tokens, all [MASK], seed 0",
+    places="{plan.at_start:.0%} of the chunks begin at position 0, the others anywhere",
+    model=MaskedLM,
+    batch=mask,
+    save_tokenizer=save_tokenizer,
+)
+
+OBJECTIVES: dict[str, Objective] = {
+    "masked": _MASKED,
+    "bag-of-words": dataclasses.replace(
+        _MASKED,
+        places=_MASKED.places
+        + "; {plan.templated:.0%} of the steps teach templates: their masks predict the words of the"
+        " sentences in them, so figures of prompts on this model are no evidence for plain BERTs",
+        batch=predict_words,
+    ),
+    "causal": Objective(
+        kind="causal-LM",
+        architecture="Llama",
+        predicted="every token of a line from those before it",
+        places="rotary positions",
+        model=CausalLM,
+        batch=predict_next,
+        save_tokenizer=save_causal_tokenizer,
+    ),
+}
+
+
+def choose_precision(device: str, log: Path) -> tuple[torch.dtype, str | None]:
+    """Return the precision, and a line for the user where it is not what one would expect.
+
+    bfloat16 where the device computes in it. A run that was begun in the other precision is resumed in float32, which
+    every device has.
+
+    Args:
+        device: A torch device.
+        log: The run's reports so far; they say the precision.
+    """
+    here = choose_dtype("auto", device)
+    now = dtype_name(here)
+    for before in read_log(log, Report)[:1]:
+        if before.precision != now:
+            remark = (
+                f"the run was begun in {before.precision}, and this device's own is {now}: it is resumed in float32"
+            )
+            return torch.float32, remark
+    if here == torch.float32:
+        return here, "this device has no bfloat16 arithmetic: the run is in float32"
+    return here, None
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return ``bfloat16`` or ``float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+#: mallopt's parameters (malloc.h): from which size a piece is mapped by itself, how much freed memory is kept.
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+_LARGEST_PIECE, _KEPT = 1 << 30, (1 << 31) - 1
+
+
+def keep_freed_memory() -> None:
+    """Let the process reuse freed memory instead of giving it back: every step takes and frees the same sizes.
+
+    Where the C library is glibc; elsewhere nothing happens. Without it each large result is mapped anew and its pages
+    are cleared by the system, which costs as much as a product that fills them.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    library = ctypes.CDLL(None)
+    library.mallopt(_MMAP_THRESHOLD, _LARGEST_PIECE)
+    library.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 class Trainer:
@@ -225,11 +319,16 @@ def run(
     """
     position = load_state(state, trainer.model.parameters, trainer.optimizer) if state.is_file() else Position()
     truncate_log(log, log_until(log, position.step, Report))
-    tally = _Tally(position)
+    sums: defaultdict[str, float] = defaultdict(float)  # since the last report
 
     def add(found: np.ndarray, step: Step, predicted: int, seconds: float) -> None:
+        nonlocal position
         loss, right = figures_of(step, found)
-        tally.add(step, loss, right, predicted, trainer.model.matrix_work(step.tokens, predicted), seconds)
+        work = trainer.model.matrix_work(step.tokens, predicted)
+        more = {"loss": loss * predicted, "right": right, "predicted": predicted, "tokens": step.tokens, "work": work}
+        for name, number in {**more, "seconds": seconds}.items():
+            sums[name] += number
+        position = Position(step.number + 1, step.seen + step.tokens, position.seconds + seconds)
 
     figures = LateFigures(add)
     saved = time.perf_counter()
@@ -242,52 +341,30 @@ def run(
             figures.add(values, step, len(batch.gold), seconds)
             if (step.number + 1) % _LOG_EVERY == 0:
                 figures.read()
-                made = tally.report(trainer)
+                made = _report(trainer, position, sums)
+                sums.clear()
                 lines.write(json.dumps(dataclasses.asdict(made)) + "\n")
                 lines.flush()
                 report(made)
                 if time.perf_counter() - saved > save_seconds:
-                    save_state(state, trainer.model.parameters, trainer.optimizer, tally.position)
+                    save_state(state, trainer.model.parameters, trainer.optimizer, position)
                     saved = time.perf_counter()
                 began = time.perf_counter()
         figures.read()
-    save_state(state, trainer.model.parameters, trainer.optimizer, tally.position)
-    return tally.position
+    save_state(state, trainer.model.parameters, trainer.optimizer, position)
+    return position
 
 
-class _Tally:
-    """Sums since the last report, and how far the run is."""
-
-    def __init__(self, position: Position) -> None:
-        self.position = position
-        self._clear()
-
-    def _clear(self) -> None:
-        self._loss = self._seconds = 0.0
-        self._right = self._predicted = self._tokens = self._work = 0
-
-    def add(self, step: Step, loss: float, right: int, predicted: int, work: int, seconds: float) -> None:
-        """Add one step."""
-        self._loss += loss * predicted
-        self._right += right
-        self._predicted += predicted
-        self._tokens += step.tokens
-        self._work += work
-        self._seconds += seconds
-        self.position = Position(step.number + 1, step.seen + step.tokens, self.position.seconds + seconds)
-
-    def report(self, trainer: Trainer) -> Report:
-        """Return the means and start anew."""
-        made = Report(
-            step=self.position.step,
-            seen=self.position.seen,
-            loss=self._loss / self._predicted,
-            accuracy=self._right / self._predicted,
-            learning_rate=trainer.plan.learning_rate_at(self.position.seen),
-            rate=self._tokens / self._seconds,
-            gflops=self._work / self._seconds / 1e9,
-            seconds=self.position.seconds,
-            precision=name(trainer.dtype),
-        )
-        self._clear()
-        return made
+def _report(trainer: Trainer, position: Position, sums: Mapping[str, float]) -> Report:
+    """Return the means of some steps' sums."""
+    return Report(
+        step=position.step,
+        seen=position.seen,
+        loss=sums["loss"] / sums["predicted"],
+        accuracy=sums["right"] / sums["predicted"],
+        learning_rate=trainer.plan.learning_rate_at(position.seen),
+        rate=sums["tokens"] / sums["seconds"],
+        gflops=sums["work"] / sums["seconds"] / 1e9,
+        seconds=position.seconds,
+        precision=dtype_name(trainer.dtype),
+    )

@@ -3,17 +3,17 @@
 import dataclasses
 import itertools
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError
 from promptcli.settings import check_bounds, setting
+from promptcli.storage.documents import convert
 
 #: Tokens of the longest chunk, [CLS] and [SEP] not counted, that each phase aims at; one is drawn for every chunk.
 SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
 #: What stands at a token to be predicted: percent of [MASK], of a random token, of the token itself.
 MASK_MIXES = {"80/10/10": (0.8, 0.1, 0.1), "90/5/5": (0.9, 0.05, 0.05)}
-OPTIMIZERS = ("adamw", "muon")
 #: The objectives that a field belongs to, where it does not belong to all.
 BAGS = ("bag-of-words",)
 MASKED = ("masked", *BAGS)
@@ -46,27 +46,42 @@ class Plan:
     objective: str = "masked"
     tokens: int = setting(0, "Token budget, specials included.", min=0)
     batch_tokens: int = setting(4096, "Tokens a step, padding included. On a GPU: 65536.")
-    optimizer: str = setting("adamw", "adamw, or muon: Muon for the layers' matrices, AdamW for the rest.")
+    optimizer: str = setting(
+        "adamw", "adamw, or muon: Muon for the layers' matrices, AdamW for the rest.", choices=("adamw", "muon")
+    )
     learning_rate: float = setting(1e-3, "Peak learning rate.", min=0, max=1_000_000)
-    warmup: float = setting(0.02, "Share of the budget in which the learning rate rises.")
-    decay: float = setting(1.0, "Share at the end in which it falls to 0; in between it stays.")
+    warmup: float = setting(0.02, "Share of the budget in which the learning rate rises.", min=0, below=1)
+    decay: float = setting(1.0, "Share at the end in which it falls to 0; in between it stays.", above=0, max=1)
     weight_decay: float = setting(0.01, "Weight decay of matrices.", min=0)
-    masking: float = setting(0.2, "Share of tokens to predict.", only=MASKED)
+    masking: float = setting(0.2, "Share of tokens to predict.", only=MASKED, above=0, below=1)
     mask_mix: str = setting(
-        "80/10/10", "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.", only=MASKED
+        "80/10/10",
+        "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.",
+        only=MASKED,
+        choices=tuple(MASK_MIXES),
     )
     at_start: float = setting(
-        0.25, "Share of chunks at position 0; the others begin anywhere in the position table.", only=MASKED
+        0.25,
+        "Share of chunks at position 0; the others begin anywhere in the position table.",
+        only=MASKED,
+        min=0,
+        max=1,
     )
     templated: float = setting(
-        0.75, "Share of steps whose sentences stand in templates, the mask of each to predict their words.", only=BAGS
+        0.75,
+        "Share of steps whose sentences stand in templates, the mask of each to predict their words.",
+        only=BAGS,
+        min=0,
+        max=1,
     )
     neighbours: float = setting(
-        0.0, "Weight of the words of the lines before and after, where the file is in order.", only=BAGS
+        0.0, "Weight of the words of the lines before and after, where the file is in order.", only=BAGS, min=0, below=1
     )
-    dropout: float = setting(0.1, "Dropout, where there is any.")
-    dropout_from: float = setting(0.5, "Share of the budget from which on there is dropout.")
-    long_from: float = setting(0.9, "Share of the budget from which on chunks are long, up to `positions`.")
+    dropout: float = setting(0.1, "Dropout, where there is any.", min=0, below=1)
+    dropout_from: float = setting(0.5, "Share of the budget from which on there is dropout.", min=0, max=1)
+    long_from: float = setting(
+        0.9, "Share of the budget from which on chunks are long, up to `positions`.", min=0, max=1
+    )
     sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only=MASKED)
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
     seed: int = setting(0, "Random seed.", min=0)
@@ -80,7 +95,6 @@ class Plan:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
             raise UsageError(f"`width` {self.width} is no multiple of `heads` {self.heads}")
-        self._check_shares()
         for item in dataclasses.fields(self):
             allowed = item.metadata.get("only", (self.objective,))
             if self.objective not in allowed and getattr(self, item.name) != item.default:
@@ -88,25 +102,11 @@ class Plan:
                     f"`{item.name}` does not go with `objective` {self.objective}, only with"
                     f" {' and '.join(allowed)}; leave it out"
                 )
-        for name, allowed in (("optimizer", OPTIMIZERS), ("mask_mix", tuple(MASK_MIXES))):
-            if getattr(self, name) not in allowed:
-                raise unknown(f"`{name}`", getattr(self, name), allowed)
         if self.positions < 16 or self.batch_tokens < self.positions:
             raise UsageError(
                 f"`positions` {self.positions} with `batch_tokens` {self.batch_tokens} is not allowed; give at least 16"
                 " positions, and batches that hold one chunk of that length"
             )
-
-    def _check_shares(self) -> None:
-        """Refuse shares out of range: some may be 1, masking and decay must be above 0."""
-        shares = "masking dropout warmup decay at_start dropout_from long_from templated neighbours"
-        for name in shares.split():
-            value = getattr(self, name)
-            above = name in ("masking", "decay")
-            to_one = name not in ("masking", "dropout", "warmup", "neighbours")
-            if not (0 <= value <= 1) or (above and value == 0) or (not to_one and value == 1):
-                allowed = f"{'above' if above else 'from'} 0 {'up to' if to_one else 'and below'} 1"
-                raise UsageError(f"`{name}` {value:g} is not allowed; give a share {allowed}")
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -137,14 +137,12 @@ class Plan:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Plan":
-        """Return the plan of what ``to_dict`` gave; unknown fields are refused.
+        """Return the plan of what ``to_dict`` gave.
 
         Raises:
-            UsageError: A field is unknown, absent or of another type.
+            UsageError: A field is of another type.
         """
-        hints = get_type_hints(cls)
-        for name in sorted({*hints, *fields}):
-            kinds = (list, tuple) if name == "files" else (hints.get(name), int)
-            if name not in hints or not isinstance(fields.get(name), kinds):  # type: ignore[arg-type]
-                raise UsageError(f"the run's plan.json has no usable field {name!r}; start again in another folder")
-        return cls(**{**fields, "files": tuple(fields["files"])})
+        try:
+            return convert(fields, cls)
+        except ValueError as error:
+            raise UsageError(f"the run's plan.json: {error}; start again in another folder") from None

@@ -5,9 +5,9 @@ import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from promptcli.data.given import check_texts
 from promptcli.data.tables import Fields
 from promptcli.data.vectors.formats import COLUMN
-from promptcli.encoder.embedder import check_texts
 from promptcli.encoder.embedding import WINDOW
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
@@ -53,10 +53,6 @@ def add_vectors(table: Any, encoder: Encoder, text: str, column: str) -> Any:
     return table.append_column(column, pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), encoder.width))
 
 
-def _arrow_names(dataset: Any) -> list[str]:
-    return list(dataset.schema.names)
-
-
 def _embed_arrow(dataset: Any, encoder: Encoder, text: str, column: str) -> Any:
     import pyarrow as pa
     import pyarrow.dataset as pads
@@ -74,10 +70,6 @@ def _embed_arrow(dataset: Any, encoder: Encoder, text: str, column: str) -> Any:
     return made if isinstance(dataset, pa.RecordBatchReader) else pads.dataset(made.read_all())
 
 
-def _hugging_face_names(dataset: Any) -> list[str]:
-    return list(dataset.column_names or next(iter(dataset)))
-
-
 def _embed_hugging_face(dataset: Any, encoder: Encoder, text: str, column: str) -> Any:
     def vectors(batch: Any) -> dict[str, Any]:
         return {column: encoder.encode(check_texts(list(batch[text])))}
@@ -89,10 +81,6 @@ def _embed_hugging_face(dataset: Any, encoder: Encoder, text: str, column: str) 
     return dataset.map(vectors, batched=True, batch_size=WINDOW, **named)
 
 
-def _ray_names(dataset: Any) -> list[str]:
-    return list(dataset.schema().names)
-
-
 def _embed_ray(dataset: Any, encoder: Encoder, text: str, column: str) -> Any:
     from promptcli.scaling.ray_engine import embed_ray
 
@@ -101,7 +89,7 @@ def _embed_ray(dataset: Any, encoder: Encoder, text: str, column: str) -> Any:
 
 #: Of each library the columns' names of its data sets, and how they are embedded.
 LIBRARIES: dict[str, tuple[Callable[[Any], list[str]], Callable[[Any, Encoder, str, str], Any]]] = {
-    "pyarrow": (_arrow_names, _embed_arrow),
-    "datasets": (_hugging_face_names, _embed_hugging_face),
-    "ray": (_ray_names, _embed_ray),
+    "pyarrow": (lambda dataset: list(dataset.schema.names), _embed_arrow),
+    "datasets": (lambda dataset: list(dataset.column_names or next(iter(dataset))), _embed_hugging_face),
+    "ray": (lambda dataset: list(dataset.schema().names), _embed_ray),
 }

@@ -11,8 +11,8 @@ import torch
 from promptcli.backbones.devices import choose_device, set_threads
 from promptcli.data.input_files import InputFile
 from promptcli.data.vectors.part_folder import Plan, parts_there
-from promptcli.encoder.embedder import Progress, silent
 from promptcli.encoder.embedding import make_part
+from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError, is_out_of_memory
 from promptcli.interchange.backends import build_on

@@ -16,7 +16,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.batching import make_batch, plan_batches
-from promptcli.encoder.encoder import Progress, silent
+from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.pooling import build_pooling
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError

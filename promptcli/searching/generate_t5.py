@@ -15,7 +15,7 @@ from torch import Tensor
 from promptcli.backbones.t5 import T5
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.training_examples import DEFINITIONS, read_examples
-from promptcli.encoder.encoder import Progress, silent
+from promptcli.encoder.encoded import Progress, silent
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import MASK, SLOT
 

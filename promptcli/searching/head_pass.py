@@ -17,7 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import Encoder, Progress, silent
+from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.token_states import STATES, States
 
 #: Pairs whose tokens are multiplied at a time; bounds memory, changes no figure.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.encoder.encoder import Progress, silent
+from promptcli.encoder.encoded import Progress, silent
 from promptcli.evaluation import statistics
 from promptcli.searching.search import Ranked
 from promptcli.searching.template_scorer import TemplateScorer

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 import promptcli
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder, Progress, encode_together, silent
+from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics

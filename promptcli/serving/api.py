@@ -7,7 +7,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from promptcli.encoder.embedder import Encoded, unit
+from promptcli.encoder.encoded import Encoded, unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.serving.service import Service
 from promptcli.serving.wire import RequestError, answer, embedding_list

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from promptcli.encoder.embedder import Encoded, Progress
+from promptcli.encoder.encoded import Encoded, Progress
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError
 

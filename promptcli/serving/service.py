@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from promptcli.encoder.embedder import Encoded, Progress
+from promptcli.encoder.encoded import Encoded, Progress
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.serving.batcher import Batcher, BusyError, StoppedError

@@ -55,18 +55,6 @@ class OlderAdamW(torch.optim.Optimizer):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
 
 
-def _torch(named: Mapping[str, nn.Parameter], rate: float, decay: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(named.values(), lr=rate, weight_decay=decay, betas=_BETAS, eps=1e-8, fused=True)
-
-
-def _transformers(named: Mapping[str, nn.Parameter], rate: float, decay: float) -> torch.optim.Optimizer:
-    return OlderAdamW(_groups(named, decay), rate, 1e-8, corrected=True)
-
-
-def _uncorrected(named: Mapping[str, nn.Parameter], rate: float, decay: float) -> torch.optim.Optimizer:
-    return OlderAdamW(_groups(named, decay), rate, 1e-6, corrected=False)
-
-
 def _groups(named: Mapping[str, nn.Parameter], decay: float) -> list[dict[str, Any]]:
     """Return the parameters that decay, and biases and layer norms, which do not."""
     still = [name for name in named if name.endswith(("bias", "LayerNorm.weight"))]
@@ -75,9 +63,13 @@ def _groups(named: Mapping[str, nn.Parameter], decay: float) -> list[dict[str, A
     return [{"params": params, "weight_decay": weight} for params, weight in groups if params]
 
 
+#: Makes an optimiser of parameters by name, a learning rate and a weight decay.
+Make = Callable[[Mapping[str, nn.Parameter], float, float], torch.optim.Optimizer]
 #: By the name in ``TrainingSettings.optimizer``: torch's, transformers 4.2.1's, ConSERT's.
-OPTIMIZERS: dict[str, Callable[[Mapping[str, nn.Parameter], float, float], torch.optim.Optimizer]] = {
-    "adamw": _torch,
-    "adamw-4.2.1": _transformers,
-    "adamw-uncorrected": _uncorrected,
+OPTIMIZERS: dict[str, Make] = {
+    "adamw": lambda named, rate, decay: torch.optim.AdamW(
+        named.values(), lr=rate, weight_decay=decay, betas=_BETAS, eps=1e-8, fused=True
+    ),
+    "adamw-4.2.1": lambda named, rate, decay: OlderAdamW(_groups(named, decay), rate, 1e-8, corrected=True),
+    "adamw-uncorrected": lambda named, rate, decay: OlderAdamW(_groups(named, decay), rate, 1e-6, corrected=False),
 }

@@ -1,17 +1,21 @@
 """An encoder in training: sentences in, hidden vectors of a method's views out, with gradient and within memory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.head import MLMHead
 from promptcli.backbones.lora import add_lora
-from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
@@ -19,10 +23,10 @@ from promptcli.encoder.pooling import start_weights
 from promptcli.encoder.prompts import start_numbers
 from promptcli.encoder.prompts.template import Template
 from promptcli.encoder.transforms.heads import KINDS, start_projection
+from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
-from promptcli.training.mlm_term import MLMTerm
 
 #: What a pass reads: its batch and hidden states to a tensor whose row i is of input i.
 Reader = Callable[[Batch, HiddenStates], Tensor]
@@ -32,14 +36,7 @@ Blank = Callable[[Template, Sequence[int], Backbone], Batch]
 #: Tokens of a forward pass where none are given: what a processor's caches like best (benchmarks/README.md).
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
-
-
-@dataclass
-class Chunking:
-    """How a step's rows go through the backbone; changes memory and time, not the gradient."""
-
-    tokens: int  #: padded tokens of one forward pass
-    cached: bool  #: activations of one pass at a time are held, the others computed again with the same dropout
+_CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stand as they are
 
 
 @dataclass(frozen=True)
@@ -55,32 +52,59 @@ class TokenizedView:
         return [len(row) - self.encoder.template.length for row in self.rows]
 
 
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
 class TrainableEncoder(nn.Module):
     """The numbers of prompt and pooling, the head, and the backbone where the method tunes it.
 
     Frozen or not, the backbone is in train mode while learning: dropout makes the second view.
+
+    Args:
+        method: What learns how.
+        settings: In force.
+        backbone: Float32; changed where the method tunes it.
+        generator: Draws what learning starts from.
+        models: Encoders that settings name, e.g. a teacher, by setting; they stay as they are.
+
+    Raises:
+        UsageError: Parts that do not fit together.
     """
 
     def __init__(
-        self, method: Method, settings: TrainingSettings, backbone: Backbone, generator: torch.Generator
+        self,
+        method: Method,
+        settings: TrainingSettings,
+        backbone: Backbone,
+        generator: torch.Generator,
+        models: Mapping[str, Encoder] = MappingProxyType({}),
     ) -> None:
         super().__init__()
-        self.models: Mapping[str, Encoder] = {}  #: encoders that the settings name, by setting, e.g. a teacher
-        self.backbone, self.variant = backbone, method.variant(backbone.provenance.family)
+        self.method, self.settings, self.backbone, self.models = method, settings, backbone, models
+        family = backbone.provenance.family
+        self.variant = method.variant(family)
         self.model: Any = backbone.model
-        tokens = settings.chunk_tokens or _TOKENS.get(backbone.device.type, _TOKENS_ELSEWHERE)
-        self.chunking = Chunking(tokens, settings.gradient_caching)
-        self._prompt_dropout = settings.dropout
+        #: Padded tokens of one forward pass; changes memory and time, not the gradient.
+        self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(backbone.device.type, _TOKENS_ELSEWHERE)
+        #: Activations of one pass at a time are held, the others computed again with the same dropout.
+        self.caching: bool = settings.gradient_caching
         prompts = self.variant.training_prompts(settings)
         self._learned = nn.ParameterDict()  # which takes no dots in its names
-        self._pooling = method.training_pooling or method.pooling_of(backbone.provenance.family, settings)
+        self._pooling = method.training_pooling or method.pooling_of(family, settings)
         starts = start_numbers(prompts[0], backbone, generator) | start_weights(self._pooling, backbone, generator)
         for name, start in starts.items():
             self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
         self.head = _head(self.variant.head, backbone, generator)
-        weighted = isinstance(settings, MaskedLMSettings) and settings.mlm_weight
-        self.mlm = MLMTerm(backbone, frozen=settings.mlm_head == "frozen") if weighted else None  # type: ignore[attr-defined]
-        #: sum of the masked-LM losses of the passes since ``forget_mlm``, and their number, (2,).
+        #: The masked-LM head: starts as the pre-trained one, not tied to the word embeddings. None without that loss.
+        self.mlm_head: MLMHead | None = None
+        if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
+            if backbone.tokenizer.mask is None:
+                raise UsageError(
+                    f"--mlm-weight masks tokens, and backbone {backbone.name!r} has no mask token; leave it out"
+                )
+            self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
+        #: Sum of the masked-LM losses of a step's passes, and their number, (2,).
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
         words = self.model.get_input_embeddings()
@@ -88,20 +112,21 @@ class TrainableEncoder(nn.Module):
             # each pass adds the gradients of its own words, where a dense one is as large as the vocabulary
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
-        made = {prompt: self._view(prompt, method, settings) for prompt in dict.fromkeys(prompts)}
+        made = {prompt: self._view(prompt) for prompt in dict.fromkeys(prompts)}
         #: The encoders of the views; what is learned of prompt and pooling is in all.
         self.views = tuple(made[prompt] for prompt in prompts)
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):
             rank, alpha, dropout = settings.lora_rank, settings.lora_alpha, settings.lora_dropout
-            add_lora(
-                self.model, backbone.provenance.family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
-            )
+            add_lora(self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed)
 
-    def _view(self, prompt: str, method: Method, settings: TrainingSettings) -> Encoder:
-        recipe = Recipe(self.backbone.name, prompt=prompt, period=False, pooling=self._pooling)
-        view = Encoder(recipe, self.backbone, self.learned())
-        limit = settings.max_length + (0 if method.counts_specials else view.template.length)
+    def _view(self, prompt: str) -> Encoder:
+        view = Encoder(
+            Recipe(self.backbone.name, prompt=prompt, period=False, pooling=self._pooling),
+            self.backbone,
+            self.learned(),
+        )
+        limit = self.settings.max_length + (0 if self.method.counts_specials else view.template.length)
         view.max_length = min(limit, view.max_length)
         return view
 
@@ -113,10 +138,10 @@ class TrainableEncoder(nn.Module):
         """Set dropout on or off, that of a prefix included."""
         super().train(mode)
         for view in self.views:
-            view.prompt.set_dropout(self._prompt_dropout if mode else 0.0)
+            view.prompt.set_dropout(self.settings.dropout if mode else 0.0)
         return self
 
-    def tokenize(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
+    def tokenize_sides(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
         """Return the rows of some texts, each as the view of that number, from 0, sees them."""
         encoders = [(self.views[view], texts) for view, texts in sides]
         distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}  # two equal views once
@@ -124,17 +149,14 @@ class TrainableEncoder(nn.Module):
         return [TokenizedView(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
 
     def hidden(
-        self,
-        sides: Sequence[TokenizedView],
-        augment: Callable[[Batch], Batch] = lambda batch: batch,
-        read: Reader | None = None,
+        self, sides: Sequence[TokenizedView], augment: Callable[[Batch], Batch] = _as_it_is, read: Reader | None = None
     ) -> Tensor:
         """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of like length.
 
         What is learned of the prompt is the same for all views, so rows of several templates share passes.
 
         Args:
-            sides: From ``tokenize``.
+            sides: From ``tokenize_sides``.
             augment: Changes each pass's batch: ids, positions, learned vectors in their places, embeddings.
             read: Returns something else than h of each pass, of one shape in all of them but for the first dimension.
         """
@@ -142,7 +164,7 @@ class TrainableEncoder(nn.Module):
         slots = [side.encoder.template.mask_slots(len(row)) for side in sides for row in side.rows]
         tokenizer, device, longest = self.backbone.tokenizer, self.backbone.device, self.backbone.max_tokens
         states, places = [], []
-        for chosen in _groups(rows, self.chunking.tokens):
+        for chosen in _groups(rows, self.chunk_tokens):
             part, masks = [rows[row] for row in chosen], [slots[row] for row in chosen]
             batch = make_batch(part, masks, tokenizer.pad, device, longest)
             states.append(self._pass(sides[0].encoder, batch, augment, read))
@@ -150,11 +172,7 @@ class TrainableEncoder(nn.Module):
         return torch.cat(states)[to_device(np.argsort(np.concatenate(places)), device)]
 
     def _pass(
-        self,
-        view: Encoder,
-        batch: Batch,
-        augment: Callable[[Batch], Batch] = lambda batch: batch,
-        read: Reader | None = None,
+        self, view: Encoder, batch: Batch, augment: Callable[[Batch], Batch] = _as_it_is, read: Reader | None = None
     ) -> Tensor:
         """Return h (n, d), or what is read, of one pass; gradient caching computes it again when it is needed."""
         read = read or view.pooling.pool
@@ -162,17 +180,30 @@ class TrainableEncoder(nn.Module):
         def run() -> tuple[Tensor, Tensor]:
             attached = augment(view.prompt.attach(batch))  # dropout of a prefix is drawn here, once for both losses
             hidden = read(batch, self.backbone.run(attached, view.pooling.needs))
-            return hidden, self.mlm.sums(attached) if self.mlm is not None else hidden.new_zeros(2)
+            return hidden, hidden.new_zeros(2) if self.mlm_head is None else self.mlm_losses(attached)
 
-        cached = self.chunking.cached and torch.is_grad_enabled()
+        cached = self.caching and torch.is_grad_enabled()
         # the random state of a device is kept for the second time only where an argument lies on that device
         hidden, sums = checkpoint(lambda _: run(), batch.ids, use_reentrant=False) if cached else run()
         self.mlm_sums = self.mlm_sums + sums
         return hidden
 
-    def forget_mlm(self) -> None:
-        """Begin to sum the masked-LM losses anew."""
-        self.mlm_sums = torch.zeros(2, device=self.backbone.device)
+    def mlm_losses(self, batch: Batch) -> Tensor:
+        """Return the sum of the masked-LM losses of a pass and their number, (2,) (DCPCSE 3.3; SimCSE).
+
+        Args:
+            batch: With what is learned attached, as the contrastive pass had it; torch's generator chooses the tokens.
+        """
+        backbone, device, head = self.backbone, self.backbone.device, self.mlm_head
+        assert head is not None
+        ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
+        places = np.flatnonzero(chosen)
+        masked = replace(batch, ids=to_device(ids.numpy(), device), rows=ids.numpy())
+        states = backbone.run(masked, Needs(layers=frozenset({backbone.n_layers}))).layers[backbone.n_layers]
+        logits = head.to_logits(head.to_hidden(states.flatten(0, 1)[to_device(places, device)]))
+        gold = to_device(batch.host_ids().ravel()[places], device)
+        loss = functional.cross_entropy(logits.float(), gold, reduction="sum")
+        return torch.stack([loss, torch.full_like(loss, len(places))])
 
     def project(self, vectors: Tensor) -> Tensor:
         """Return the head's output, (n, d) float32."""
@@ -223,3 +254,22 @@ def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
         if end == len(order) or (end + 1 - start) * longest > tokens:
             yield order[start:end]
             start = end
+
+
+def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """Return ids (n, t) with 15% of the tokens that are no specials chosen, and the choice (n, t) bool.
+
+    Both in the processor's memory, where they are drawn: how many are chosen is known without waiting for a GPU. As in
+    transformers [UNK] is a special and never chosen. Of the chosen 80% become the mask, 10% a random
+    token of the whole vocabulary, 10% stay.
+    """
+    given = torch.from_numpy(batch.host_ids())
+    real = np.arange(given.size(1)) < batch.host_lengths()[:, None]
+    words = torch.from_numpy(real) & ~torch.isin(given, torch.tensor(sorted(tokens.specials)))
+    draw = torch.rand(given.shape)
+    chosen = words & (draw < _CHOSEN)
+    share = draw / _CHOSEN  # uniform again among the chosen
+    random = torch.randint_like(given, vocabulary)
+    assert tokens.mask is not None
+    ids = torch.where(chosen & (share < _MASKED), tokens.mask, given)
+    return torch.where(chosen & (share >= 1 - _RANDOM), random, ids), chosen

@@ -135,7 +135,8 @@ class Trainer:
                 if position.step % settings.eval_steps == 0 or last:
                     losses.read()
                     self._score(position)
-                    self._save(position)
+                    if self.processes.is_main:
+                        save_state(folder / "state.safetensors", trainable, self.optimizer, position)
                     began = time.perf_counter()
             losses.read()
         return TrainedWeights(self._best(), self.dev_scores, position.step, position.seen, position.seconds)
@@ -155,7 +156,8 @@ class Trainer:
             )
         self._losses.append(loss)
         bar(1)
-        describe(bar, f"loss {loss:.4f}" + "".join(f"  best {score.value:.2f}" for score in self._kept()))
+        best = [score.value for score in self.dev_scores if score.best][-1:]
+        describe(bar, f"loss {loss:.4f}" + "".join(f"  best {value:.2f}" for value in best))
         self.processes.accelerator.log({"loss": loss, "learning_rate": rate}, step=step)
 
     def gradients(
@@ -173,7 +175,7 @@ class Trainer:
         Raises:
             PromptcliError: Memory does not hold the smallest pass.
         """
-        chunking = self.learner.network.chunking
+        learner = self.learner
         while True:
             try:
                 return self._gradients(number, columns, sides)
@@ -183,17 +185,17 @@ class Trainer:
                 if self.processes.number > 1:  # the others wait for this one's vectors
                     raise OutOfMemoryError(
                         f"out of memory at step {number + 1} in process {self.processes.index}; give all of them"
-                        f" --gradient-caching --chunk-tokens {chunking.tokens // 2}, or a smaller --batch-size"
+                        f" --gradient-caching --chunk-tokens {learner.chunk_tokens // 2}, or a smaller --batch-size"
                     ) from None
-                if chunking.tokens // 2 < _LEAST_TOKENS:
+                if learner.chunk_tokens // 2 < _LEAST_TOKENS:
                     raise OutOfMemoryError(
-                        f"out of memory at step {number + 1} even with {chunking.tokens} tokens a pass; take a smaller"
-                        " --batch-size or --max-length"
+                        f"out of memory at step {number + 1} even with {learner.chunk_tokens} tokens a pass; take a"
+                        " smaller --batch-size or --max-length"
                     ) from None
-            chunking.cached, chunking.tokens = True, chunking.tokens // 2
+            learner.caching, learner.chunk_tokens = True, learner.chunk_tokens // 2
             note(
-                f"out of memory at step {number + 1}: gradient caching from now on, {chunking.tokens} tokens a pass;"
-                " the batch and its negatives stay"
+                f"out of memory at step {number + 1}: gradient caching from now on, {learner.chunk_tokens} tokens a"
+                " pass; the batch and its negatives stay"
             )
 
     def _gradients(
@@ -205,14 +207,15 @@ class Trainer:
         learner.zero_grad(set_to_none=True)
         with processes.autocast():
             views = learner(processes.share(columns), sides)
-        joined = [processes.join(part, len(columns[0])) for part in views.vectors]
+        joined = [processes.join(part, len(columns[0])) for part in views]
         loss = learner.objective.loss(joined, columns)
         value = loss.detach()
         if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
             weight = settings.mlm_weight * learner.method.mlm_decay ** (number / _EVERY)
-            chosen = processes.total(views.mlm[1]).clamp(min=1)
-            loss = loss + weight * views.mlm[0] / chosen
-            value = value + weight * processes.total(views.mlm[0]) / chosen
+            total, count = learner.mlm_sums
+            chosen = processes.total(count).clamp(min=1)
+            loss = loss + weight * total / chosen
+            value = value + weight * processes.total(total) / chosen
         processes.accelerator.backward(loss)
         processes.add_gradients(learner.trainable().values())
         return value
@@ -265,9 +268,6 @@ class Trainer:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
         self._say(score)
 
-    def _kept(self) -> list[DevScore]:
-        return [score for score in self.dev_scores if score.best][-1:]
-
     def _say(self, score: DevScore) -> None:
         parts = [f"step {score.step}/{self.steps}", "" if score.loss is None else f"loss {score.loss:.4f}"]
         parts += [f"{self.development.label} {score.value:.2f}{' *' if score.best else ''}"]
@@ -278,10 +278,6 @@ class Trainer:
                 "the development score is noise: the run has diverged; try a --learning-rate below"
                 f" {self.settings.learning_rate:g}"
             )
-
-    def _save(self, position: Position) -> None:
-        if self.processes.is_main:
-            save_state(self.folder / "state.safetensors", self.learner.trainable(), self.optimizer, position)
 
     def _resume(self) -> Position:
         """Return how far the run is; a fresh one begins with the score of the start."""

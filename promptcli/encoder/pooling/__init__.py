@@ -9,21 +9,30 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.averages import Average, From, Joined, Largest, SquareRoot, Weighted
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
-from promptcli.encoder.pooling.slot import Cls, LastToken, Mask
 from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.token_states import STATES, States
 from promptcli.encoder.pooling.unbiased import Unbiased
-from promptcli.encoder.pooling.weights import Weights
+from promptcli.encoder.pooling.weights import (
+    Average,
+    Cls,
+    From,
+    Joined,
+    LastToken,
+    Mask,
+    Maximum,
+    SquareRoot,
+    Weighted,
+    Weights,
+)
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
 WEIGHTS: MutableMapping[str, Callable[[BuildContext], Weights]] = {
     "avg": Average,
-    "max": Largest,
+    "max": Maximum,
     "sqrt": SquareRoot,
     "weighted": Weighted,
     "cnn": Convolution,

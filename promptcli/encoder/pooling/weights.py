@@ -1,18 +1,25 @@
-"""The base of pooling weights: how the states of a sentence's tokens become one vector."""
+"""Weights: how a sentence's token states become one vector. The base, and those that ask nothing of the model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.states import Batch, HiddenStates, Needs
+from promptcli.backbones.families import FAMILIES
+from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
 from promptcli.encoder.context import BuildContext
+from promptcli.errors import UsageError, WrongKindError
 
 
 class Weights(ABC):
-    """w_t of h = sum_t w_t x_t; most have nothing fitted and take sentences as they are."""
+    """w_t of h = sum_t w_t x_t; most have nothing fitted and take sentences as they are.
+
+    Raises:
+        UsageError: An argument, where a kind has none.
+    """
 
     spec: str  #: name and argument in full, as a recipe writes them
     needs = Needs()  #: what the weights themselves read (diagonals, or one slot)
@@ -20,6 +27,9 @@ class Weights(ABC):
     rewriting: str | None = None
     #: The tokens of an input that are plainly averaged; None where the weights are anything else.
     averaged: slice | None = None
+
+    def __init__(self, context: BuildContext) -> None:
+        context.no_argument(f"weights {self.spec!r} take")
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
@@ -42,3 +52,130 @@ class Weights(ABC):
 def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:
     """Return sum_t w_t x_t, (n, d), from weights (n, t) and states (n, t, d)."""
     return (weights.unsqueeze(1) @ states).squeeze(1)
+
+
+class Average(Weights):
+    """``avg``: w_t = 1/T over real tokens."""
+
+    spec = "avg"
+    averaged = slice(None)
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the mean over real tokens, (n, d)."""
+        return weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1)
+
+
+class Maximum(Weights):
+    """``max``: max_t x_t, dimension by dimension."""
+
+    spec = "max"
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return (n, d)."""
+        return states.masked_fill(~batch.real().unsqueeze(2), float("-inf")).amax(dim=1)
+
+
+class SquareRoot(Weights):
+    """``sqrt``: w_t = 1/sqrt(T)."""
+
+    spec = "sqrt"
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the sum over real tokens over the square root of their number, (n, d)."""
+        return weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1).sqrt()
+
+
+class Weighted(Weights):
+    """``weighted``: w_t = t / (1 + ... + T), later tokens more (Muennighoff 2022)."""
+
+    spec = "weighted"
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the mean weighted by position, (n, d)."""
+        places = torch.arange(1, states.size(1) + 1, device=states.device)
+        weights = (batch.real() * places).to(states.dtype)
+        return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
+
+
+class From(Weights):
+    """The weights of another kind on the tokens from the k-th (0-based) on: what stands before them is not counted."""
+
+    def __init__(self, first: int, weights: Weights) -> None:
+        if isinstance(weights, Weighted):
+            raise UsageError("weights 'weighted' (weightedmean) with include_prompt false are not read")
+        self.spec = f"from:{first};{weights.spec}"
+        self._first, self._weights = first, weights
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return (n, d)."""
+        lengths = batch.host_lengths() - self._first
+        rest = Batch(batch.ids[:, self._first :], batch.lengths - self._first, counts=lengths)
+        return self._weights.pool(states[:, self._first :], rest, hidden)
+
+
+class Joined(Weights):
+    """Several vectors side by side, (n, k d)."""
+
+    def __init__(self, parts: Sequence[Weights]) -> None:
+        self.parts = parts
+        self.spec = "+".join(part.spec for part in parts)
+        if any(part.rewriting for part in parts):
+            raise ValueError("weights that rewrite sentences cannot be joined")
+        self.needs = replace(parts[0].needs, slot=None)
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return the parts' vectors in their order."""
+        return torch.cat([part.pool(states, batch, hidden) for part in self.parts], dim=1)
+
+
+class AtSlot(Weights):
+    """The state at one position of the input."""
+
+    slot: int  #: 0 for [CLS], k for the k-th mask, ``LAST``
+
+    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
+        """Return (n, d)."""
+        if hidden.slot is not None:
+            return states[:, 0]
+        return states[torch.arange(states.size(0), device=states.device), slot_positions(batch, self.slot)]
+
+
+class Cls(AtSlot):
+    """The raw state of the first special token (SimCSE's cls_before_pooler)."""
+
+    spec = "cls"
+    slot = 0
+    needs = Needs(slot=0)
+
+    def __init__(self, context: BuildContext) -> None:
+        super().__init__(context)
+        if context.backbone.causal:
+            raise WrongKindError(
+                f"weights 'cls' read the first token, which sees nothing of the sentence in backbone"
+                f" {context.backbone.name!r}, a causal one; take last-token, e.g. --model prompteol"
+            )
+
+
+class Mask(AtSlot):
+    """h_[MASK], eq. 2 of PromptBERT; ``mask:k`` reads the k-th mask of a template that has several."""
+
+    def __init__(self, context: BuildContext) -> None:
+        argument = context.argument or "1"
+        if not argument.isdecimal() or int(argument) < 1:
+            raise UsageError(f"weights 'mask:{argument}' are not known; give mask, or mask:K for the K-th mask, from 1")
+        self.slot = int(argument)
+        self.spec = "mask" if self.slot == 1 else f"mask:{self.slot}"
+        self.needs = Needs(slot=self.slot)
+
+
+class LastToken(AtSlot):
+    """The state of the input's last token, which in causal models has seen all others (PromptEOL)."""
+
+    spec = "last-token"
+    slot = LAST
+    needs = Needs(slot=LAST)
+
+
+def causal_families() -> list[str]:
+    """Return the names of the causal families."""
+    return [name for name, family in FAMILIES.items() if family.causal]

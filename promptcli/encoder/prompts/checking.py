@@ -80,7 +80,8 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
     longer = sentence.strip()
     while not _input(template, tokens, max_tokens, longer)[2]:
         longer = f"{longer} {longer}"
-    full, _, _ = _input(template, tokens, _length(template, tokens, longer), longer)
+    enough = template.length + len(tokens.encode(template.pieces([longer], True))[0])
+    full, _, _ = _input(template, tokens, enough, longer)
     cut, cut_mask, _ = _input(template, tokens, max_tokens, longer)
     kept = len(cut) - template.length
     return Checked(
@@ -100,11 +101,6 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
             input_tokens=len(cut),
         ),
     )
-
-
-def _length(template: Template, tokens: PieceTokenizer, sentence: str) -> int:
-    """Return tokens enough for a sentence, whole, in its template."""
-    return template.length + len(tokens.encode(template.pieces([sentence], True))[0])
 
 
 def _input(

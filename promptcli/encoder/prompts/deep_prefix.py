@@ -31,20 +31,11 @@ class DeepPrefix(Prompt):
 
     def __init__(self, context: BuildContext) -> None:
         shape = prefix_shape(context)
-        if TENSOR not in context.tensors:
-            raise UsageError(
-                f"prompt 'deep-prefix:{context.argument}' is learned and no numbers for it are there; train it first:"
-                " `promptcli train --method dcpcse`"
-            )
-        numbers = context.tensors[TENSOR]
-        if tuple(numbers.shape) != shape:
-            raise UsageError(
-                f"the prefix has shape {tuple(numbers.shape)}, backbone {context.backbone.name!r} with p ="
-                f" {context.argument} takes {shape}"
-            )
+        part = f"prompt 'deep-prefix:{context.argument}' (`train dcpcse`)"
+        numbers = context.learned("deep-prefix.", part, {"keys_values": torch.empty(shape, device="meta")})
         super().__init__(context)
         self.shared = ()
-        self.numbers = numbers.to(context.backbone.device)
+        self.numbers = numbers["keys_values"].to(context.backbone.device)
         self.length = shape[3]
         self.spec = f"deep-prefix:{self.length}"
         self._dropout = 0.0

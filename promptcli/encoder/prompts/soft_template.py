@@ -34,21 +34,14 @@ class SoftTemplate(Prompt):
         self.shared = ()
         self.spec = f"{self.name}:{self.template.text}"
         self._backbone = context.backbone
-        self._left, self._right = _word_positions(self.template, context.backbone)
-        if TENSOR not in context.tensors:
-            raise UsageError(
-                f"prompt 'soft-template:{self.template.text}' is learned and no numbers for it are there; train it"
-                " first: `promptcli optiprompt`"
-            )
-        self.numbers = context.tensors[TENSOR].to(context.backbone.device)
-        #: Where the words before and after the sentence stand, and their ids.
-        self._places = [
-            torch.tensor(places, dtype=torch.int64, device=self.numbers.device) for places in (self._left, self._right)
-        ]
+        #: Where the vectors stand in an input: from its start, those after the sentence from its end (-1 the last).
+        self.slots = _word_positions(self.template, context.backbone)
+        wanted = torch.empty(len(self.slots), context.backbone.token_rows.size(1), device="meta")
+        part = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
+        numbers = context.learned("soft-template.", part, {"vectors": wanted})
+        self.numbers = numbers["vectors"].to(context.backbone.device)
+        self._places = torch.tensor(self.slots, device=self.numbers.device)
         self._words = torch.tensor(word_ids(self.template, context.backbone), device=self.numbers.device)
-        shape = (len(self._left) + len(self._right), context.backbone.token_rows.size(1))
-        if tuple(self.numbers.shape) != shape:
-            raise UsageError(f"the soft template has shape {tuple(self.numbers.shape)}, this template takes {shape}")
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
@@ -57,16 +50,10 @@ class SoftTemplate(Prompt):
         ids = torch.tensor(word_ids(cls.read_template(context), backbone), device=backbone.device)
         return {TENSOR: backbone.token_rows.detach()[ids].float().clone()}
 
-    @property
-    def slots(self) -> list[int]:
-        """Where the vectors stand in an input: from its start, those after the sentence from its end (-1 the last)."""
-        return [*self._left, *self._right]
-
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors and where they stand."""
-        before, after = self._places
-        slots = [before.expand(batch.ids.size(0), -1), batch.lengths.unsqueeze(1) + after.unsqueeze(0)]
-        return replace(batch, soft=SoftTokens(self.numbers, torch.cat(slots, dim=1)))
+        slots = torch.where(self._places < 0, batch.lengths.unsqueeze(1) + self._places, self._places)  # (n, m)
+        return replace(batch, soft=SoftTokens(self.numbers, slots))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the one tensor."""
@@ -106,19 +93,18 @@ class LookedUpSoftTemplate(SoftTemplate):
 
 def word_ids(template: Template, backbone: Backbone) -> list[int]:
     """Return the ids of a template's words, in its order, (m,)."""
-    left, right = _word_positions(template, backbone)
-    return [template.left[place] for place in left] + [template.right[place] for place in right]
+    return [(template.right if place < 0 else template.left)[place] for place in _word_positions(template, backbone)]
 
 
-def _word_positions(template: Template, backbone: Backbone) -> tuple[list[int], list[int]]:
+def _word_positions(template: Template, backbone: Backbone) -> list[int]:
     """Return where a template's words stand: before the sentence, and after it, counted from the end (-1 the last).
 
     Raises:
         UsageError: It has no words.
     """
     specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
-    left = [place for place, token in enumerate(template.left) if token not in specials]
-    right = [place - len(template.right) for place, token in enumerate(template.right) if token not in specials]
-    if not left and not right:
+    around = [*enumerate(template.left), *enumerate(template.right, -len(template.right))]
+    words = [place for place, token in around if token not in specials]
+    if not words:
         raise UsageError(f"template {template.text!r} has no words to learn vectors for")
-    return left, right
+    return words

@@ -118,11 +118,7 @@ class Projection(Transform):
         self.module = KINDS[kind](context).to(context.backbone.device)  #: the network, float32
         self.module.load_state_dict(context.learned(_PREFIX, f"transform {self.spec!r}", self.module.state_dict()))
         self.module.eval().requires_grad_(False)
-        self.stages = [("head", self._project)]
-
-    def _project(self, vectors: Tensor) -> Tensor:
-        projected: Tensor = self.module(vectors.float())
-        return projected
+        self.stages = [("head", lambda vectors: self.module(vectors.float()))]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the network's numbers."""

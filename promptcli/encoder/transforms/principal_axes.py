@@ -60,7 +60,13 @@ def one_sign(basis: NDArray[np.float64]) -> NDArray[np.float64]:
     return basis * np.where(largest < 0, -1.0, 1.0)
 
 
-TOP_MEAN, TOP_AXES = "all-but-the-top.mean", "all-but-the-top.axes"
+def _stored(names: tuple[str, str], mean: NDArray[np.float64], matrix: NDArray[np.float64]) -> dict[str, Tensor]:
+    """Return what was fitted, float32, as an entry holds it."""
+    numbers = zip(names, (mean, matrix), strict=True)
+    return {name: torch.from_numpy(part.astype(np.float32)) for name, part in numbers}
+
+
+_TOP = TOP_MEAN, TOP_AXES = "all-but-the-top.mean", "all-but-the-top.axes"
 #: The paper's rule of thumb: one axis for so many dimensions.
 _DIMENSIONS_AN_AXIS = 100
 
@@ -92,19 +98,12 @@ class AllButTheTop(Transform):
 
 
 def fit_all_but_the_top(vectors: np.ndarray) -> dict[str, Tensor]:
-    """Return mu (d,) and all axes (d, d), one a row, by falling variance, of vectors (n, d).
-
-    Raises:
-        UsageError: See ``principal_axes``.
-    """
+    """Return mu (d,) and all axes (d, d), one a row, by falling variance, of vectors (n, d); see ``principal_axes``."""
     axes = principal_axes(vectors, "all-but-the-top")
-    return {
-        TOP_MEAN: torch.from_numpy(axes.mean.astype(np.float32)),
-        TOP_AXES: torch.from_numpy(axes.basis.T.astype(np.float32)),
-    }
+    return _stored(_TOP, axes.mean, axes.basis.T)
 
 
-SPECTRAL_MEAN, SPECTRAL_AXES = "spectral.mean", "spectral.axes"
+_SPECTRAL = SPECTRAL_MEAN, SPECTRAL_AXES = "spectral.mean", "spectral.axes"
 #: V of each backbone in use: a search asks for it many times.
 _OUTPUT_AXES: WeakKeyDictionary[Backbone, NDArray[np.float64]] = WeakKeyDictionary()
 
@@ -127,10 +126,7 @@ class Spectral(Transform):
         self.spec = f"spectral:{top}-{bottom}"
         self._mean = context.fitted(SPECTRAL_MEAN, *about, d).to(context.backbone.device)
         self._axes = axes.contiguous().to(context.backbone.device)
-        self.stages = [("vector", self._keep)]
-
-    def _keep(self, vectors: Tensor) -> Tensor:
-        return (vectors - self._mean) @ self._axes
+        self.stages = [("vector", lambda vectors: (vectors - self._mean) @ self._axes)]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return mu (d,) and the axes kept (d, d - A - B)."""
@@ -150,12 +146,8 @@ class EmbedFilter(Transform):
         self.takes = len(axes)
         top, bottom = _ends("embed-filter", context.argument, self.takes)
         self.spec = f"embed-filter:{top}-{bottom}"
-        kept = axes[:, top : self.takes - bottom].astype(np.float32)
-        self._axes = torch.from_numpy(kept).to(backbone.device)
-        self.stages = [("vector", self._keep)]
-
-    def _keep(self, vectors: Tensor) -> Tensor:
-        return vectors @ self._axes
+        kept = torch.from_numpy(axes[:, top : self.takes - bottom].astype(np.float32)).to(backbone.device)
+        self.stages = [("vector", lambda vectors: vectors @ kept)]
 
 
 def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
@@ -173,19 +165,12 @@ def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
 
 
 def fit_spectral(vectors: np.ndarray) -> dict[str, Tensor]:
-    """Return mu (d,) and all axes (d, d), one a column, by falling variance, of vectors (n, d).
-
-    Raises:
-        UsageError: See ``principal_axes``.
-    """
+    """Return mu (d,) and all axes (d, d), one a column, by falling variance, of vectors; see ``principal_axes``."""
     axes = principal_axes(vectors, "spectral")
-    return {
-        SPECTRAL_MEAN: torch.from_numpy(axes.mean.astype(np.float32)),
-        SPECTRAL_AXES: torch.from_numpy(axes.basis.astype(np.float32)),
-    }
+    return _stored(_SPECTRAL, axes.mean, axes.basis)
 
 
-MEAN, MATRIX = "whitening.mean", "whitening.matrix"
+_WHITENING = MEAN, MATRIX = "whitening.mean", "whitening.matrix"
 #: The exponent of the paper: unit variance in every direction.
 _FULL = 0.5
 
@@ -220,12 +205,8 @@ class Whitening(Transform):
         self._fitted: Tensor = matrix[:, :k].contiguous()  # a = 1/2, whatever the exponent
         # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 - a)
         scaled = self._fitted * torch.linalg.vector_norm(self._fitted, dim=0).pow(2 * exponent - 1)
-        self._matrix = scaled.to(context.backbone.device)
-        self.stages = [("vector", self._whiten)]
-
-    def _whiten(self, vectors: Tensor) -> Tensor:
-        whitened: Tensor = (vectors - self._mean) @ self._matrix
-        return whitened
+        whitening = scaled.to(context.backbone.device)
+        self.stages = [("vector", lambda vectors: (vectors - self._mean) @ whitening)]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return mu (d,) and U diag(s^-1/2) (d, k), whatever the exponent."""
@@ -236,14 +217,8 @@ def fit_whitening(vectors: np.ndarray) -> dict[str, Tensor]:
     """Return mu (d,) and W = U diag(s^-1/2) (d, r) of vectors (n, d), float32, columns by falling variance.
 
     Directions in which the vectors vary by rounding only are left out, so r may be below d: the mean of LayerNorm
-    outputs loses one direction, which s^-1/2 would blow up to pure noise.
-
-    Raises:
-        UsageError: See ``principal_axes``.
+    outputs loses one direction, which s^-1/2 would blow up to pure noise. See ``principal_axes``.
     """
     axes = principal_axes(vectors, "whitening")
     kept = axes.variances > axes.variances[0] * NOISE
-    return {
-        MEAN: torch.from_numpy(axes.mean.astype(np.float32)),
-        MATRIX: torch.from_numpy((axes.basis[:, kept] / np.sqrt(axes.variances[kept])).astype(np.float32)),
-    }
+    return _stored(_WHITENING, axes.mean, axes.basis[:, kept] / np.sqrt(axes.variances[kept]))

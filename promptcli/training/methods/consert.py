@@ -1,7 +1,43 @@
 """ConSERT (Yan et al., 2021): two augmentations of the embedding layer as two views; alone, or with NLI's classes."""
 
+from dataclasses import dataclass
+
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import AugmentationSettings, JointSettings
+from promptcli.training.methods.training_settings import ContrastiveSettings, setting
+
+#: Augmentations of the embedding layer (``training.objectives.consert``), and the one that needs labels.
+AUGMENTATIONS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
+ADVERSARIAL = "adversarial"
+
+
+@dataclass(frozen=True)
+class AugmentationSettings(ContrastiveSettings):
+    """Settings of ConSERT, whose views are augmentations of the embedding layer."""
+
+    temperature: float = setting(0.1, "Temperature of the contrastive loss.", min=1e-4)
+    augment_first: str = setting(
+        "feature-cutoff",
+        f"first view: {', '.join(AUGMENTATIONS)}; with labelled pairs also {ADVERSARIAL}.",
+        choices=AUGMENTATIONS,
+    )
+    augment_second: str = setting("shuffle", "second view, as the first.", choices=AUGMENTATIONS)
+    cutoff_rate: float = setting(0.2, "share of tokens, features or numbers set to 0.", min=0, max=0.99)
+
+    @property
+    def augmentations(self) -> tuple[str, str]:
+        """The names of both views' augmentations."""
+        return self.augment_first, self.augment_second
+
+
+@dataclass(frozen=True)
+class JointSettings(AugmentationSettings):
+    """Settings of its joint form, by labelled pairs."""
+
+    augment_first: str = setting("none", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
+    augment_second: str = setting("token-cutoff", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
+    contrastive_weight: float = setting(0.15, "weight of the contrastive loss next to the classifier's.", min=0)
+    perturbation: float = setting(1.0, "length of the adversarial step of a token.", min=0)
+
 
 #: sentence-transformers' optimiser of that time, and its early end.
 _PROGRAM = {"optimizer": "adamw-uncorrected", "patience": 10, "weight_decay": 0.01}

@@ -1,17 +1,23 @@
 """SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u; v; |u - v|]; cosines of graded pairs."""
 
-from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import GradedSettings, TrainingSettings
+from dataclasses import dataclass
 
+from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.training_settings import TrainingSettings, setting
+
+
+@dataclass(frozen=True)
+class GradedSettings(TrainingSettings):
+    """Settings of the regression objective."""
+
+    top_score: float = setting(5.0, "maximum score of a pair; scores are divided by it.", min=1e-6)
+
+
+_VARIANTS = {"*": Variant(head=None)}
+_BACKBONES = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
 #: The paper's section 3.1 and the library's training_nli.py, on SNLI and MultiNLI together.
 _PAPER = TrainingSettings(
-    batch_size=16,
-    learning_rate=2e-5,
-    epochs=1,
-    eval_steps=1000,
-    max_length=128,
-    weight_decay=0.01,
-    warmup=0.1,
+    batch_size=16, learning_rate=2e-5, epochs=1, eval_steps=1000, max_length=128, weight_decay=0.01, warmup=0.1
 )
 
 SBERT = Method(
@@ -19,25 +25,23 @@ SBERT = Method(
     source="SBERT, classification objective: softmax over [u; v; |u - v|] of labelled pairs",
     pooling="last/avg",
     learns=("backbone", "classifier"),
-    variants={"*": Variant(head=None)},
+    variants=_VARIANTS,
     objective="pair-classifier",
     # not searched: a larger rate, as for the other methods that tune a narrow backbone
     small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=100),
-    paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _PAPER),
+    paper=dict.fromkeys(_BACKBONES, _PAPER),
 )
 
 #: The paper's section 4.2 and the library's training_stsbenchmark.py, on STS-B's training pairs.
-_REGRESSION = GradedSettings(
-    batch_size=16, learning_rate=2e-5, epochs=4, eval_steps=1000, max_length=128, weight_decay=0.01, warmup=0.1
-)
+_REGRESSION = GradedSettings(**{**vars(_PAPER), "epochs": 4})
 
 REGRESSION = Method(
     name="sbert-regression",
     source="SBERT, regression objective: cosine of graded pairs, squared error; after `sbert` by --from",
     pooling="last/avg",
     learns=("backbone",),
-    variants={"*": Variant(head=None)},
+    variants=_VARIANTS,
     objective="pair-cosine",
     small=_REGRESSION.replace(batch_size=32, learning_rate=1e-4, eval_steps=50),
-    paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _REGRESSION),
+    paper=dict.fromkeys(_BACKBONES, _REGRESSION),
 )

@@ -1,21 +1,16 @@
 """Hyper-parameters of a run: those that every method has, and groups of those that some methods share.
 
-A field's metadata: ``help`` (also of the option of that name), bounds ``min`` and ``max``, ``choices`` where the values
-are a closed list, ``published``: what the printed figures were made with, where the papers and their code, or we, would
-do otherwise.
+A field's metadata: that of ``settings.setting``, and ``published``: what the printed figures were made with, where the
+papers and their code, or we, would do otherwise.
 """
 
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError
 from promptcli.settings import check_bounds
 from promptcli.settings import setting as setting  # for the methods
-
-#: Names in ``training.augmentations``, and of the one that needs labels.
-AUGMENTATIONS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
-ADVERSARIAL = "adversarial"
 
 #: Templates or prompts, one for each view.
 Views = tuple[str, ...]
@@ -69,10 +64,6 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         """Refuse a value that is not among its choices, or a number out of its bounds."""
         check_bounds(self)
-        for item in dataclasses.fields(self):
-            value, choices = getattr(self, item.name), item.metadata.get("choices")
-            if choices and value not in choices:
-                raise unknown(item.name.replace("_", "-"), str(value), choices)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with ``changes``; a value that is not allowed is a UsageError."""
@@ -201,39 +192,3 @@ class MaskedLMSettings(TrainingSettings):
 
     mlm_weight: float = setting(0.0, "weight of a masked-LM loss, at the start; 0 for none.", min=0, max=1)
     mlm_head: str = setting("trained", "trained (the code) or frozen (the paper).", choices=("trained", "frozen"))
-
-
-@dataclass(frozen=True)
-class AugmentationSettings(ContrastiveSettings):
-    """Of methods whose views are augmentations of the embedding layer (ConSERT)."""
-
-    temperature: float = setting(0.1, "Temperature of the contrastive loss.", min=1e-4)
-    augment_first: str = setting(
-        "feature-cutoff",
-        f"first view: {', '.join(AUGMENTATIONS)}; with labelled pairs also {ADVERSARIAL}.",
-        choices=AUGMENTATIONS,
-    )
-    augment_second: str = setting("shuffle", "second view, as the first.", choices=AUGMENTATIONS)
-    cutoff_rate: float = setting(0.2, "share of tokens, features or numbers set to 0.", min=0, max=0.99)
-
-    @property
-    def augmentations(self) -> tuple[str, str]:
-        """The names of both views' augmentations."""
-        return self.augment_first, self.augment_second
-
-
-@dataclass(frozen=True)
-class JointSettings(AugmentationSettings):
-    """Of ConSERT's joint form, by labelled pairs."""
-
-    augment_first: str = setting("none", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
-    augment_second: str = setting("token-cutoff", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
-    contrastive_weight: float = setting(0.15, "weight of the contrastive loss next to the classifier's.", min=0)
-    perturbation: float = setting(1.0, "length of the adversarial step of a token.", min=0)
-
-
-@dataclass(frozen=True)
-class GradedSettings(TrainingSettings):
-    """Of methods that learn from graded pairs."""
-
-    top_score: float = setting(5.0, "maximum score of a pair; scores are divided by it.", min=1e-6)

@@ -1,21 +1,20 @@
-"""What a method minimises: one objective a file, and this table. A new one is a file and a line here."""
+"""What a method minimises: one paper a file, and this table. A new one is a file and a line here."""
 
 from collections.abc import MutableMapping
+from typing import Any
 
 from promptcli.errors import unknown
 from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
-from promptcli.training.objectives.contrastive import Contrastive
+from promptcli.training.objectives.consert import JointNTXent, NTXent
+from promptcli.training.objectives.contrastive import Contrastive, NegativeView
 from promptcli.training.objectives.distillation import Distillation
 from promptcli.training.objectives.mutual_information import MutualInformation
-from promptcli.training.objectives.negative_view import NegativeView
-from promptcli.training.objectives.nt_xent import JointNTXent, NTXent
 from promptcli.training.objectives.objective import Objective
-from promptcli.training.objectives.pair_classifier import PairClassifier
-from promptcli.training.objectives.pair_cosine import PairCosine
+from promptcli.training.objectives.sbert import PairClassifier, PairCosine
 from promptcli.training.objectives.word_prediction import WordPrediction
 
-OBJECTIVES: MutableMapping[str, type[Objective]] = {
+OBJECTIVES: MutableMapping[str, type[Objective[Any]]] = {
     "contrastive": Contrastive,
     "pair-classifier": PairClassifier,
     "pair-cosine": PairCosine,
@@ -29,7 +28,7 @@ OBJECTIVES: MutableMapping[str, type[Objective]] = {
 OBJECTIVES = Table("objectives", OBJECTIVES)
 
 
-def find_objective(method: Method) -> type[Objective]:
+def find_objective(method: Method) -> type[Objective[Any]]:
     """Return a method's objective.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``contrastive``: in-batch InfoNCE between two views of a sentence, or between a pair, with hard negatives or none."""
+"""``contrastive``: in-batch InfoNCE of two views or a pair; ``negative-view``: with a view that negates (CoT-BERT)."""
 
 import functools
 from collections.abc import Sequence
@@ -12,34 +12,25 @@ from torch.nn import functional
 from promptcli.data.tables import SENTENCES
 from promptcli.data.training_examples import PAIRS, TRIPLETS
 from promptcli.encoder.batching import to_device
-from promptcli.encoder.denoising import bias_batch
-from promptcli.training.methods.method import Method
+from promptcli.encoder.denoising import bias_batch, padded_blank
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
     DenoisingSettings,
     MovedBiasSettings,
-    TrainingSettings,
 )
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.trainable_encoder import Blank, TokenizedView, TrainableEncoder
 
 
-class Contrastive(Objective):
+class Contrastive(Objective[ContrastiveSettings]):
     """The views differ by dropout, by template where the method has two, and by sentence where pairs are given."""
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
 
-    def __init__(
-        self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(method, settings, encoder, generator)
-        assert isinstance(settings, ContrastiveSettings), f"the settings of {method.name} have no temperature"
-        self.settings = settings
-        denoised = isinstance(settings, DenoisingSettings) and settings.denoising
-        #: Where h - h_hat is taken: of the head's output, of its input, or nowhere.
-        self._denoise = "none"
-        if denoised:
-            self._denoise = "head" if encoder.variant.denoise_at_test == "head" else "hidden"
+    def __init__(self, settings: ContrastiveSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().__init__(settings, encoder, generator)
+        self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
+        self._after_head = encoder.variant.denoise_at_test == "head"  # h - h_hat is taken of the head's output
         raw_positions = isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
         self.blank: Blank = functools.partial(bias_batch, raw_positions=raw_positions)
 
@@ -49,12 +40,11 @@ class Contrastive(Objective):
         Rows of z3 without a hard negative are 0.
         """
         hidden = encoder.hidden(sides)
-        if self._denoise == "none":
-            vectors = encoder.project(hidden)
-        else:
-            bias = encoder.bias(sides, self.blank)
-            after_head = self._denoise == "head"
-            vectors = encoder.project(hidden) - encoder.project(bias) if after_head else encoder.project(hidden - bias)
+        if self._denoised and not self._after_head:
+            hidden = hidden - encoder.bias(sides, self.blank)
+        vectors = encoder.project(hidden)
+        if self._denoised and self._after_head:
+            vectors = vectors - encoder.project(encoder.bias(sides, self.blank))
         views = torch.split(vectors, [len(side.rows) for side in sides])
         if len(columns) > 2 and len(views[2]) < len(columns[2]):
             there = to_device(np.array([bool(text) for text in columns[2]]), vectors.device)
@@ -118,3 +108,52 @@ def equal_sentences(columns: Sequence[Sequence[str]], device: torch.device = tor
     if len(ids) > 2:
         same = np.concatenate([same, np.equal.outer(first, ids[2]) | np.equal.outer(second, ids[2])], axis=1)
     return to_device(same, device)
+
+
+class NegativeView(Contrastive):
+    """Two views that mean the sentence and one that does not, each less its template's bias over [PAD] tokens."""
+
+    layouts = (SENTENCES,)
+
+    def __init__(self, settings: ContrastiveSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().__init__(settings, encoder, generator)
+        self.blank = padded_blank
+
+    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+        """Return the sentences three times, once for each template."""
+        return [(view, columns[0]) for view in range(3)]
+
+    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return the extended InfoNCE of the batch, or the mean over groups of it that know no others' negatives."""
+        same = equal_sentences(columns, views[0].device) if self.settings.mask_duplicates else None
+        n = len(columns[0])
+        group = getattr(self.settings, "negatives_within", 0) or n
+        losses = [
+            negative_view_loss(
+                *(view[first : first + group] for view in views),
+                temperature=self.settings.temperature,
+                same=None if same is None else same[first : first + group, first : first + group],
+            )
+            for first in range(0, n, group)
+        ]
+        return torch.stack(losses).mean()
+
+
+def negative_view_loss(
+    first: Tensor, second: Tensor, negative: Tensor, *, temperature: float = 0.05, same: Tensor | None = None
+) -> Tensor:
+    """Return the mean cross-entropy over [cos(z1_i, z2_j), cos(z1_i, z3_j), cos(z2_i, z3_j)] / tau with label i.
+
+    Args:
+        first: (n, d), z1.
+        second: (n, d), z2.
+        negative: (n, d), z3; all 2n cosines to it are negatives, the sentence's own included.
+        temperature: tau.
+        same: (n, n) bool, True where z2_j is no negative of z1_i although j is not i: equal sentences.
+    """
+    one, two, three = (functional.normalize(part.float(), dim=1) for part in (first, second, negative))
+    positives = one @ two.T
+    if same is not None:
+        positives = positives.masked_fill(same, float("-inf"))
+    logits = torch.cat([positives, one @ three.T, two @ three.T], dim=1) / temperature
+    return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))

@@ -9,22 +9,17 @@ from torch.nn import functional
 from promptcli.data.tables import SENTENCES
 from promptcli.encoder.batching import to_device
 from promptcli.training.methods.distill import DistillSettings
-from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 
-class Distillation(Objective):
+class Distillation(Objective[DistillSettings]):
     """The teacher reads as at test; vectors of another width are compared through a linear map that is discarded."""
 
     layouts = (SENTENCES,)
 
-    def __init__(
-        self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(method, settings, encoder, generator)
-        assert isinstance(settings, DistillSettings), f"the settings of {method.name} have no target"
+    def __init__(self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().__init__(settings, encoder, generator)
         self.teacher, self.distance = encoder.models["teacher"], _DISTANCES[settings.target]
         self.map: nn.Module = nn.Identity()
         width = encoder.backbone.width

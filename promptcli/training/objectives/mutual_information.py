@@ -12,11 +12,12 @@ from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.tables import SENTENCES
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.pooling.convolution import Convolution
+from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 
-class MutualInformation(Objective):
+class MutualInformation(Objective[TrainingSettings]):
     """A sentence's own tokens against those of the other sentences of the batch."""
 
     layouts = (SENTENCES,)

@@ -1,39 +1,43 @@
 """The base of objectives: what of the examples it reads, the views of a batch, parameters of its own, and the loss."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.training_examples import TrainingExamples
-from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 #: Texts by column, n in each; a label or a word is text, too.
 Columns = Sequence[Sequence[str]]
+#: What an objective reads of a method's settings.
+Settings = TypeVar("Settings", bound=TrainingSettings)
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, Generic[Settings]):
     """One objective. Parameters that it registers learn with the rest and are left out of the trained encoder.
 
     Where several processes train together, ``views`` sees each process's own examples and carries the gradient, and
     ``loss`` sees the rows of all: what has parameters belongs in ``views``.
+
+    Args:
+        settings: Of the method.
+        encoder: In training.
+        generator: What parameters of the objective's own start from.
     """
 
     #: The layouts of examples that it reads, best first (``data.training_examples``).
     layouts: ClassVar[tuple[tuple[str, ...], ...]]
 
-    def __init__(
-        self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        """Make the objective; ``generator`` is what its own parameters start from."""
+    def __init__(self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__()
+        self.settings = settings
 
     @classmethod
-    def choose(cls, examples: TrainingExamples, settings: TrainingSettings, backbone: Backbone) -> TrainingExamples:
+    def choose(cls, examples: TrainingExamples, settings: Settings, backbone: Backbone) -> TrainingExamples:
         """Return the examples that can be learned from on that backbone; all of them, mostly.
 
         Raises:
@@ -46,8 +50,8 @@ class Objective(nn.Module):
         return [(0, columns[0])]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return what the loss is computed of, row i of each tensor from example i alone; ``sides`` are tokenised."""
-        raise NotImplementedError
+        """Return what the loss is computed of, row i of each tensor from example i alone: by default h, (n, d)."""
+        return (encoder.hidden(sides),)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean loss over the examples, a scalar."""

@@ -12,21 +12,18 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.training_examples import DEFINITIONS, TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
-from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+from promptcli.training.trainable_encoder import TrainableEncoder
 
 
-class WordPrediction(Objective):
+class WordPrediction(Objective[TrainingSettings]):
     """Cross-entropy over the vocabulary; head and embedding layer stay as they were pre-trained."""
 
     layouts = (DEFINITIONS,)
 
-    def __init__(
-        self, method: Method, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
-    ) -> None:
-        super().__init__(method, settings, encoder, generator)
+    def __init__(self, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().__init__(settings, encoder, generator)
         self._backbone = encoder.backbone
         encoder.backbone.freeze_embeddings()
 
@@ -46,10 +43,6 @@ class WordPrediction(Objective):
             )
         others = tuple(dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one))
         return dataclasses.replace(examples.only(known), untokenised=others)
-
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the definitions' vectors, (n, d) float32."""
-        return (encoder.hidden(sides),)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean cross-entropy of decoder(T(h)) against the words' ids."""
