@@ -38,7 +38,7 @@ def embed(folder, names, shards=SHARDS, only=None, encoder=None, normalize=False
     encoder = encoder or FakeEncoder()
     inputs = counted_inputs(folder, names, Fields(), shards)
     plan = make_plan(folder, encoder, inputs, shards, normalize=normalize, with_text=True)
-    todo = [shard for shard in missing_shards(folder, plan) if only in (None, shard)]
+    todo = missing_shards(folder, plan, only)
     for shard in todo:
         make_part(folder, plan, inputs, encoder, shard)
     return finish_folder(folder, plan, len(todo))

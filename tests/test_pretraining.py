@@ -352,6 +352,13 @@ def test_a_corpus_smaller_than_one_batch(run, text, tmp_path):
     assert "Traceback" not in ran.err
 
 
+def test_text_to_hold_out_that_is_not_there_is_said_before_the_work(run, text, tmp_path):
+    options = ["-o", tmp_path / "model", *TINY, "--tokens", "20000", "--held-out", tmp_path / "none.txt"]
+    ran = run("pretrain", text, *options)
+    assert ran.code == 3 and "none.txt' cannot be opened" in ran.err
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_folder_with_something_in_it_is_left_alone(run, text, tmp_path):
     ran = run("pretrain", text, "-o", tmp_path, *TINY, "--tokens", "10")
     assert ran.code == 2

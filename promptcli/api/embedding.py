@@ -218,7 +218,7 @@ def embed_parts(
     opened = [encoders.open_model(model, device=device, dtype=dtype, backend=backend, rows=rows)]
     options: dict[str, Any] = {"normalize": normalize, "with_text": with_text, "precision": precision}
     plan = make_plan(folder, opened[0], inputs, shards, **options)
-    todo = [missing for missing in missing_shards(folder, plan) if shard in (None, missing)]
+    todo = missing_shards(folder, plan, shard)
     start = time.perf_counter()
     if todo:
         from promptcli.scaling import part_job

@@ -102,6 +102,8 @@ def pretrain(
     begun = BegunModel.open(names, offline=offline) if names else None
     template_lines = None if templates is None else Path(templates)
     wanted = _wanted(settings, objective, template_lines, minutes, corpus_files, begun)
+    if held_out is not None:
+        next(CorpusFile(Path(held_out)).lines(), None)  # a wrong file is said before the work
     folder, device = Path(output), choose_device(device)
     run_folder, plan = open_run(folder, wanted, resume=resume)
     keep_freed_memory()

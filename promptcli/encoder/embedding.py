@@ -332,14 +332,15 @@ def make_plan(
     return plan
 
 
-def missing_shards(folder: Path, plan: Plan) -> list[int]:
-    """Return the shards whose parts are not there or not whole.
+def missing_shards(folder: Path, plan: Plan, shard: int | None = None) -> list[int]:
+    """Return the shards whose parts are not there or not whole; ``shard`` looks at that one alone.
 
     Raises:
         CheckFailedError: A part is of another recipe or other inputs.
     """
-    there = parts_there(folder, plan.shards)
-    return sorted(set(range(plan.shards)) - {shard for shard in there if is_whole(folder, plan, shard)})
+    there = set(parts_there(folder, plan.shards))
+    wanted = range(plan.shards) if shard is None else [shard]
+    return [one for one in wanted if one not in there or not is_whole(folder, plan, one)]
 
 
 def make_part(

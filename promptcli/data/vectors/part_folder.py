@@ -288,7 +288,9 @@ def about_part(path: Path) -> About:
 
 
 def is_whole(folder: Path, plan: Plan, shard: int) -> bool:
-    """Return whether the part of a shard is there and whole; one that was cut short counts as absent.
+    """Return whether the part of a shard is there and whole; a damaged one counts as absent.
+
+    It is read whole while there is no manifest, which has checksums.
 
     Raises:
         CheckFailedError: It is of another recipe or other inputs.
@@ -296,10 +298,22 @@ def is_whole(folder: Path, plan: Plan, shard: int) -> bool:
     path = folder / part_name(shard, plan.shards)
     try:
         about = about_part(path)
+        if not (folder / MANIFEST).is_file():
+            _check_pages(path)
     except CheckFailedError:
         return False
     check_follows(path, about, plan, shard)
     return True
+
+
+def _check_pages(path: Path) -> None:
+    """Read a part whole and compare the checksums of its pages.
+
+    Raises:
+        CheckFailedError: It is damaged.
+    """
+    with open_parquet(path, path, mend=f"delete it, and {_AGAIN}", sums=True) as file:
+        deque(read_batches(file, BLOCK), maxlen=0)
 
 
 def check_follows(path: Path, about: About, plan: Plan, shard: int) -> None:
@@ -334,8 +348,7 @@ def finish(folder: Path, plan: Plan) -> FolderManifest | None:
         path = folder / part_name(shard, plan.shards)
         abouts.append(about_part(path))
         check_follows(path, abouts[-1], plan, shard)
-        with open_parquet(path, path, mend=f"delete it, and {_AGAIN}", sums=True) as file:
-            deque(read_batches(file, BLOCK), maxlen=0)
+        _check_pages(path)
         parts.append(Part(path.name, abouts[-1].rows, path.stat().st_size, sha256(path)))
     named = {name: getattr(plan, name) for name in _OF_PLAN}
     counts = {name: sum(getattr(about, name) for about in abouts) for name in ("blank", "zero", "truncated")}
