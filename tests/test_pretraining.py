@@ -327,6 +327,7 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
         ),
         (b"text\n", ["--tokens", "10", "--set", "long-from=1.2"], "valid: at least 0 and at most 1"),
         (b"text\n", ["--tokens", "10", "--set", "optimizer=sgd"], "valid: adamw, muon"),
+        (b"text\n", ["--tokens", "10", "--seed", "99999999999"], "--seed 99999999999 is not allowed"),
         (b"text\n", ["--tokens", "10", "--set", "mask-mix=100"], "valid: 80/10/10, 90/5/5"),
         (b"text\n", ["--tokens", "10", "--batch-tokens", "100"], "--batch-tokens 100"),
         (b"text\n", ["--tokens", "10", "--resume"], "no unfinished run"),

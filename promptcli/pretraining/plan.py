@@ -84,7 +84,7 @@ class Plan:
     )
     sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only=MASKED)
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
-    seed: int = setting(0, "Random seed.", min=0)
+    seed: int = setting(0, "Random seed.", min=0, max=(1 << 32) - 1)
     begun_from: str = ""  #: SHA-256 of the weights that the run goes on from
     templates: str = ""  #: SHA-256 of the file of templates
     files: tuple[str, ...] = ()  #: SHA-256 of each corpus file, in order; those of unrelated lines marked
