@@ -389,11 +389,12 @@ def test_another_version_is_said(tmp_path):
 def test_no_index_is_said(tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    for name in ("nothing", "no/where", "file", "empty"):
+    for name in ("nothing", "no/where", "file", "empty", "/"):
         with pytest.raises(NotFoundError, match="promptcli index build"):
             load(tmp_path / name)
         with pytest.raises(NotFoundError), change(tmp_path / name):
             pass
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file"]
 
 
 def test_nothing_of_the_users_is_replaced(tmp_path):

@@ -161,7 +161,7 @@ def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
         NotFoundError, CheckFailedError: see ``load``.
     """
     folder = real_path(folder)
-    if not folder.is_dir():
+    if not (folder / MANIFEST).exists():  # else a lock would be left next to it
         raise _missing(folder)
     with hold(_lock(folder)):
         stored = _load(folder, _checked(folder))
