@@ -14,7 +14,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.recipe import Recipe
 from promptcli.registry.registry import Registry
-from promptcli.training.methods import training_settings
+from promptcli.training.methods import consert
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
@@ -112,7 +112,7 @@ def test_augmentations_take_their_share_of_every_sentence(tiny_backbone):
         assert int((real["dropout"] == 0).sum()) == math.floor(0.3 * 8 * length)
         kept = real["dropout"] != 0
         assert torch.equal(real["dropout"][kept], output[row, :length][kept])  # not scaled
-    assert tuple(AUGMENTATIONS) == training_settings.AUGMENTATIONS
+    assert tuple(AUGMENTATIONS) == consert.AUGMENTATIONS
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "distilbert", "modernbert", "mpnet", "deberta-v2"])
