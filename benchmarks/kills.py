@@ -118,6 +118,7 @@ CASES = {
         again=("--force",),
         before=(_FIT, ("push", "white", "me/mine", "-q")),
     ),
+    "push": Case(("push", "white", "me/other", "-q"), before=(_FIT,), twice=True),
     "export": Case(
         ("export", "white", "--to", "sentence-transformers", "-o", "exported", "--offline", "-q"),
         again=("--force",),
