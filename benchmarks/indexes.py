@@ -114,11 +114,11 @@ def truth(given: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
     """Return the exact 10 nearest rows (q, 10) and keep them for the next run."""
     kept = given.folder / "truth.npy"
     if not kept.exists():
+        from promptcli.data.vectors.formats import ParquetRows
         from promptcli.index.factory import faiss
-        from promptcli.index.inputs import PartRows
 
         scores, rows, start = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), 0
-        for block in PartRows(given.folder / "parts").blocks():
+        for block in ParquetRows(sorted((given.folder / "parts").iterdir())).blocks():
             more, found = faiss.knn(queries, block.vectors, 10, metric=faiss.METRIC_INNER_PRODUCT)
             scores, rows = np.hstack([scores, more]), np.hstack([rows, start + found])
             best = np.argsort(-scores, axis=1)[:, :10]

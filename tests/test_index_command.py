@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.api import encoders
-from promptcli.index.inputs import PartRows
+from promptcli.data.vectors.formats import ParquetRows
 from promptcli.index.stored import load
 from promptcli.recipe import Recipe
 from tests.embed_fakes import FakeEncoder, vector
@@ -413,8 +413,8 @@ def test_parts_that_do_not_go_together_are_one_line(run, fake, tmp_path):
 
 
 def test_a_sample_of_parts_is_rows_of_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("promptcli.index.inputs._GROUPS", 3)
-    source = PartRows(plain_parts(tmp_path / "parts", sizes=(7, 0, 30, 1)))
+    monkeypatch.setattr("promptcli.data.vectors.formats._GROUPS", 3)
+    source = ParquetRows(sorted(plain_parts(tmp_path / "parts", sizes=(7, 0, 30, 1)).iterdir()))
     for count in (1, 5, 38, 100):
         rows, found = source.sample(count)
         assert len(rows) == len(set(rows.tolist())) == min(count, 38) and (np.diff(rows) > 0).all()

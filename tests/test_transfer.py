@@ -188,7 +188,7 @@ def test_text_that_went_through_the_script_stays_as_it_is(data):
     [
         ("TREC", "TREC/TREC_10.label", "HUM:ind Who ?\nWhy not ?\n", "TREC_10.label:2: expected `CLASS:kind question`"),
         ("TREC", "TREC/TREC_10.label", "ANIMAL:ind Who ?\n", "CLASS one of ABBR, DESC"),
-        ("SST-2", "SST/binary/sentiment-dev", "no label\n", "sentiment-dev:1: expected a sentence and a label"),
+        ("SST-2", "SST/binary/sentiment-dev", "no label\n", "sentiment-dev:1: expected 2 columns, found 1"),
         ("SST-2", "SST/binary/sentiment-dev", "fine\t3\n", "the label '3' is neither 0 nor 1"),
         ("MRPC", "MRPC/msr_paraphrase_test.txt", "head\n1\ta\tb\tc\n", "msr_paraphrase_test.txt:2: expected 5 columns"),
         ("MR", "MR/rt-polarity.pos", "", "rt-polarity.neg"),

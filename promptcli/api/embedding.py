@@ -12,7 +12,7 @@ from promptcli.data.streams import STANDARD
 from promptcli.data.tables import Fields
 from promptcli.data.text import open_pairs, open_source
 from promptcli.data.vectors import open_sink, output_of
-from promptcli.data.vectors.part_folder import Plan, check_folder, check_precision, is_part_folder, parts_there
+from promptcli.data.vectors.part_folder import Plan, check_folder, is_part_folder, parts_there
 from promptcli.data.vectors.precision import precision_named
 from promptcli.errors import UsageError, unknown
 from promptcli.notes import is_offline, is_shown, note, working
@@ -198,8 +198,7 @@ def embed_parts(
     """
     folder = Path(folder)
     _check_shard(shards, shard, (workers, engine, address), force=force)
-    check_precision(precision)
-    check_folder(folder)
+    check_folder(folder, precision)
     names = [str(file) for file in files]
     remote = needs_network(names)
     if remote is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.tables import Record
-from promptcli.data.vectors.part_folder import PartFolder, Plan, faults_of, merge_folder, read_plan, sample_folder
+from promptcli.data.vectors.part_folder import Plan, faults_of, merge_folder, read_folder, read_plan, sample_folder
 from promptcli.notes import working
 
 
@@ -35,7 +35,7 @@ def merge_parts(folder: str | Path, output: str | Path, *, force: bool = False) 
         UsageError: The output cannot be written.
         CheckFailedError: The folder is unfinished, or a part is damaged.
     """
-    with working("merge", PartFolder(Path(folder)).manifest.rows) as advance:
+    with working("merge", read_folder(Path(folder)).rows) as advance:
         return merge_folder(Path(folder), Path(output), force=force, progress=advance)
 
 

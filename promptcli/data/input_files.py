@@ -24,7 +24,7 @@ from promptcli.data.streams import (
     open_buffered,
     read_lines,
 )
-from promptcli.data.tables import CSV_HINT, Choice, Fields, Record, read_csv, read_parquet, read_text
+from promptcli.data.tables import CSV_HINT, Choice, Chooser, Fields, Record, read_csv, read_parquet, read_text
 from promptcli.data.text import FORMATS, HEADED, suffixes
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 
@@ -89,35 +89,20 @@ def count_input(name: str, fields: Fields) -> InputFile:
         NotFoundError, UsageError: It cannot be read, has no such field, or its first row is malformed.
     """
     size, stamp = _state(name)
-    noting = _Noting(*fields)
+    chosen = Choice("")
+
+    def choose(columns: Sequence[str] | None, name: str) -> Choice:
+        nonlocal chosen
+        chosen = fields.choose(columns, name)
+        return chosen
+
     with _open(name) as file:
-        empty = next(_records(name, file, noting), None) is None
+        empty = next(_records(name, file, choose), None) is None
     with _open(name) as file:
         rows, marks, digest = _count(name, file)
     if _state(name) != (size, stamp):
         raise UsageError(f"{name} is being written to; try again when it is whole")
-    chosen = noting.chosen
     return InputFile(name, size, digest, 0 if empty else rows, stamp, chosen.text or None, chosen.id, tuple(marks))
-
-
-class _Noting(Fields):
-    """Fields that note what they choose."""
-
-    chosen = Choice("")
-
-    def choose(self, columns: Sequence[str], name: str) -> Choice:
-        self.chosen = super().choose(columns, name)
-        return self.chosen
-
-
-class _Chosen(Fields):
-    """Fields that were chosen when the file was counted."""
-
-    def choose(self, columns: Sequence[str], name: str) -> Choice:
-        return Choice(self.text or "", self.id)
-
-    def check_plain(self, name: str) -> None:
-        pass
 
 
 def has_text_ids(files: Sequence[InputFile]) -> bool:
@@ -187,30 +172,32 @@ def read_rows(files: Sequence[InputFile], start: int, stop: int, began: str) -> 
 
 
 def _read_range(file: InputFile, start: int, stop: int) -> Iterator[Record]:
-    chosen = _Chosen(file.text, file.id)
+    def choose(columns: Sequence[str] | None, name: str) -> Choice:
+        return Choice(file.text or "", file.id)
+
     with _open(file.path) as opened:
         if suffixes(Path(file.path))[0] == ".parquet":
-            records, before = read_parquet(file.path, chosen, file=opened, start=start), start
+            records, before = read_parquet(file.path, choose, file=opened, start=start), start
         else:
             before, line, byte = next(mark for mark in reversed(file.marks) if mark[0] <= start)
-            records = _records(file.path, opened, chosen, header=file.marks[0][1] - 1, line=line, byte=byte)
+            records = _records(file.path, opened, choose, header=file.marks[0][1] - 1, line=line, byte=byte)
         yield from itertools.islice(records, start - before, stop - before)
 
 
 def _records(
-    name: str, file: BinaryIO, fields: Fields, *, header: int = 0, line: int = 1, byte: int = 0
+    name: str, file: BinaryIO, choose: Chooser, *, header: int = 0, line: int = 1, byte: int = 0
 ) -> Generator[Record, None, None]:
     """Yield the records of an open file; from a line at a byte on, after its header of so many lines."""
     suffix, gzipped = suffixes(Path(name))
     if suffix == ".parquet":
-        return (yield from read_parquet(name, fields, file=file))
+        return (yield from read_parquet(name, choose, file=file))
     byte = 0 if gzipped else byte  # what is compressed is not sought
     lines = read_lines(HashedBytes(file), name, gzipped=gzipped)
     if byte:
         head = list(itertools.islice(lines, header))
         file.seek(byte)
         lines = itertools.chain(head, read_lines(HashedBytes(file), name, first=line))
-    yield from FORMATS.get(suffix, read_text)(lines, fields, name, line - header if byte else 1)
+    yield from FORMATS.get(suffix, read_text)(lines, choose, name, line - header if byte else 1)
 
 
 def _count(name: str, file: BinaryIO) -> tuple[int, list[tuple[int, int, int]], str]:

@@ -9,11 +9,10 @@ data/downstream/get_transfer_data.bash (`cat -v`, then the Treebank's tokeniser)
 three, so a folder that the script made is left as it is.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from promptcli.data.streams import check_file
 from promptcli.errors import NotFoundError, UsageError
@@ -101,93 +100,61 @@ def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
         while golds and not golds[-1].strip():
             golds.pop()
         raise UsageError(f"{gold_path}:{len(golds)}: {len(golds)} scores for the {len(inputs)} lines of {path.name}")
-    rows = []
+    rows: list[GoldRow] = []
     for number, (line, gold) in enumerate(zip(inputs, golds, strict=False), start=1):
         if not gold.strip():  # STS15 and STS16: most pairs were never scored
             continue
         fields = line.split("\t")
         if len(fields) < 2:
             raise UsageError(f"{path}:{number}: expected two sentences with a tab between them")
-        rows.append((fields[0], fields[1], _score(gold, gold_path, number)))
-    return _scored(rows, gold_path)
-
-
-def read_benchmark(root: Path, splits: Sequence[str]) -> Parts:
-    """Read splits of STS-B."""
-    return {split: _read_benchmark(existing(root / "STS" / "STSBenchmark" / f"sts-{split}.csv")) for split in splits}
-
-
-def _read_benchmark(path: Path) -> list[GoldRow]:
-    """Read STS-B: tabs in spite of `.csv`, no header, score in column 5, sentences in 6 and 7, licences after."""
-    rows = []
-    for number, fields in _table(path):
-        if len(fields) < 7:
-            raise UsageError(f"{path}:{number}: expected 7 columns or more with tabs between them, found {len(fields)}")
-        rows.append((fields[5], fields[6], _score(fields[4], path, number)))
-    return _scored(rows, path)
-
-
-def read_sick(root: Path, files: Mapping[str, str]) -> Parts:
-    """Read files of SICK, given by the names of the subsets that they become."""
-    return {split: _read_sick(existing(root / "SICK" / file)) for split, file in files.items()}
-
-
-def _read_sick(path: Path) -> list[GoldRow]:
-    """Read a SICK file: tab-separated, the header names the columns."""
-    table = _table(path)
-    header = [field.strip() for field in next(table, (1, []))[1]]
-    wanted = ("sentence_A", "sentence_B", "relatedness_score")
-    if not set(wanted) <= set(header):
-        raise UsageError(f"{path}:1: expected a header with the columns {', '.join(wanted)}")
-    first, second, score = (header.index(column) for column in wanted)
-    rows = []
-    for number, fields in table:
-        if len(fields) < len(header):
-            raise UsageError(f"{path}:{number}: expected {len(header)} columns, found {len(fields)}")
-        rows.append((fields[first], fields[second], _score(fields[score], path, number)))
-    return _scored(rows, path)
-
-
-def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, fields) of the lines that are not blank; quotes are text, since they come unbalanced."""
-    return ((number, line.split("\t")) for number, line in enumerate(read_file_lines(path), start=1) if line.strip())
-
-
-def _score(text: str, path: Path, number: int) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        raise UsageError(f"{path}:{number}: the score {text.strip()!r} is no number")
-    return value
-
-
-def _scored(rows: Sequence[GoldRow], path: Path) -> list[GoldRow]:
-    """Return rows with the words of each sentence joined by one blank."""
+        rows.append((_words(fields[0]), _words(fields[1]), _score(gold, gold_path, number)))
     if not rows:
-        raise UsageError(f"{path}: holds no scored pairs")
-    return [(_words(first), _words(second or ""), gold) for first, second, gold in rows]
+        raise UsageError(f"{gold_path}: holds no scored pairs")
+    return rows
 
 
-def read_labelled(
-    root: Path, folder: str, splits: Mapping[str, Sequence[str]], read: Callable[[Path], Iterable[GoldRow]]
+def read_splits(
+    root: Path,
+    folder: str,
+    splits: Mapping[str, Sequence[str]],
+    read: Callable[[Path], Iterable[GoldRow]],
+    *,
+    by_length: bool = False,
 ) -> Parts:
-    """Read a transfer task: the files of each split, in the order by which SentEval draws its folds.
+    """Read the files of each split, one after another.
 
     Args:
         root: The `downstream` folder.
         folder: The task's, in it.
         splits: Names of each split's files.
         read: Yields the rows of one file.
+        by_length: In the order by which SentEval draws the folds of a transfer task: by words, then by label.
     """
     paths = {split: [existing(root / folder / file) for file in files] for split, files in splits.items()}
     parts = {split: [row for path in listed for row in read(path)] for split, listed in paths.items()}
     for split, rows in parts.items():
         if not any(row[0] for row in rows):
             raise UsageError(f"{paths[split][0]}: holds no sentences")
-        rows.sort(key=lambda row: (len(row[0].split()), len((row[1] or "").split()), row[2]))  # by words, then by label
+        if by_length:
+            rows.sort(key=lambda row: (len(row[0].split()), len((row[1] or "").split()), row[2]))
     return parts
+
+
+def read_benchmark(path: Path) -> Iterator[GoldRow]:
+    """Read STS-B: tabs in spite of `.csv`, no header, score in column 5, sentences in 6 and 7, licences after."""
+    for number, fields in _table(path, 7):
+        yield _words(fields[5]), _words(fields[6]), _score(fields[4], path, number)
+
+
+def read_sick(path: Path) -> Iterator[GoldRow]:
+    """Read a SICK file: tab-separated, the header names the columns."""
+    header = [field.strip() for field in read_file_lines(path)[0].split("\t")]
+    wanted = ("sentence_A", "sentence_B", "relatedness_score")
+    if not set(wanted) <= set(header):
+        raise UsageError(f"{path}:1: expected a header with the columns {', '.join(wanted)}")
+    first, second, score = (header.index(column) for column in wanted)
+    for number, fields in _table(path, len(header), start=2):
+        yield _words(fields[first]), _words(fields[second]), _score(fields[score], path, number)
 
 
 def read_polarity(path: Path) -> Iterator[GoldRow]:
@@ -205,9 +172,7 @@ _QUESTIONS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
 def read_questions(path: Path) -> Iterator[GoldRow]:
     """Read TREC: Latin-1, ``COARSE:fine question``; quotes are taken out."""
-    for number, line in enumerate(read_file_lines(path, "latin-1"), start=1):
-        if not line.strip():
-            continue
+    for number, [line, *_] in _table(path, 1, encoding="latin-1"):
         kind, _, question = line.replace("`", "").replace("'", "").strip().partition(" ")
         coarse, colon, _ = kind.partition(":")
         if not colon or coarse not in _QUESTIONS:
@@ -217,33 +182,51 @@ def read_questions(path: Path) -> Iterator[GoldRow]:
 
 def read_sentiment(path: Path) -> Iterator[GoldRow]:
     """Read SST: a sentence, a tab, 0 or 1."""
-    for number, line in enumerate(read_file_lines(path), start=1):
-        if not line.strip():
-            continue
-        fields = line.strip().split("\t")
-        if len(fields) != 2:
-            raise UsageError(f"{path}:{number}: expected a sentence and a label with a tab between them")
+    for number, fields in _table(path, 2):
         yield _words(fields[0]), None, _label(fields[1], path, number)
 
 
 def read_paraphrases(path: Path) -> Iterator[GoldRow]:
     """Read MRPC: a header, then label, two numbers and two sentences with tabs between them; quotes are text."""
-    for number, line in enumerate(read_file_lines(path)[1:], start=2):
-        if not line.strip():
-            continue
-        fields = line.strip().split("\t")
-        if len(fields) != 5:
-            raise UsageError(f"{path}:{number}: expected 5 columns with tabs between them, found {len(fields)}")
+    for number, fields in _table(path, 5, start=2):
         yield _words(fields[3]), _words(fields[4]), _label(fields[0], path, number)
 
 
+def _table(path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
+    """Yield number and fields of the lines from ``start`` on that are not blank; quotes are text: they are unbalanced.
+
+    Raises:
+        UsageError: A line has fewer columns.
+    """
+    for number, line in enumerate(read_file_lines(path, encoding), start=1):
+        if number < start or not line.strip():
+            continue
+        fields = line.split("\t")
+        if len(fields) < columns:
+            raise UsageError(
+                f"{path}:{number}: expected {columns} columns, found {len(fields)}; tabs stand between them"
+            )
+        yield number, fields
+
+
+def _score(text: str, path: Path, number: int) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{path}:{number}: the score {text.strip()!r} is no number")
+    return value
+
+
 def _label(text: str, path: Path, number: int) -> int:
-    if text not in ("0", "1"):
-        raise UsageError(f"{path}:{number}: the label {text!r} is neither 0 nor 1")
+    if text.strip() not in ("0", "1"):
+        raise UsageError(f"{path}:{number}: the label {text.strip()!r} is neither 0 nor 1")
     return int(text)
 
 
 def _words(sentence: str) -> str:
+    """Return a sentence's words joined by one blank, as SentEval does."""
     return " ".join(sentence.split())
 
 
@@ -266,15 +249,9 @@ def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
 
 
 def _shown(byte: int) -> str:
-    if byte >= 0x80:
-        return "M-" + _shown_low(byte - 0x80)
-    return _shown_low(byte) if chr(byte) not in "\t\n" else chr(byte)
-
-
-def _shown_low(byte: int) -> str:
-    if byte == 0x7F:
-        return "^?"
-    return chr(byte) if byte >= 0x20 else "^" + chr(byte + 0x40)
+    low = byte & 0x7F
+    shown = "^?" if low == 0x7F else chr(low) if low >= 0x20 else "^" + chr(low + 0x40)
+    return f"M-{shown}" if byte >= 0x80 else chr(byte) if chr(byte) in "\t\n" else shown
 
 
 _VISIBLE = {byte: _shown(byte) for byte in range(256)}

@@ -1,30 +1,34 @@
 """Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from promptcli.data import demo
-from promptcli.data.task_table import DEMO, TASKS
-from promptcli.data.tasks import STSTask, fitting_task, task_names
+from promptcli.data.hub import FILES, hub_file
+from promptcli.data.tables import SENTENCES, Fields, FirstLayout
+from promptcli.data.task_table import DEMO, TASKS, TaskName
+from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
+from promptcli.data.text import open_source
+from promptcli.data.training_examples import (
+    DEFINITIONS,
+    GRADED_PAIRS,
+    PAIRS,
+    TRIPLETS,
+    TrainingExamples,
+    examples_of,
+    join_examples,
+    read_examples,
+)
 from promptcli.errors import NotFoundError, UsageError
-
-if TYPE_CHECKING:
-    from promptcli.data.training_examples import TrainingExamples
-
 
 _SOURCES = 100  # of a longer list of texts nobody asks whether they are files
 #: Names of the columns of both sides of a pair: SimCSE's, SNLI's, MultiNLI's.
-SIDES = (("sent0", "sent1"), ("premise", "hypothesis"), ("sentence1", "sentence2"))
+SIDES = (PAIRS, ("premise", "hypothesis"), ("sentence1", "sentence2"))
 
 
 def fitting_sentences(on: str, data_dir: Path | None, *, text_field: str | None = None) -> list[str]:
-    """Return the sentences of ``read_sentences`` as a list, repeated as often as they occur."""
-    return list(read_sentences(on, data_dir, text_field=text_field))
-
-
-def read_sentences(on: str, data_dir: Path | None, *, text_field: str | None = None) -> Iterator[str]:
-    """Yield the sentences that ``on`` names, in order; a file is read no further than the caller goes.
+    """Return the sentences that ``on`` names, in order, repeated as often as they occur.
 
     Args:
         on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or of all splits by
@@ -38,28 +42,29 @@ def read_sentences(on: str, data_dir: Path | None, *, text_field: str | None = N
         NotFoundError: The task or the file is not there.
         UsageError: The file is not readable as sentences.
     """
-    from promptcli.data.tables import SENTENCES, Chooser, Fields, FirstLayout
-    from promptcli.data.text import open_source
-
     path = _training_file(on)
     if not path.exists():
-        yield from _task_sentences(on, data_dir)
-        return
-    chooser: Chooser = Fields(text=text_field) if text_field else FirstLayout(*SIDES, SENTENCES)
-    with open_source(path, chooser) as source:  # once: it may be a pipe
-        others: list[str] = []
+        try:
+            name = fitting_task(on)
+        except UsageError as error:
+            raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
+        pairs = _task(name, data_dir).pairs()
+        return [*pairs.first, *pairs.second]
+    columns = Fields(text=text_field) if text_field else FirstLayout(*SIDES, SENTENCES)
+    sentences, others = list[str](), list[str]()
+    with open_source(path, columns) as source:  # once: it may be a pipe
         for record in source:
-            yield record.text
+            sentences.append(record.text)
             others += record.more
-        yield from others
+    return sentences + others
 
 
 def training_examples(
     data: Any,
     *,
-    layouts: "Sequence[tuple[str, ...]] | None" = None,
+    layouts: Sequence[tuple[str, ...]] | None = None,
     data_dir: Path | None = None,
-) -> "TrainingExamples":
+) -> TrainingExamples:
     """Return the examples that ``data`` names or holds.
 
     Args:
@@ -74,17 +79,6 @@ def training_examples(
         NotFoundError: It is not there.
         UsageError: The file is not readable as examples.
     """
-    from promptcli.data.tables import SENTENCES
-    from promptcli.data.training_examples import (
-        DEFINITIONS,
-        GRADED_PAIRS,
-        PAIRS,
-        TRIPLETS,
-        examples_of,
-        join_examples,
-        read_examples,
-    )
-
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
         parts = [training_examples(one, layouts=layouts, data_dir=data_dir) for one in data]
@@ -118,38 +112,6 @@ def source_name(data: Any) -> str:
     return str(data) if isinstance(data, str | Path) else type(data).__name__
 
 
-def _is_file(name: str) -> bool:
-    try:
-        return Path(name).is_file()
-    except (OSError, ValueError):  # no sentence is too long to be asked about
-        return False
-
-
-def _training_file(name: str) -> Path:
-    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
-    if name == DEMO:
-        return demo.SENTENCES
-    from promptcli.data.hub import FILES, hub_file
-
-    if name in FILES and not Path(name).exists():
-        return hub_file(name)
-    return Path(name)
-
-
-def _task_sentences(on: str, data_dir: Path | None) -> list[str]:
-    from promptcli.data.tasks import load_tasks
-
-    try:
-        name = fitting_task(on)
-    except UsageError as error:
-        raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
-    loaded = load_tasks(data_dir, [name], "senteval")
-    if loaded.missing:
-        raise NotFoundError(f"task {on} is not there: {loaded.missing[str(name)]}")
-    pairs = loaded.tasks[0].pairs()
-    return [*pairs.first, *pairs.second]
-
-
 def development_task(on: STSTask | str | Path, data_dir: Path | None) -> STSTask:
     """Return the graded pairs that a search or a training run chooses by.
 
@@ -161,12 +123,25 @@ def development_task(on: STSTask | str | Path, data_dir: Path | None) -> STSTask
         UsageError: No such task.
         NotFoundError: Its data are not there.
     """
-    from promptcli.data.tasks import load_tasks
+    return on if isinstance(on, STSTask) else _task(task_names([str(on)])[0], data_dir)
 
-    if isinstance(on, STSTask):
-        return on
-    name = str(on)
-    loaded = load_tasks(data_dir, task_names([name]), "senteval")
+
+def _task(name: TaskName, data_dir: Path | None) -> STSTask:
+    loaded = load_tasks(data_dir, [name])
     if loaded.missing:
-        raise NotFoundError(f"task {name} is not there: {loaded.missing[name]}; `demo:dev` always is")
+        raise NotFoundError(f"task {name} is not there: {loaded.missing[str(name)]}; `demo:dev` always is")
     return loaded.tasks[0]
+
+
+def _training_file(name: str) -> Path:
+    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
+    if name == DEMO:
+        return demo.SENTENCES
+    return hub_file(name) if name in FILES and not Path(name).exists() else Path(name)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # no sentence is too long to be asked about
+        return False

@@ -8,10 +8,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 from promptcli.data.streams import LONGEST_LINE
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+from promptcli.storage.documents import shown
 
 #: Field names that hold the sentence where none is chosen, best first.
 TEXT_FIELDS = ("text", "sentence")
@@ -58,20 +59,8 @@ class Choice(NamedTuple):
         return [self.text, *([] if self.id is None else [self.id]), *self.more]
 
 
-class Chooser(Protocol):
-    """Chooses among the columns of a source."""
-
-    def headless(self, line: str) -> tuple[str, ...]:
-        """Return the columns of a table without a header that begins with ``line``; none where it is no such table."""
-        ...
-
-    def choose(self, columns: Sequence[str], name: str) -> Choice:
-        """Return the columns to read; raise ``UsageError`` where none fit."""
-        ...
-
-    def check_plain(self, name: str) -> None:
-        """Raise ``NoFieldError`` where lines of plain text are not what is asked for."""
-        ...
+#: Returns the columns to read among those of a source, by its name; plain text has None. Raises ``UsageError``.
+Chooser = Callable[[Sequence[str] | None, str], Choice]
 
 
 class Fields(NamedTuple):
@@ -80,22 +69,17 @@ class Fields(NamedTuple):
     text: str | None = None
     id: str | None = None
 
-    def headless(self, line: str) -> tuple[str, ...]:
-        """Return no columns: a sentence's field is asked for, which such lines have not."""
-        return ()
-
-    def check_plain(self, name: str) -> None:
-        """Refuse plain text where a field is asked for."""
-        if self != Fields():
-            raise NoFieldError(f"{name} is plain text and has no fields; leave out --text-field and --id-field")
-
-    def choose(self, columns: Sequence[str], name: str) -> Choice:
-        """Return the sentence's column and the id's column (or None) among ``columns``.
+    def choose(self, columns: Sequence[str] | None, name: str) -> Choice:
+        """Return the sentence's column and the id's column (or None) among ``columns``; plain text has None of them.
 
         Raises:
-            NoFieldError: a field that is not there.
-            UsageError: no column that is plainly the sentence.
+            NoFieldError: A field that is not there.
+            UsageError: No column that is plainly the sentence.
         """
+        if columns is None:
+            if self != Fields():
+                raise NoFieldError(f"{name} is plain text and has no fields; leave out --text-field and --id-field")
+            return Choice("")
         once, listed = {column for column, times in Counter(columns).items() if times == 1}, ", ".join(columns)
         for option, given in (("--text-field", self.text), ("--id-field", self.id)):
             if given is not None and given not in once:
@@ -132,48 +116,46 @@ class FirstLayout:
         wanted = [columns for columns in HEADLESS if any(layout <= set(columns) for layout in layouts)]
         return next((columns for columns in wanted if HEADLESS[columns](fields)), ())
 
-    def check_plain(self, name: str) -> None:
-        """Refuse plain text where sentences alone will not do."""
-        if SENTENCES not in self._layouts:
-            raise NoFieldError(f"{name} is plain text and has no columns; {self._wanted()}")
-        self.chosen = SENTENCES
-
-    def choose(self, columns: Sequence[str], name: str) -> Choice:
-        """Return the columns of the first layout that is there.
+    def choose(self, columns: Sequence[str] | None, name: str) -> Choice:
+        """Return the columns of the first layout that is there; plain text has sentences alone.
 
         Raises:
             NoFieldError: None is.
         """
+        once = {column for column, times in Counter(columns).items() if times == 1}
         for layout in self._layouts:
-            if layout != SENTENCES and all(list(columns).count(column) == 1 for column in layout):
+            if layout != SENTENCES and once.issuperset(layout):
                 self.chosen = layout
                 return Choice(layout[0], None, layout[1:])
         if SENTENCES in self._layouts:
             self.chosen = SENTENCES
             return Fields().choose(columns, name)
-        missing = next(column for column in self._layouts[0] if list(columns).count(column) != 1)
+        wanted = "give a file with the columns " + " or ".join(", ".join(layout) for layout in self._layouts)
+        if columns is None:
+            raise NoFieldError(f"{name} is plain text and has no columns; {wanted}")
         listed = f"its columns: {', '.join(columns)}"
         if self._like is not None:
+            missing = next(column for column in self._layouts[0] if column not in once)
             raise NoFieldError(f"{name}: no column {missing!r}; {listed}; name them as {self._like}")
-        raise NoFieldError(f"{name}: {self._wanted()}; {listed}")
-
-    def _wanted(self) -> str:
-        layouts = " or ".join(", ".join(layout) for layout in self._layouts)
-        return f"give a file with the columns {layouts}"
+        raise NoFieldError(f"{name}: {wanted}; {listed}")
 
 
-def read_text(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator[Record]:
+#: What says which columns of a source are read.
+Columns = Fields | FirstLayout
+
+
+def read_text(lines: Lines, choose: Chooser, name: str, first: int) -> Iterator[Record]:
     """Yield one record a line.
 
     Raises:
         NoFieldError: a field is asked for; plain text has none.
     """
-    fields.check_plain(name)
+    choose(None, name)
     for row, line in enumerate(lines):
         yield Record(row, row, line.removesuffix("\n").removesuffix("\r"))
 
 
-def read_jsonl(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator[Record]:
+def read_jsonl(lines: Lines, choose: Chooser, name: str, first: int) -> Iterator[Record]:
     """Yield the objects of JSON lines; a blank line is an empty sentence, and its id is empty too.
 
     Raises:
@@ -188,7 +170,7 @@ def read_jsonl(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator
         yield from (Record(row, row, "") for row in range(len(blanks)))
         return
     place = (name, "line", first - 1 + len(blanks))
-    choice = fields.choose(list(_json_object(blanks[-1], place)), _where(place))
+    choice = choose(list(_json_object(blanks[-1], place)), _where(place))
     columns = choice.columns
     for row, line in enumerate(itertools.chain(blanks, lines)):
         if not line.strip():
@@ -205,7 +187,7 @@ def read_jsonl(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator
         yield _record(row, choice, cells, place)
 
 
-def read_csv(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator[Record]:
+def read_csv(lines: Lines, choose: Chooser, name: str, first: int) -> Iterator[Record]:
     """Yield the rows of comma-separated values under a header; quotes as in RFC 4180, also around line ends.
 
     Raises:
@@ -214,7 +196,7 @@ def read_csv(lines: Lines, fields: Chooser, name: str, first: int) -> Iterator[R
     csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
     rows = csv.reader(lines, strict=True)
     try:
-        yield from _read_rows(((first - 1 + rows.line_num, row) for row in rows), fields, name, CSV_HINT)
+        yield from _read_rows(((first - 1 + rows.line_num, row) for row in rows), choose, name, CSV_HINT)
     except csv.Error as error:
         raise UsageError(f"{name}: line {first - 1 + rows.line_num}: {error}; {CSV_HINT}") from None
 
@@ -223,13 +205,13 @@ CSV_HINT = "a text with commas or quotes stands in double quotes"
 
 
 def read_tsv(
-    lines: Lines, fields: Chooser, name: str, first: int, *, columns: tuple[str, ...] = ()
+    lines: Lines, choose: Chooser, name: str, first: int, *, columns: tuple[str, ...] = ()
 ) -> Iterator[Record]:
     """Yield the rows of tab-separated values; a quote is a character like any other, as in GLUE's files.
 
     Args:
         lines: Under a header, unless there are ``columns``.
-        fields: Chooses columns.
+        choose: Chooses columns.
         name: Of the source.
         first: Number of the first line.
         columns: What a file without a header begins with in each line; what stands after them is left out.
@@ -242,7 +224,7 @@ def read_tsv(
     )
     if columns:
         rows = itertools.chain([(0, list(columns))], ((number, row[: len(columns)]) for number, row in rows))
-    return _read_rows(rows, fields, name, "a text holds no tabs")
+    return _read_rows(rows, choose, name, "a text holds no tabs")
 
 
 _LABELS = ("entailment", "neutral", "contradiction", "-")
@@ -253,10 +235,10 @@ HEADLESS: dict[tuple[str, ...], Callable[[list[str]], bool]] = {
 }
 
 
-def _read_rows(rows: Iterator[tuple[int, list[str]]], fields: Chooser, name: str, hint: str) -> Iterator[Record]:
+def _read_rows(rows: Iterator[tuple[int, list[str]]], choose: Chooser, name: str, hint: str) -> Iterator[Record]:
     """Yield the records of numbered rows under a header, which comes first; a blank line keeps its row."""
     for _, header in rows:
-        choice = fields.choose(header, name)
+        choice = choose(header, name)
         at, *others = (header.index(column) for column in (choice.text, *choice.more))
         id_at = None if choice.id is None else header.index(choice.id)
         for row, (number, values) in enumerate(rows):
@@ -323,7 +305,7 @@ def values_of(batch: Any, column: str, name: Path | str) -> list[Any]:
 
 
 def read_parquet(
-    path: Path | str, fields: Chooser, *, file: BinaryIO | None = None, start: int = 0
+    path: Path | str, choose: Chooser, *, file: BinaryIO | None = None, start: int = 0
 ) -> Generator[Record, None, None]:
     """Yield the rows of a Parquet file from row ``start`` on; of an open ``file`` where one is given.
 
@@ -331,7 +313,7 @@ def read_parquet(
         UsageError: no Parquet file, no such field, or a value that is no text; with the row number from 1.
     """
     with open_parquet(file or path, path, mend="give another file", error=UsageError) as opened:
-        choice = fields.choose(opened.schema_arrow.names, str(path))
+        choice = choose(opened.schema_arrow.names, str(path))
         sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
         ends = list(itertools.accumulate(sizes))
         group = sum(end <= start for end in ends)  # the first one that is read
@@ -369,7 +351,7 @@ def id_text(value: Any, field: str, place: _Place) -> str:
         UsageError: any other value.
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise UsageError(f"{_where(place)}: {field!r} is {_shown(value)}; an id is text or a whole number")
+        raise UsageError(f"{_where(place)}: {field!r} is {shown(value)}; an id is text or a whole number")
     return _unicode(str(value), field, place)
 
 
@@ -385,15 +367,13 @@ def _json_object(line: str, place: _Place) -> dict[str, Any]:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{_where(place)}: malformed JSON: {error}") from None
     if not isinstance(values, dict):
-        raise UsageError(
-            f'{_where(place)}: {_shown(values)} is no JSON object; give one a line, e.g. {{"text": "..."}}'
-        )
+        raise UsageError(f'{_where(place)}: {shown(values)} is no JSON object; give one a line, e.g. {{"text": "..."}}')
     return values
 
 
 def _sentence(value: Any, field: str, place: _Place) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{_where(place)}: {field!r} is {_shown(value)}; a sentence is text")
+        raise UsageError(f"{_where(place)}: {field!r} is {shown(value)}; a sentence is text")
     if "\0" in value:
         raise UsageError(f"{_where(place)}: {field!r} holds a NUL character")
     return _unicode(value, field, place)
@@ -418,8 +398,3 @@ def _cell(value: Any, field: str, place: _Place) -> str:
     if value is None or isinstance(value, float):
         raise UsageError(f"{_where(place)}: {field!r} is empty; give text or a number")
     return _sentence(value, field, place)
-
-
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 40 else shown[:37] + "..."

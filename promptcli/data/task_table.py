@@ -60,7 +60,8 @@ _EVERY_SPLIT = "train+validation+test"
 
 def _benchmark(split: str, pairs: int, *, hub_split: str | None = None) -> TaskRow:
     whole = split == "all"
-    read = partial(senteval.read_benchmark, splits=("train", "dev", "test") if whole else (split,))
+    splits = {part: [f"sts-{part}.csv"] for part in (("train", "dev", "test") if whole else (split,))}
+    read = partial(senteval.read_splits, folder="STS/STSBenchmark", splits=splits, read=senteval.read_benchmark)
     hub = HubSet("mteb/stsbenchmark-sts", split=hub_split or split)
     return TaskRow("spearman", read, "STS", {"all": pairs}, hub, fit_only=whole)
 
@@ -76,7 +77,8 @@ _SICK_SET = HubSet(
 
 
 def _sick(pairs: int, hub: HubSet, splits: Sequence[str] = tuple(_SICK_FILES), *, fit_only: bool = False) -> TaskRow:
-    read = partial(senteval.read_sick, files={split: _SICK_FILES[split] for split in splits})
+    files = {split: [_SICK_FILES[split]] for split in splits}
+    read = partial(senteval.read_splits, folder="SICK", splits=files, read=senteval.read_sick)
     return TaskRow("spearman", read, "SICK", {"all": pairs}, hub, cased=True, fit_only=fit_only)
 
 
@@ -88,9 +90,8 @@ def _transfer(
     folder: str, read: Callable[[Path], Iterator[GoldRow]], sizes: Mapping[str, int] | None = None, **splits: str
 ) -> TaskRow:
     files = {split: listed.split() for split, listed in splits.items()}
-    return TaskRow(
-        "accuracy", partial(senteval.read_labelled, folder=folder, splits=files, read=read), folder, sizes or {}
-    )
+    given = partial(senteval.read_splits, folder=folder, splits=files, read=read, by_length=True)
+    return TaskRow("accuracy", given, folder, sizes or {})
 
 
 #: Every task, in the column order of the papers' tables. MR, CR, SUBJ and MPQA have no splits.

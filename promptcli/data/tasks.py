@@ -264,11 +264,7 @@ def _name_of(label: str) -> TaskName:
     return TaskName(*label.split(":"))
 
 
-def load_any(
-    data_dir: Path | None,
-    names: Sequence[TaskName],
-    protocol: str = "senteval",
-) -> Loaded[AnyTask]:
+def load_any(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[AnyTask]:
     """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and own files.
 
     Args:
@@ -306,11 +302,7 @@ def load_any(
     return Loaded(tasks, missing)
 
 
-def load_tasks(
-    data_dir: Path | None,
-    names: Sequence[TaskName],
-    protocol: str = "senteval",
-) -> Loaded[STSTask]:
+def load_tasks(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[STSTask]:
     """Load STS tasks; see ``load_any``."""
     return cast(Loaded[STSTask], load_any(data_dir, names, protocol))
 

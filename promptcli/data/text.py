@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from promptcli.data.given import is_unicode
 from promptcli.data.streams import STANDARD, check_file, count_lines, open_hashed, read_lines
 from promptcli.data.tables import (
     Chooser,
+    Columns,
     Fields,
+    FirstLayout,
     Lines,
     Record,
     read_csv,
@@ -52,7 +55,7 @@ class Source:
 
 
 @contextlib.contextmanager
-def open_source(path: Path, fields: Chooser = Fields(), *, stdin: BinaryIO | None = None) -> Iterator[Source]:  # noqa: B008
+def open_source(path: Path, fields: Columns = Fields(), *, stdin: BinaryIO | None = None) -> Iterator[Source]:  # noqa: B008
     """Open a source and read its first record, so that a wrong file or field is known before any work is done.
 
     Args:
@@ -124,14 +127,12 @@ def are_sentences(given: Sequence[str]) -> bool:
 
 def check_encodable(sentence: str) -> None:
     """Refuse a sentence of the command line that the terminal's encoding did not bring through."""
-    try:
-        sentence.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8") from None
+    if not is_unicode(sentence):
+        raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8")
 
 
 @contextlib.contextmanager
-def _open_lines(path: Path, fields: Chooser, stdin: BinaryIO | None) -> Iterator[Source]:
+def _open_lines(path: Path, fields: Columns, stdin: BinaryIO | None) -> Iterator[Source]:
     suffix, gzipped = suffixes(path)
     reader = FORMATS.get(suffix, read_text)
     if stdin is not None and fields != Fields():
@@ -140,25 +141,25 @@ def _open_lines(path: Path, fields: Chooser, stdin: BinaryIO | None) -> Iterator
         lines = read_lines(raw, _name(path), gzipped=gzipped)
         if (first := next(lines, None)) is not None:
             lines = itertools.chain([first], lines)
-            if columns := fields.headless(first):
+            if isinstance(fields, FirstLayout) and (columns := fields.headless(first)):
                 reader = functools.partial(read_tsv, columns=columns)
 
         def total() -> int | None:
             plain = stdin is None and not gzipped and stat.S_ISREG(path.stat().st_mode)  # counting would empty a pipe
             return max(count_lines(path) - (reader in HEADED), 0) if plain else None
 
-        yield Source(str(path), reader(lines, fields, _name(path), 1), raw.sha256, total)
+        yield Source(str(path), reader(lines, fields.choose, _name(path), 1), raw.sha256, total)
 
 
 @contextlib.contextmanager
-def _open_parquet(path: Path, fields: Chooser) -> Iterator[Source]:
+def _open_parquet(path: Path, fields: Columns) -> Iterator[Source]:
     def total() -> int:
         import pyarrow.parquet as pq
 
         return int(pq.read_metadata(path).num_rows)
 
     check_file(path, regular=True)
-    with contextlib.closing(read_parquet(path, fields)) as records:
+    with contextlib.closing(read_parquet(path, fields.choose)) as records:
         yield Source(str(path), records, lambda: sha256(path), total)
 
 

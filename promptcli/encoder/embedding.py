@@ -266,12 +266,6 @@ def counted_inputs(folder: Path, names: Sequence[str], fields: Fields, shards: i
                 if given not in (None, chosen):
                     raise UsageError(f"{folder} was begun with {option} {chosen!r}, not {given!r}; give another folder")
         return found
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file; give a folder for the parts with -o")
-    if not folder.parent.is_dir():
-        raise UsageError(
-            f"{folder}: there is no folder {str(folder.parent)!r}; make it first: mkdir -p {folder.parent}"
-        )
     held = {path.name for path in folder.iterdir() if not path.name.startswith(".")} if folder.is_dir() else set()
     if held and PLAN not in held:  # else another process has begun it just now
         raise UsageError(f"{folder} holds other files (no {PLAN}); give a new folder with -o")
@@ -393,4 +387,4 @@ def finish_folder(folder: Path, plan: Plan, made: int) -> bool:
     remove_leftovers(folder)
     if not made and (folder / MANIFEST).is_file():
         return True
-    return finish(folder, plan) is not None
+    return finish(folder, plan)

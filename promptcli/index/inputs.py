@@ -3,30 +3,24 @@
 Knows nothing of FAISS.
 """
 
-import functools
-import mmap
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from promptcli.data.streams import STANDARD
-from promptcli.data.tables import Fields, Record, open_parquet, read_batches, values_of
+from promptcli.data.tables import Fields
 from promptcli.data.text import Source, open_source
-from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, read_vectors
-from promptcli.data.vectors.formats import COLUMN, Sink, columns_of, opened, rows_of
+from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, open_sink, read_vectors
+from promptcli.data.vectors.formats import Floats, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
 from promptcli.encoder.encoded import Progress
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index.origins import check_same, origin_of
-from promptcli.index.rows import BLOCK, ArrayRows, Block, Floats, RowNumbers, Rows
+from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
 from promptcli.notes import is_shown, working
 from promptcli.recipe import Recipe
@@ -83,8 +77,11 @@ class RowFiles:
         if self.file.is_dir():
             if self.texts is not None:
                 raise UsageError(f"{self.file} is a folder of parts, which hold their texts; leave out --texts")
-            rows = PartRows(self.file)
-            return Incoming(rows, None), rows.manifest
+            if is_part_folder(self.file):
+                parts = PartFolder(self.file)
+                return Incoming(parts, None), vars(parts.manifest)
+            inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+            return Incoming(ParquetRows(sorted(inside)), None), None
         return _stored_rows(self.file, self.texts, self.fields)
 
 
@@ -157,15 +154,15 @@ def _check_manifest(manifest: "dict[str, object] | None", origin: Origin, file: 
 
 
 def _encode_rows(encoder: "Encoder", source: Source, folder: Path | None, progress: Progress) -> Incoming:
-    """Encode all sentences of a source, window by window, into files on the disk of ``folder``.
+    """Encode all sentences of a source, window by window, into a nameless file on the disk of ``folder``.
 
     Raises:
         PromptcliError: see ``embed_stream`` and ``Source``.
     """
-    spool = Spool(folder)
-    with opened(spool):
-        report = embed_stream(encoder, source, spool, progress=progress)
-    return Incoming(spool.rows(), report)
+    spool = cast(BinaryIO, tempfile.TemporaryFile(dir=folder))
+    with open_sink(spool, ".parquet", encoder.width) as sink:
+        report = embed_stream(encoder, source, sink, progress=progress)
+    return Incoming(ParquetRows({Path(source.name): spool}), report)
 
 
 def _stored_rows(path: Path, texts: Path | None, fields: Fields) -> tuple[Incoming, dict[str, Any] | None]:
@@ -205,207 +202,3 @@ def _with_texts(vectors: Vectors, path: Path, texts: Path, fields: Fields) -> Ve
         )
     ids: Any = [record.id for record in records]
     return replace(vectors, ids=ids, texts=[record.text for record in records])
-
-
-#: Row groups that a sample comes from, at least, and how many rows of each stand for one that is taken.
-_GROUPS, _SPARSE = 64, 4
-
-
-@dataclass(frozen=True)
-class _Group:
-    """A row group of a file."""
-
-    path: Path
-    number: int
-    start: int  #: Its first row, over all files.
-    rows: int
-
-
-class PartRows:
-    """The rows of all Parquet files of a folder, in the order of their names.
-
-    Args:
-        folder: Of parts with the same columns: ``embedding``, and ``id`` and ``text`` where there are any.
-
-    Raises:
-        UsageError: there are no such files, or their columns or widths differ.
-        CheckFailedError: a part is missing, cut short, or not one of the folder's manifest.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.manifest: dict[str, Any] | None = None
-        self._unread: dict[Path, Callable[[], None]] = {}  # what compares a part's checksum before its rows are read
-        if is_part_folder(folder):
-            parts = PartFolder(folder)
-            parts.check()
-            self.manifest = vars(parts.manifest)
-            paths = [folder / part.path for part in parts.manifest.parts]
-            self._unread = {path: functools.partial(parts.check_sum, shard) for shard, path in enumerate(paths)}
-        else:
-            paths = sorted(path for path in folder.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
-        self._groups: list[_Group] = []
-        columns: dict[Path, Any] = {}
-        count = 0
-        for path in paths:
-            with _parquet(path) as file:
-                if file.metadata.num_rows:
-                    columns[path] = (set(columns_of(file, path)), _width(file, path))
-                for number in range(file.num_row_groups):
-                    rows = file.metadata.row_group(number).num_rows
-                    self._groups.append(_Group(path, number, count, rows))
-                    count += rows
-        if not count:
-            raise UsageError(f"{folder} holds no rows; give a folder of Parquet files with a column {COLUMN!r}")
-        first = next(iter(columns))
-        for path, (names, width) in columns.items():
-            if width != columns[first][1]:
-                raise UsageError(f"{path} holds vectors of {width} numbers, {first.name} of {columns[first][1]}")
-            if names != columns[first][0]:
-                here, there = (", ".join(sorted(found)) for found in (names, columns[first][0]))
-                raise UsageError(f"{path} has the columns {here}; {first.name}: {there}")
-        self._columns = sorted(columns[first][0])
-        self.shape = (count, columns[first][1])
-        self.has_texts = "text" in self._columns
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the rows in order; ids that are row numbers over all files are numbers, others texts.
-
-        Raises:
-            CheckFailedError: A part of ours is not the one that was written.
-        """
-        for group in self._groups:
-            row = group.start
-            if group.path in self._unread:
-                self._unread.pop(group.path)()
-            for batch in self._batches(group, self._columns):
-                for name in self._columns:
-                    if batch.column(name).null_count:
-                        raise UsageError(f"{group.path}: {name!r} is empty in some of the rows from {row} on")
-                texts = [str(text) for text in values_of(batch, "text", group.path)] if self.has_texts else None
-                yield Block(self._vectors(batch, group), _ids(batch, row, group.path), texts)
-                row += len(batch)
-
-    def sample(self, count: int) -> tuple[RowNumbers, Floats]:
-        """Return up to ``count`` rows, from row groups all over: only these are read."""
-        count, random = min(count, self.shape[0]), np.random.default_rng(0)
-        chosen: list[_Group] = []
-        there = 0
-        for place in random.permutation(len(self._groups)).tolist():
-            chosen.append(self._groups[place])
-            there += chosen[-1].rows
-            if there >= _SPARSE * count and len(chosen) >= _GROUPS:
-                break
-        chosen.sort(key=lambda group: group.start)
-        numbers = np.concatenate([np.arange(group.start, group.start + group.rows) for group in chosen])
-        rows = np.sort(random.choice(numbers, count, replace=False)).astype(np.int64)
-        vectors, done = np.empty((count, self.shape[1]), np.float32), 0
-        for group in chosen:
-            row = group.start
-            for batch in self._batches(group, [COLUMN]):
-                wanted = rows[(rows >= row) & (rows < row + len(batch))] - row
-                if len(wanted):
-                    vectors[done : done + len(wanted)] = self._vectors(batch.take(pa.array(wanted)), group)
-                    done += len(wanted)
-                row += len(batch)
-        return rows, vectors
-
-    def _batches(self, group: _Group, columns: Sequence[str]) -> Iterator[Any]:
-        with _parquet(group.path) as file:
-            yield from read_batches(file, BLOCK, row_groups=[group.number], columns=list(columns))
-
-    def _vectors(self, batch: Any, group: _Group) -> Floats:
-        vectors = rows_of(batch.column(COLUMN), f"{group.path}: row group {group.number + 1}")
-        if vectors.shape[1] != self.shape[1]:
-            raise UsageError(f"{group.path}: vectors of {self.shape[1]} and of {vectors.shape[1]} numbers")
-        return vectors
-
-
-def _parquet(path: Path) -> AbstractContextManager[Any]:
-    return open_parquet(path, path, mend="make it again")
-
-
-def _width(file: Any, path: Path) -> int:
-    """Return the numbers in the first vector of a file."""
-    first = next(file.iter_batches(1, columns=[COLUMN]))
-    return int(rows_of(first.column(COLUMN), f"{path}: row 1").shape[1])
-
-
-def _ids(batch: Any, row: int, path: Path) -> range | list[str]:
-    """Return the ids of a batch whose first row has the number ``row``."""
-    numbers = range(row, row + len(batch))
-    if "id" not in batch.schema.names:
-        return numbers
-    found = batch.column("id")
-    if pa.types.is_integer(found.type) and (found.to_numpy() == np.array(numbers)).all():
-        return numbers
-    return [str(name) for name in values_of(batch, "id", path)]
-
-
-class Spool(Sink):
-    """Takes the windows of ``embed_stream`` and holds none of them in memory.
-
-    Args:
-        folder: On its disk the rows wait; None: on that of temporary files.
-    """
-
-    def __init__(self, folder: Path | None) -> None:
-        self._vectors, self._labels = (tempfile.TemporaryFile(dir=folder) for _ in range(2))
-        self._writer: Any = None
-
-    def write(self, records: Sequence[Record], vectors: Floats) -> None:
-        """Append rows: ids are texts in all records of a source, or in none."""
-        columns: dict[str, Any] = {"text": pa.array([record.text for record in records], pa.large_string())}
-        if isinstance(records[0].id, str):
-            columns["id"] = pa.array([record.id for record in records], pa.large_string())
-        batch = pa.record_batch(columns)
-        if self._writer is None:
-            self._writer, self._width = pa.ipc.new_file(self._labels, batch.schema), vectors.shape[1]
-        self._writer.write_batch(batch)
-        self._vectors.write(np.ascontiguousarray(vectors, np.float32).data)
-
-    def close(self) -> None:
-        """Write what stands at the end; ``rows`` may be asked for after this."""
-        self._writer.close()
-        self._labels.flush()
-        self._vectors.flush()
-
-    def abandon(self) -> None:
-        """Let go of the files."""
-        self._vectors.close()
-        self._labels.close()
-
-    def rows(self) -> "SpooledRows":
-        """Return what was written, mapped."""
-        matrix = np.frombuffer(_mapped(self._vectors), np.float32).reshape(-1, self._width)
-        labels = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(_mapped(self._labels)))).read_all()
-        return SpooledRows(ArrayRows(matrix, range(len(matrix)), None), labels)
-
-
-@dataclass(frozen=True)
-class SpooledRows:
-    """Rows in mapped files; see ``rows.Rows``."""
-
-    numbered: ArrayRows  #: The vectors, and row numbers as ids.
-    labels: Any  #: Table of ``text`` and, where the rows have ids of their own, ``id``.
-    has_texts = True
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Their number and width, (n, d)."""
-        return self.numbered.shape
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield them in order."""
-        named = "id" in self.labels.column_names
-        for start, block in zip(range(0, len(self.labels), BLOCK), self.numbered.blocks(), strict=True):
-            part = self.labels.slice(start, BLOCK)
-            ids = part.column("id").to_pylist() if named else block.ids
-            yield Block(block.vectors, ids, part.column("text").to_pylist())
-
-    def sample(self, count: int) -> tuple[RowNumbers, Floats]:
-        """Return up to ``count`` rows from all over."""
-        return self.numbered.sample(count)
-
-
-def _mapped(file: BinaryIO) -> mmap.mmap:
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

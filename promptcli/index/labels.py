@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError
-from promptcli.index.rows import Floats, Hit, Ids, RowNumbers, is_number
+from promptcli.index.rows import Hit, Ids, RowNumbers, is_number
 from promptcli.storage.parts import SMALL
 
 #: Of the columns as they are written.

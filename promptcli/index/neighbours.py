@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError
-from promptcli.index.rows import Floats, Hit, RowNumbers
+from promptcli.index.rows import Hit, RowNumbers
 from promptcli.index.vector_index import VectorIndex
 
 #: Neighbours asked for at first; rows that have more are asked again for ``_MORE`` times as many.

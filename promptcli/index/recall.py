@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from promptcli.data.vectors.formats import Floats
 from promptcli.index.factory import Effort, faiss
-from promptcli.index.rows import Floats, Recall, RowNumbers, unit_rows
+from promptcli.index.rows import Recall, RowNumbers, unit_rows
 
 #: Neighbours that count.
 NEIGHBOURS = 10

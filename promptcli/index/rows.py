@@ -7,14 +7,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.vectors.formats import BLOCK, Block, Floats
 from promptcli.errors import UsageError
 
-Floats = NDArray[np.float32]
 Ids = Sequence[int | str]
 RowNumbers = NDArray[np.int64]
 
-#: Rows read or given back at once.
-BLOCK = 16_384
 #: Rows named in a message.
 _NAMED = 5
 
@@ -35,14 +33,6 @@ class Hit(NamedTuple):
     id: int | str
     text: str | None
     score: float
-
-
-class Block(NamedTuple):
-    """Rows that stand together: vectors (m, d), ids, texts (None where there are none)."""
-
-    vectors: Floats
-    ids: Ids
-    texts: Sequence[str] | None
 
 
 class Rows(Protocol):
@@ -88,7 +78,7 @@ class ArrayRows:
         """Yield them in order."""
         for start in range(0, len(self.vectors), BLOCK):
             part = slice(start, start + BLOCK)
-            yield Block(self.vectors[part], self.ids[part], None if self.texts is None else self.texts[part])
+            yield Block(self.vectors[part], self.ids[part], None if self.texts is None else self.texts[part], start)
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
         """Return up to ``count`` rows from all over."""

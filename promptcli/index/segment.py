@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.factory import Effort, faiss, parameters, reason
 from promptcli.index.labels import RowLabels
-from promptcli.index.rows import BLOCK, Floats, RowNumbers
+from promptcli.index.rows import RowNumbers
 from promptcli.storage.parts import SMALL
 
 Mask = NDArray[np.bool_]

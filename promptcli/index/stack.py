@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.errors import UsageError
 from promptcli.index.factory import Effort, check_training, copy, make, needed, reason, row_bytes
 from promptcli.index.labels import RowLabels
-from promptcli.index.rows import BLOCK, Floats, Hit, RowNumbers, Rows, unit_rows
+from promptcli.index.rows import Hit, RowNumbers, Rows, unit_rows
 from promptcli.index.segment import Mask, Segment, of_vectors
 
 #: What a process takes before the first row is read.

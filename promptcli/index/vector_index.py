@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from promptcli.data.vectors.formats import Floats
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.factory import Effort, adjusted, choose, faiss, make
 from promptcli.index.labels import RowLabels
 from promptcli.index.recall import Truth, queries_for, tune
-from promptcli.index.rows import ArrayRows, Floats, Hit, Ids, Recall, RowNumbers, Rows, is_number, named_ids, unit_rows
+from promptcli.index.rows import ArrayRows, Hit, Ids, Recall, RowNumbers, Rows, is_number, named_ids, unit_rows
 from promptcli.index.segment import Mask, Segment
 from promptcli.index.stack import Builder, Stack, refusals, trained
 

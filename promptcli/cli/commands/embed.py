@@ -148,9 +148,9 @@ def _tell_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
     else:
         rate = "none made"
     if made.finished:
-        from promptcli.data.vectors.part_folder import PartFolder
+        from promptcli.data.vectors.part_folder import read_folder
 
-        manifest = PartFolder(made.folder).manifest
+        manifest = read_folder(made.folder)
         note_counts(plan.rows, blank=manifest.blank, zero=manifest.zero, truncated=manifest.truncated)
         note(f"{plan.rows:,} vectors of {plan.dim:,} numbers in {plan.shards:,} parts in {made.folder}, {rate}")
     else:

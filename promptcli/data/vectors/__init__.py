@@ -26,7 +26,7 @@ from promptcli.storage.parts import read_parts, read_sidecar
 class Vectors:
     """The rows of a vector file."""
 
-    ids: Sequence[int] | Sequence[str]  # row numbers, or text where the file has a column of them
+    ids: Sequence[int | str]  # row numbers, or text where the file has a column of them
     texts: list[str] | None
     matrix: Floats  # (n, d), restored where the file holds less; memory-mapped where it is .npy in float32
     manifest: dict[str, Any] | None

@@ -7,10 +7,11 @@ import contextlib
 import functools
 import io
 import json
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,17 @@ from promptcli.extensions import Table
 
 Floats = NDArray[np.float32]
 #: Ids (row numbers, or text), texts or None, and the matrix (n, d) as the file has it.
-Content = tuple[Sequence[int] | Sequence[str], list[str] | None, NDArray[Any]]
+Content = tuple[Sequence[int | str], list[str] | None, NDArray[Any]]
 
 #: The key of the matrix in .safetensors, and the column in .parquet and .jsonl.
 TENSOR, COLUMN = "embeddings", "embedding"
 #: The key of a Parquet file's metadata under which a part of a folder says what it is.
 ABOUT = b"promptcli"
-#: Rows of a Parquet file held at once, besides the matrix; rows formatted as JSON at once.
-_READ, _WRITTEN = 4096, 512
+#: Rows of a Parquet file held at once; rows formatted as JSON at once.
+BLOCK, _WRITTEN = 16_384, 512
+#: Row groups that a sample comes from, at least, and how many rows of each stand for one that is taken.
+_GROUPS, _SPARSE = 64, 4
+_MEND = "make it again"
 #: Bytes kept for the header of .safetensors; it is padded with spaces, as the format allows.
 _HEADER = 256
 
@@ -58,17 +62,17 @@ class VectorFormat:
     columns: Callable[[Path], Sequence[str]] | None = None
 
 
-def _row_ids(path: Path, ids: list[Any] | None, rows: int) -> Sequence[int] | Sequence[str]:
-    """Return the ids of a column: row numbers where they are just those, else text."""
-    if ids is None or ids == list(range(rows)):
-        return range(rows)
-    return [id_text(value, "id", (str(path), "row", row)) for row, value in enumerate(ids, 1)]
+def _ids_of(values: list[Any], first: int, path: Path) -> Sequence[int | str]:
+    """Return a column of ids whose first row has the number ``first``: row numbers where they are just those."""
+    numbers = range(first, first + len(values))
+    if values == list(numbers):
+        return numbers
+    return [id_text(value, "id", (str(path), "row", row + 1)) for row, value in zip(numbers, values, strict=True)]
 
 
-def _row_texts(path: Path, texts: list[Any] | None) -> list[str] | None:
+def _check_texts(texts: Sequence[Any] | None, where: object) -> None:
     if texts is not None and not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{path}: 'text' is not text in every row")
-    return texts
+        raise UsageError(f"{where}: 'text' is not text in every row")
 
 
 def as_floats(numbers: NDArray[Any]) -> Floats:
@@ -165,8 +169,8 @@ def _read_jsonl(path: Path) -> Content:
             ids.append(values.get("id", number - 1))
             texts.append(values.get("text"))
     known = None if all(text is None for text in texts) else texts
-    matrix = np.stack(rows) if rows else np.empty((0, 0), np.float32)
-    return _row_ids(path, ids, len(rows)), _row_texts(path, known), matrix
+    _check_texts(known, path)
+    return _ids_of(ids, 0, path), known, np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
 
 def _jsonl_columns(path: Path) -> Sequence[str]:
@@ -226,21 +230,135 @@ def _halves() -> Any:
 
 
 def _read_parquet(path: Path) -> Content:
-    with open_parquet(path, path, mend="make it again") as file:
-        columns = columns_of(file, path)
-        parts: dict[str, list[Any]] = {name: [] for name in columns}
-        matrix, row = np.empty((0, 0), np.float32), 0
-        for batch in read_batches(file, _READ, columns=columns):
-            block = rows_of(batch.column(COLUMN), f"{path}: rows {row + 1} to {row + len(batch)}")
-            if row == 0:
-                matrix = np.empty((file.metadata.num_rows, block.shape[1]), np.float32)
-            if block.shape[1] != matrix.shape[1]:
-                raise UsageError(f"{path}: vectors of {matrix.shape[1]} and of {block.shape[1]} numbers")
-            matrix[row : row + len(block)] = block
-            for name in columns[:-1]:
-                parts[name] += values_of(batch, name, path)
-            row += len(block)
-    return _row_ids(path, parts.get("id"), row), _row_texts(path, parts.get("text")), matrix
+    rows = ParquetRows([path])
+    matrix, ids, texts = np.empty(rows.shape, np.float32), list[Sequence[int | str]](), list[str]()
+    for block in rows.blocks():
+        matrix[block.row : block.row + len(block.vectors)] = block.vectors
+        ids.append(block.ids)
+        texts += block.texts or ()
+    numbered = all(isinstance(part, range) for part in ids)
+    named = [str(one) for part in ids for one in part]
+    return range(len(matrix)) if numbered else named, texts if rows.has_texts else None, matrix
+
+
+class Block(NamedTuple):
+    """Rows that stand together."""
+
+    vectors: Floats  #: (m, d)
+    ids: Sequence[int | str]  #: row numbers from 0 over all rows, or texts
+    texts: Sequence[str] | None  #: None where there are none
+    row: int = 0  #: number of the first one
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A row group of a file."""
+
+    path: Path
+    number: int
+    start: int  #: Its first row, over all files.
+    rows: int
+
+
+class ParquetRows:
+    """The rows of Parquet files, one file after another, read block by block as often as need be.
+
+    Args:
+        files: With the same columns: ``embedding``, and ``id`` and ``text`` where there are any. A file may be open
+            already; then its path is only what it is called.
+        first: Number of the first row.
+        mend: What to do about a file that is wrong, for messages.
+
+    Raises:
+        UsageError: There are no rows, or columns or widths differ.
+        CheckFailedError: A file is no whole Parquet file.
+    """
+
+    def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO], *, first: int = 0, mend: str = _MEND) -> None:
+        self._files = files if isinstance(files, Mapping) else dict.fromkeys(files)
+        self._mend, self._groups = mend, list[_Group]()
+        layouts: dict[Path, tuple[list[str], int]] = {}
+        row = first
+        for path in self._files:
+            with self._open(path) as file:
+                if file.metadata.num_rows:
+                    layouts[path] = sorted(columns_of(file, path)), _width(file, path)
+                for number in range(file.num_row_groups):
+                    self._groups.append(_Group(path, number, row, file.metadata.row_group(number).num_rows))
+                    row += self._groups[-1].rows
+        if not layouts:
+            where = next(iter(self._files), Path()) if len(self._files) == 1 else "the folder"
+            raise UsageError(f"{where} holds no rows; give Parquet files with a column {COLUMN!r}")
+        (known, (self._columns, width)), *others = layouts.items()
+        for path, (names, numbers) in others:
+            if numbers != width:
+                raise UsageError(f"{path} holds vectors of {numbers} numbers, {known.name} of {width}")
+            if names != self._columns:
+                here, there = ", ".join(names), ", ".join(self._columns)
+                raise UsageError(f"{path} has the columns {here}; {known.name}: {there}")
+        self.shape = (row - first, width)  #: their number and width, (n, d)
+        self.has_texts = "text" in self._columns
+
+    def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
+        """Yield all rows in order, at most so many at once; ids that are row numbers are numbers, others texts.
+
+        Raises:
+            UsageError: An id or a text is none, or a vector of another width.
+            CheckFailedError: A file is damaged.
+        """
+        for group in self._groups:
+            yield from self._read(group, rows)
+
+    def among(self, chosen: NDArray[np.int64]) -> Iterator[tuple[Block, NDArray[np.int64]]]:
+        """Yield the blocks that hold chosen rows, by ascending numbers, with their places in the block."""
+        for group in self._groups:
+            if np.searchsorted(chosen, group.start) < np.searchsorted(chosen, group.start + group.rows):
+                for block in self._read(group, BLOCK):
+                    places = chosen[(chosen >= block.row) & (chosen < block.row + len(block.vectors))] - block.row
+                    if len(places):
+                        yield block, places
+
+    def sample(self, count: int) -> tuple[NDArray[np.int64], Floats]:
+        """Return up to ``count`` rows, their numbers and vectors (m, d), from row groups all over: these are read."""
+        count, random = min(count, self.shape[0]), np.random.default_rng(0)
+        groups, there = list[_Group](), 0
+        for place in random.permutation(len(self._groups)).tolist():
+            groups.append(self._groups[place])
+            there += groups[-1].rows
+            if there >= _SPARSE * count and len(groups) >= _GROUPS:
+                break
+        groups.sort(key=lambda group: group.start)
+        numbers = np.concatenate([np.arange(group.start, group.start + group.rows) for group in groups])
+        rows = np.sort(random.choice(numbers, count, replace=False)).astype(np.int64)
+        return rows, np.concatenate([block.vectors[places] for block, places in self.among(rows)])
+
+    def check_file(self, path: Path) -> None:
+        """Refuse a file before its rows are read; here nothing is known of it."""
+
+    def _open(self, path: Path) -> AbstractContextManager[Any]:
+        return open_parquet(self._files[path] or path, path, mend=self._mend)
+
+    def _read(self, group: _Group, rows: int) -> Iterator[Block]:
+        self.check_file(group.path)
+        row = group.start
+        with self._open(group.path) as file:
+            for batch in read_batches(file, rows, row_groups=[group.number], columns=self._columns):
+                where = f"{group.path}: rows from {row}"
+                vectors = rows_of(batch.column(COLUMN), where)
+                if vectors.shape[1] != self.shape[1]:
+                    raise UsageError(f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} numbers")
+                values = {name: values_of(batch, name, group.path) for name in self._columns if name != COLUMN}
+                _check_texts(values.get("text"), where)
+                numbers = range(row, row + len(batch))
+                ids = _ids_of(values["id"], row, group.path) if "id" in values else numbers
+                yield Block(vectors, ids, values.get("text"), row)
+                row += len(batch)
+
+
+def _width(file: Any, path: Path) -> int:
+    """Return the numbers in the first vector of a file."""
+    first = next(file.iter_batches(1, columns=[COLUMN]))
+    return int(rows_of(first.column(COLUMN), f"{path}: row 1").shape[1])
 
 
 def columns_of(file: Any, path: Path) -> list[str]:

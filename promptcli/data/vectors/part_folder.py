@@ -2,7 +2,7 @@
 
     _plan.json                      inputs, number of shards, encoder: written first
     part-00000-of-00064.parquet     rows of one shard, in the order of the input; whole or not there
-    _manifest.json                  the plan's facts and the rows and checksum of every part: written last
+    _manifest.json                  the plan, what became of the rows, and every part's checksum: written last
 
 Programs that read Parquet data sets skip what begins with an underscore. Knows nothing of encoders.
 """
@@ -11,10 +11,10 @@ import hashlib
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,18 +22,14 @@ from promptcli.data.given import is_unicode
 from promptcli.data.input_files import InputFile, check_unchanged, is_remote
 from promptcli.data.tables import Record, open_parquet, read_batches
 from promptcli.data.vectors import kind_of, manifest_path, open_sink, output_of
-from promptcli.data.vectors.formats import ABOUT, COLUMN, Floats, columns_of, rows_of
+from promptcli.data.vectors.formats import ABOUT, BLOCK, Block, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.storage.documents import convert, parse_json, read_document, to_json
 from promptcli.storage.files import check_name, hold_folder, sha256, write_text
 from promptcli.storage.parts import replace_with_sidecar
 
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
-#: Rows of a part that are read at once.
-BLOCK = 4096
 
-#: What the manifest says as the plan does.
-_OF_PLAN = ("rows", "dim", "normalized", "recipe", "fingerprint", "model", "shards", "text_ids", "versions")
 #: How parts may hold numbers; int8 is read by the ranges of all rows, which no shard knows.
 PRECISIONS = ("float32", "float16")
 #: Parts of a folder, at most: their names have five digits.
@@ -41,9 +37,10 @@ MOST = 99_999
 
 _PART = re.compile(r"part-\d+-of-\d+\.parquet")
 _AGAIN = "run the same `promptcli embed` again"
+_DELETE = f"delete it, and {_AGAIN}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What the parts of a folder have in common; shard i holds the rows ``bounds(i)`` of the inputs."""
 
@@ -88,45 +85,22 @@ class Part:
     sha256: str
 
 
-@dataclass(frozen=True)
-class FolderManifest:
-    """The content of ``_manifest.json``."""
+@dataclass(frozen=True, kw_only=True)
+class FolderManifest(Plan):
+    """The content of ``_manifest.json``: the plan, its parts, and what became of the rows."""
 
-    rows: int
-    dim: int
-    normalized: bool
-    recipe: dict[str, Any]
-    fingerprint: str
-    model: dict[str, Any]
-    plan: str  #: digest of the plan
-    shards: int
     parts: list[Part]
-    inputs: list[dict[str, Any]]  #: path, size, sha256 and rows of each
-    text: bool  #: there is a column ``text``
-    text_ids: bool
     blank: int
     zero: int
     truncated: int
-    versions: dict[str, str] = field(default_factory=dict)
-    dtype: str = "float32"
     metric: str = "cosine"
-    schema_version: int = 1
 
     def __post_init__(self) -> None:
-        names = [part_name(shard, self.shards) for shard in range(len(self.parts))]
-        if self.shards != len(self.parts) or [part.path for part in self.parts] != names:
-            raise ValueError("the parts are not those of so many shards")
-        if self.rows != sum(part.rows for part in self.parts) or self.dim < 1 or self.dtype not in PRECISIONS:
-            raise ValueError(f"rows and those of the parts do not fit together, or dtype is not {PRECISIONS}")
-
-
-class Block(NamedTuple):
-    """Some rows of a part."""
-
-    row: int  #: number of the first one, over all parts
-    ids: Sequence[int] | Sequence[str]
-    texts: list[str] | None
-    vectors: Floats  #: (n, d) float32
+        super().__post_init__()
+        bounds = map(self.bounds, range(self.shards))
+        wanted = [(part_name(shard, self.shards), stop - start) for shard, (start, stop) in enumerate(bounds)]
+        if [(part.path, part.rows) for part in self.parts] != wanted:
+            raise ValueError("the parts are not those of so many shards and rows")
 
 
 @dataclass(frozen=True)
@@ -141,75 +115,57 @@ class About:
     truncated: int
 
 
-class PartFolder:
-    """A finished folder of parts, for reading.
+class PartFolder(ParquetRows):
+    """A finished folder of parts, for reading: the footers are looked at, each checksum before the part's first row.
 
     Args:
         folder: As ``promptcli embed ... -o FOLDER --shards N`` made it.
 
     Raises:
         NotFoundError: It is no such folder.
-        CheckFailedError: It is unfinished, or its manifest is damaged.
+        CheckFailedError: It is unfinished, its manifest is damaged, or a part is missing, cut short or another one.
 
     Example: ``for block in PartFolder(path).blocks(): index.add(block.vectors, block.ids)``
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder
-        if not (folder / MANIFEST).is_file():
-            plan = read_plan(folder)
-            there = len(parts_there(folder, plan.shards))
-            raise CheckFailedError(f"{folder} is unfinished: {there:,} of {plan.shards:,} parts are there; {_AGAIN}")
-        self.manifest = read_document(folder / MANIFEST, FolderManifest, mend=_AGAIN)
+        self.manifest = read_folder(folder)
+        self._sums = {folder / part.path: part.sha256 for part in self.manifest.parts}
+        for shard, path in enumerate(self._sums):
+            check_follows(path, about_part(path), self.manifest, shard)
+        super().__init__(list(self._sums), mend=_DELETE)
 
-    def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
-        """Yield all rows in order, at most so many at once; no more is held.
-
-        Raises:
-            CheckFailedError: A part is missing, damaged, or not of this folder.
-        """
-        self.check()
-        first = 0
-        for shard, part in enumerate(self.manifest.parts):
-            yield from self.part_blocks(shard, first, rows)
-            first += part.rows
-
-    def part_blocks(self, shard: int, first: int, rows: int = BLOCK) -> Iterator[Block]:
-        """Yield the rows of one part, of which the first is row ``first`` of the folder; see ``blocks``."""
-        self.check_sum(shard)
-        yield from read_blocks(self.path / self.manifest.parts[shard].path, first, rows, width=self.manifest.dim)
-
-    def check_sum(self, shard: int) -> None:
-        """Read a part whole and compare its checksum: a number with one bit flipped is a number, too.
-
-        Raises:
-            CheckFailedError: It is another one.
-        """
-        part = self.manifest.parts[shard]
-        if sha256(self.path / part.path) != part.sha256:
-            raise CheckFailedError(
-                f"{self.path / part.path}: its sha256 is not the manifest's; delete it, and {_AGAIN}"
-            )
-
-    def check(self) -> None:
-        """Look at the footer of every part.
-
-        Raises:
-            CheckFailedError: A part is missing, cut short, or not of this folder.
-        """
-        for shard, part in enumerate(self.manifest.parts):
-            about = about_part(self.path / part.path)
-            if (about.plan, about.shard, about.rows) != (self.manifest.plan, shard, part.rows):
-                raise CheckFailedError(f"{self.path / part.path}: not the part that {MANIFEST} names; {_AGAIN}")
+    def check_file(self, path: Path) -> None:
+        """Compare the checksum of a whole part, once: a number with one bit flipped is a number, too."""
+        if path in self._sums:
+            _check_sum(path, self._sums.pop(path))
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse, before the work, a name that parts could not be written under.
+def read_folder(folder: Path) -> FolderManifest:
+    """Return the manifest of a finished folder.
+
+    Raises:
+        NotFoundError: It is no folder of parts.
+        CheckFailedError: It is unfinished, or the manifest is damaged.
+    """
+    if not (folder / MANIFEST).is_file():
+        plan = read_plan(folder)
+        there = len(parts_there(folder, plan.shards))
+        raise CheckFailedError(f"{folder} is unfinished: {there:,} of {plan.shards:,} parts are there; {_AGAIN}")
+    return read_document(folder / MANIFEST, FolderManifest, mend=_AGAIN)
+
+
+def check_folder(folder: Path, precision: str) -> None:
+    """Refuse, before the work, a name or a precision that parts could not be written by.
 
     Raises:
         NotFoundError: Its folder is not there.
-        UsageError: It is no folder, or its name is too long or no UTF-8, which Arrow needs.
+        UsageError: It is no folder, its name is too long or no UTF-8, which Arrow needs, or another precision.
     """
+    if precision not in PRECISIONS:  # read by something common to all rows, or packed
+        raise UsageError(
+            f"--precision {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}, or merge first"
+        )
     check_name(folder, option="-o")
     if not is_unicode(str(folder)):
         raise UsageError(f"-o {str(folder)!r}: parts need a name in UTF-8; give another folder")
@@ -217,14 +173,6 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"-o {folder}: a file, not a folder; give the name of a folder")
     if not folder.parent.is_dir():
         raise NotFoundError(f"-o {folder}: no folder {str(folder.parent)!r}; make it first")
-
-
-def check_precision(precision: str) -> None:
-    """Refuse what parts cannot hold: numbers that are read by something common to all rows, or packed."""
-    if precision not in PRECISIONS:
-        raise UsageError(
-            f"--precision {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}, or merge first"
-        )
 
 
 def is_part_folder(path: Path) -> bool:
@@ -281,9 +229,7 @@ def about_part(path: Path) -> About:
     except (KeyError, ValueError):
         raise CheckFailedError(f"{path} is a Parquet file of another program; take it away, and {_AGAIN}") from None
     if about.rows != metadata.num_rows:
-        raise CheckFailedError(
-            f"{path}: {metadata.num_rows:,} rows where it says {about.rows:,}; delete it, and {_AGAIN}"
-        )
+        raise CheckFailedError(f"{path}: {metadata.num_rows:,} rows where it says {about.rows:,}; {_DELETE}")
     return about
 
 
@@ -312,7 +258,7 @@ def _check_pages(path: Path) -> None:
     Raises:
         CheckFailedError: It is damaged.
     """
-    with open_parquet(path, path, mend=f"delete it, and {_AGAIN}", sums=True) as file:
+    with open_parquet(path, path, mend=_DELETE, sums=True) as file:
         deque(read_batches(file, BLOCK), maxlen=0)
 
 
@@ -330,19 +276,16 @@ def check_follows(path: Path, about: About, plan: Plan, shard: int) -> None:
         )
 
 
-def finish(folder: Path, plan: Plan) -> FolderManifest | None:
-    """Write the manifest if all parts are there, which are read to check them and for their checksums; return it.
+def finish(folder: Path, plan: Plan) -> bool:
+    """Write the manifest if all parts are there, which are read to check them and for their checksums; return whether.
 
     Any number of processes may do so at once: each writes the same.
-
-    Returns:
-        None where parts are missing.
 
     Raises:
         CheckFailedError: A part is damaged or follows another plan.
     """
     if len(parts_there(folder, plan.shards)) < plan.shards:
-        return None
+        return False
     parts, abouts = [], []
     for shard in range(plan.shards):
         path = folder / part_name(shard, plan.shards)
@@ -350,76 +293,9 @@ def finish(folder: Path, plan: Plan) -> FolderManifest | None:
         check_follows(path, abouts[-1], plan, shard)
         _check_pages(path)
         parts.append(Part(path.name, abouts[-1].rows, path.stat().st_size, sha256(path)))
-    named = {name: getattr(plan, name) for name in _OF_PLAN}
     counts = {name: sum(getattr(about, name) for about in abouts) for name in ("blank", "zero", "truncated")}
-    inputs = [{name: getattr(file, name) for name in ("path", "size", "sha256", "rows")} for file in plan.inputs]
-    digest, dtype = plan.digest(), plan.precision
-    manifest = FolderManifest(
-        **named, **counts, plan=digest, parts=parts, inputs=inputs, text=plan.with_text, dtype=dtype
-    )
-    write_text(folder / MANIFEST, to_json(manifest, indent=1))
-    return manifest
-
-
-def read_blocks(path: Path, first: int = 0, rows: int = BLOCK, *, width: int) -> Iterator[Block]:
-    """Yield the rows of a part, of which the first has the number ``first``.
-
-    Raises:
-        CheckFailedError: It is cut short or damaged, or holds other columns than parts do.
-    """
-    mend = f"delete it, and {_AGAIN}"
-    with open_parquet(path, path, mend=mend) as file:
-        columns = {field.name: str(field.type) for field in file.schema_arrow}
-        if columns.get("id") not in ("int64", "string") or columns.get("text", "string") != "string":
-            raise CheckFailedError(f"{path} does not hold the columns of a part; {mend}")
-        try:
-            names = columns_of(file, path)
-            for batch in read_batches(file, rows, columns=names):
-                vectors = rows_of(batch.column(COLUMN), f"{path}: rows from {first}")
-                others = {name: batch.column(name) for name in names[:-1]}
-                if vectors.shape[1] != width or any(column.null_count for column in others.values()):
-                    raise UsageError(f"{path}: rows from {first}: not {width} numbers, an id and a text in each")
-                ids, texts = others["id"].to_pylist(), others["text"].to_pylist() if "text" in others else None
-                yield Block(first, ids, texts, vectors)
-                first += len(batch)
-        except UsageError as error:
-            raise CheckFailedError(f"{error}; {mend}") from None
-
-
-def faults_of(folder: Path) -> list[str]:
-    """Return the faults of a folder, one line each: none where every part is whole and follows the plan.
-
-    Parts are read once: their checksums, row numbers and vectors. Input files that are still where they were are
-    compared with their checksums, URLs are not opened; ids of a column are compared with each other, at eight bytes a
-    row.
-
-    Raises:
-        NotFoundError: It is no such folder.
-    """
-    plan = read_plan(folder)
-    faults = list(_input_faults(folder, plan))
-    manifest = None
-    try:
-        manifest = PartFolder(folder).manifest
-    except PromptcliError as error:
-        faults.append(str(error))
-    if manifest is not None and manifest.plan != plan.digest():
-        faults.append(f"{folder / MANIFEST} is not of {PLAN}; delete it and run the same `promptcli embed` again")
-    known = {part_name(shard, plan.shards) for shard in range(plan.shards)}
-    for path in sorted(folder.iterdir()):
-        if _PART.fullmatch(path.name) and path.name not in known:
-            faults.append(f"{path} is none of the {plan.shards:,} parts; delete it")
-    sums = {part.path: part.sha256 for part in manifest.parts} if manifest else {}
-    ids: list[np.ndarray] = []
-    for shard in range(plan.shards):
-        try:
-            ids += _check_part(folder, plan, shard, sums.get(part_name(shard, plan.shards)))
-        except PromptcliError as error:
-            faults.append(str(error))
-    same = _twice(np.concatenate(ids)) if plan.text_ids and ids else 0
-    if same:
-        faults.append(f"{folder}: {same:,} ids are those of other rows; give every row of the inputs an id of its own")
-    return faults
+    write_text(folder / MANIFEST, to_json(FolderManifest(**vars(plan), **counts, parts=parts), indent=1))
+    return True
 
 
 def merge_folder(
@@ -438,24 +314,23 @@ def merge_folder(
         CheckFailedError: The folder is unfinished, or a part is not the one of the manifest.
     """
     output_of(folder, target, force=force)
-    opened = PartFolder(folder)
-    facts = {key: value for key, value in asdict(opened.manifest).items() if key not in ("parts", "shards", "plan")}
+    parts = PartFolder(folder)
+    about = parts.manifest
+    facts = {key: value for key, value in asdict(about).items() if key not in ("parts", "shards")}
 
     def document(digest: str) -> str:
-        return to_json({**facts, "precision": opened.manifest.dtype, "output": {"path": target.name, "sha256": digest}})
+        return to_json({**facts, "dtype": about.precision, "output": {"path": target.name, "sha256": digest}})
 
     with (
         replace_with_sidecar(target, manifest_path(target), document) as temporary,
         temporary.open("xb") as file,
-        open_sink(file, kind_of(target), opened.manifest.dim, with_text=opened.manifest.text) as sink,
+        open_sink(file, kind_of(target), about.dim, with_text=about.with_text) as sink,
     ):
-        for block in opened.blocks():
-            ids: Sequence[int | str] = block.ids
-            cells = zip(ids, block.texts or [""] * len(ids), strict=True)
-            records = [Record(row, one, text) for row, (one, text) in enumerate(cells, block.row)]
-            sink.write(records, block.vectors.astype(opened.manifest.dtype, copy=False))
+        for block in parts.blocks():
+            records = [_record(block, place) for place in range(len(block.ids))]
+            sink.write(records, block.vectors.astype(about.precision, copy=False))
             progress(len(records))
-    return opened.manifest.rows
+    return about.rows
 
 
 def sample_folder(folder: Path, rows: int, seed: int = 0) -> Iterator[tuple[Record, np.ndarray]]:
@@ -465,18 +340,53 @@ def sample_folder(folder: Path, rows: int, seed: int = 0) -> Iterator[tuple[Reco
         UsageError: There are fewer.
         CheckFailedError: The folder is unfinished, or a part is cut short.
     """
-    opened = PartFolder(folder)
-    if rows > opened.manifest.rows:
-        raise UsageError(f"{folder} has {opened.manifest.rows:,} rows, not {rows:,}; ask for fewer")
-    chosen = np.sort(np.random.default_rng(seed).choice(opened.manifest.rows, rows, replace=False))
-    first = 0
-    for shard, part in enumerate(opened.manifest.parts):
-        if np.any((chosen >= first) & (chosen < first + part.rows)):
-            for block in opened.part_blocks(shard, first):
-                for at in chosen[(chosen >= block.row) & (chosen < block.row + len(block.ids))] - block.row:
-                    text = block.texts[at] if block.texts else ""
-                    yield Record(block.row + int(at), block.ids[at], text), block.vectors[at]
-        first += part.rows
+    parts = PartFolder(folder)
+    there = parts.manifest.rows
+    if rows > there:
+        raise UsageError(f"{folder} has {there:,} rows, not {rows:,}; ask for fewer")
+    chosen = np.sort(np.random.default_rng(seed).choice(there, rows, replace=False))
+    for block, places in parts.among(chosen):
+        yield from ((_record(block, place), block.vectors[place]) for place in places.tolist())
+
+
+def _record(block: Block, place: int) -> Record:
+    return Record(block.row + place, block.ids[place], block.texts[place] if block.texts else "")
+
+
+def faults_of(folder: Path) -> list[str]:
+    """Return the faults of a folder, one line each: none where every part is whole and follows the plan.
+
+    Parts are read once: their checksums, row numbers and vectors. Input files that are still where they were are
+    compared with their checksums, URLs are not opened; ids of a column are compared with each other, at eight bytes a
+    row.
+
+    Raises:
+        NotFoundError: It is no such folder.
+    """
+    plan = read_plan(folder)
+    faults = list(_input_faults(folder, plan))
+    sums: dict[str, str] = {}
+    try:
+        manifest = read_folder(folder)
+        sums = {part.path: part.sha256 for part in manifest.parts}
+        if manifest.digest() != plan.digest():
+            faults.append(f"{folder / MANIFEST} is not of {PLAN}; {_DELETE}")
+    except PromptcliError as error:
+        faults.append(str(error))
+    known = {part_name(shard, plan.shards) for shard in range(plan.shards)}
+    for path in sorted(folder.iterdir()):
+        if _PART.fullmatch(path.name) and path.name not in known:
+            faults.append(f"{path} is none of the {plan.shards:,} parts; delete it")
+    ids: list[np.ndarray] = []
+    for shard in range(plan.shards):
+        try:
+            ids += _check_part(folder, plan, shard, sums.get(part_name(shard, plan.shards)))
+        except PromptcliError as error:
+            faults.append(str(error))
+    hashes = np.sort(np.concatenate(ids)) if ids else np.empty(0)
+    if same := int(np.count_nonzero(hashes[1:] == hashes[:-1])):
+        faults.append(f"{folder}: {same:,} ids are those of other rows; give every row of the inputs an id of its own")
+    return faults
 
 
 def _input_faults(folder: Path, plan: Plan) -> Iterator[str]:
@@ -493,30 +403,30 @@ def _check_part(folder: Path, plan: Plan, shard: int, digest: str | None) -> lis
     """Return the hashes of a part's ids where they are text.
 
     Raises:
-        CheckFailedError: With what is wrong.
+        PromptcliError: With what is wrong.
     """
-    path, start = folder / part_name(shard, plan.shards), plan.bounds(shard)[0]
+    path = folder / part_name(shard, plan.shards)
     check_follows(path, about_part(path), plan, shard)
-    if digest is not None and sha256(path) != digest:
-        raise CheckFailedError(
-            f"{path}: its sha256 is not the manifest's; delete it and run the same `promptcli embed`"
-        )
-    hashes, row = [], start
-    for block in read_blocks(path, start, width=plan.dim):
+    if digest is not None:
+        _check_sum(path, digest)
+    rows, hashes = ParquetRows([path], first=plan.bounds(shard)[0], mend=_DELETE), []
+    if rows.shape[1] != plan.dim:
+        raise CheckFailedError(f"{path}: vectors of {rows.shape[1]} numbers, not {plan.dim}; {_DELETE}")
+    for block in rows.blocks():
+        where = f"{path}: rows from {block.row}"
         if not np.isfinite(block.vectors).all():
-            raise CheckFailedError(f"{path}: rows from {row}: vectors are not of finite numbers; delete it")
+            raise CheckFailedError(f"{where}: vectors are not of finite numbers; {_DELETE}")
         if plan.text_ids:
             hashes.append(np.array([_hash(str(one)) for one in block.ids if one], dtype=np.uint64))
-        elif list(block.ids) != list(range(row, row + len(block.ids))):
-            raise CheckFailedError(f"{path}: rows from {row}: ids are not the row numbers; delete it")
-        row += len(block.ids)
+        elif not isinstance(block.ids, range):
+            raise CheckFailedError(f"{where}: ids are not the row numbers; {_DELETE}")
     return hashes
+
+
+def _check_sum(path: Path, digest: str) -> None:
+    if sha256(path) != digest:
+        raise CheckFailedError(f"{path}: its sha256 is not the manifest's; {_DELETE}")
 
 
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def _twice(hashes: np.ndarray) -> int:
-    hashes.sort()
-    return int(np.count_nonzero(hashes[1:] == hashes[:-1]))
