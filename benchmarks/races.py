@@ -47,12 +47,13 @@ class IndexThing:
 
     def write(self, folder: Path, number: int) -> None:
         """Replace the index."""
+        from promptcli.index.rows import ArrayRows
         from promptcli.index.stored import Origin, StoredIndex, save
         from promptcli.index.vector_index import VectorIndex
 
         rows = 3 + number % 5
         vectors = np.random.default_rng(number).normal(size=(rows, 8)).astype(np.float32)
-        index = VectorIndex.build(vectors, [f"id {number}"] * rows, [f"text {number}"] * rows)
+        index = VectorIndex.build(ArrayRows(vectors, [f"id {number}"] * rows, [f"text {number}"] * rows))
         origin = Origin("f", {"backbone": "mini-bert"}, None, {"number": number})
         save(folder / "index", StoredIndex(index, origin, "now"), force=True)
 

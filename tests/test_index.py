@@ -39,7 +39,7 @@ def vectors(n, d=16, seed=0):
 
 def built(n=50, d=16, factory="Flat", seed=0, texts=True):
     return VectorIndex.build(
-        vectors(n, d, seed), range(n), [f"text {row}" for row in range(n)] if texts else None, factory
+        ArrayRows(vectors(n, d, seed), range(n), [f"text {row}" for row in range(n)] if texts else None), factory
     )
 
 
@@ -68,7 +68,7 @@ def test_exact_search_is_the_plain_formula(k):
 
 def test_scale_of_vectors_and_queries_does_not_matter():
     scales = np.float32(10) ** np.random.default_rng(2).integers(-30, 30, size=(50, 1)).astype(np.float32)
-    scaled = VectorIndex.build(vectors(50) * scales, range(50), None)
+    scaled = VectorIndex.build(ArrayRows(vectors(50) * scales, range(50), None))
     plain = built(texts=False)
     for left, right in zip(
         scaled.search(vectors(5, seed=1) * np.float32(1e-30), 50), plain.search(vectors(5, seed=1), 50), strict=True
@@ -94,7 +94,7 @@ def test_a_list_that_ends_early_has_no_minus_one():
 def test_equal_rows_stand_in_their_order_whatever_the_batch():
     distinct = vectors(3, 64)
     rows = np.tile(distinct, (400, 1))  # 400 copies of each: far more than any margin
-    index = VectorIndex.build(rows, range(1200), None)
+    index = VectorIndex.build(ArrayRows(rows, range(1200), None))
     queries = np.concatenate([distinct, vectors(60, 64, seed=1)])
     together = index.search(queries, 30)
     for number in range(3):
@@ -111,7 +111,7 @@ def test_equal_rows_stand_in_their_order_whatever_the_batch():
     st.integers(1, 14),
 )
 def test_small_integers_with_many_ties_and_zeros(rows, queries, k):
-    index = VectorIndex.build(rows, range(12), None)
+    index = VectorIndex.build(ArrayRows(rows, range(12), None))
     assert index.zero_rows == np.flatnonzero(~rows.any(axis=1)).tolist()
     for query, hits in zip(queries, index.search(queries, k), strict=True):
         _, cosines = by_product(rows, query, k)
@@ -123,7 +123,7 @@ def test_small_integers_with_many_ties_and_zeros(rows, queries, k):
 def test_a_zero_row_scores_zero():
     rows = vectors(4)
     rows[2] = 0
-    hits = VectorIndex.build(rows, range(4), None).search(vectors(1, seed=1), 4)[0]
+    hits = VectorIndex.build(ArrayRows(rows, range(4), None)).search(vectors(1, seed=1), 4)[0]
     assert next(hit.score for hit in hits if hit.id == 2) == 0.0
 
 
@@ -132,10 +132,10 @@ def test_numbers_that_are_not_finite_are_refused_by_row(value):
     rows = vectors(9)
     rows[[3, 5], 1] = value
     with pytest.raises(UsageError, match=r"2 rows \(3, 5\)"):
-        VectorIndex.build(rows, range(9), None)
+        VectorIndex.build(ArrayRows(rows, range(9), None))
     index = built(9)
     with pytest.raises(UsageError, match=r"2 rows \(3, 5\)"):
-        index.add(rows, range(9), ["x"] * 9)
+        index.add(ArrayRows(rows, range(9), ["x"] * 9))
     assert index.rows == 9
     with pytest.raises(UsageError, match=r"2 queries \(3, 5\)"):
         index.search(rows, 1)
@@ -150,18 +150,18 @@ def test_wrong_shapes_are_refused():
         with pytest.raises(UsageError, match="at least 1"):
             index.search(vectors(1), k)
     with pytest.raises(UsageError, match="width 15"):
-        index.add(vectors(1, 15), [0], ["x"])
+        index.add(ArrayRows(vectors(1, 15), [0], ["x"]))
     for ids, texts in ((range(2), None), (range(3), ["x"])):
         with pytest.raises(UsageError, match="do not belong together"):
-            VectorIndex.build(vectors(3), ids, texts)
+            VectorIndex.build(ArrayRows(vectors(3), ids, texts))
     with pytest.raises(UsageError, match="at least one row"):
-        VectorIndex.build(vectors(0), [], None)
+        VectorIndex.build(ArrayRows(vectors(0), [], None))
 
 
 def test_the_callers_matrix_is_left_alone():
     rows = vectors(5)
     before = rows.copy()
-    VectorIndex.build(rows, range(5), None).search(rows, 2)
+    VectorIndex.build(ArrayRows(rows, range(5), None)).search(rows, 2)
     assert (rows == before).all()
 
 
@@ -179,7 +179,7 @@ def test_named_rows_and_unit_rows():
 @pytest.mark.parametrize("factory", ["Flat", "HNSW8", "IVF1,Flat", "SQ8"])
 def test_adding_is_building_from_all_rows(factory):
     index = built(40, factory=factory)
-    index.add(vectors(20, seed=3), range(20), [f"text {row}" for row in range(40, 60)])
+    index.add(ArrayRows(vectors(20, seed=3), range(20), [f"text {row}" for row in range(40, 60)]))
     both = np.concatenate([vectors(40), vectors(20, seed=3)])
     hits = index.search(both, 1)
     assert [answers[0].id for answers in hits] == list(range(60)), "row numbers go on"
@@ -187,25 +187,25 @@ def test_adding_is_building_from_all_rows(factory):
 
 
 def test_ids_of_both_kinds_become_texts():
-    index = VectorIndex.build(vectors(2), range(2), None)
-    index.add(vectors(2, seed=1), ["x", "y"], None)
-    index.add(vectors(2, seed=2), range(2), None)
+    index = VectorIndex.build(ArrayRows(vectors(2), range(2), None))
+    index.add(ArrayRows(vectors(2, seed=1), ["x", "y"], None))
+    index.add(ArrayRows(vectors(2, seed=2), range(2), None))
     queries = np.concatenate([vectors(2), vectors(2, seed=1), vectors(2, seed=2)])
     assert [hits[0].id for hits in index.search(queries, 1)] == ["0", "1", "x", "y", "4", "5"]
-    mixed = VectorIndex.build(vectors(2), [0, ""], None)  # what a JSONL file with a blank line gives
+    mixed = VectorIndex.build(ArrayRows(vectors(2), [0, ""], None))  # what a JSONL file with a blank line gives
     assert {hit.id for hit in mixed.search(vectors(1), 2)[0]} == {"0", ""}
 
 
 def test_texts_on_one_side_only_are_refused():
     with pytest.raises(UsageError, match="has texts"):
-        built(3).add(vectors(1), [0], None)
+        built(3).add(ArrayRows(vectors(1), [0], None))
     with pytest.raises(UsageError, match="has no texts"):
-        built(3, texts=False).add(vectors(1), [0], ["x"])
+        built(3, texts=False).add(ArrayRows(vectors(1), [0], ["x"]))
 
 
 def test_zero_rows_of_an_addition_are_counted_from_the_first_row():
     index = built(5)
-    index.add(np.zeros((2, 16), np.float32), range(2), ["", ""])
+    index.add(ArrayRows(np.zeros((2, 16), np.float32), range(2), ["", ""]))
     assert index.zero_rows == [5, 6]
 
 
@@ -321,7 +321,7 @@ def stored(fill=0, n=50, factory="Flat"):
 @pytest.mark.parametrize("texts", [True, False])
 def test_a_stored_index_answers_as_before(tmp_path, factory, texts):
     index = built(factory=factory, texts=texts)
-    index.add(vectors(3, seed=9), ["a", "b", "ü"], ["x", "y\n", "日本"] if texts else None)
+    index.add(ArrayRows(vectors(3, seed=9), ["a", "b", "ü"], ["x", "y\n", "日本"] if texts else None))
     manifest = save(tmp_path / "deep" / "idx", StoredIndex(index, ORIGIN, "now"))
     again = load(tmp_path / "deep" / "idx")
     assert (again.origin, again.created, again.index.recall) == (ORIGIN, "now", index.recall)
@@ -426,8 +426,8 @@ def test_a_link_to_a_folder_is_followed(tmp_path):
 def test_a_change_that_fails_changes_nothing(tmp_path):
     save(tmp_path / "idx", stored())
     with pytest.raises(UsageError), change(tmp_path / "idx") as held:
-        held.index.add(vectors(1), [0], ["x"])
-        held.index.add(vectors(1), [0], None)
+        held.index.add(ArrayRows(vectors(1), [0], ["x"]))
+        held.index.add(ArrayRows(vectors(1), [0], None))
     assert load(tmp_path / "idx").index.rows == 50
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) in (["idx"], ["home", "idx"])
 
@@ -439,7 +439,7 @@ def test_a_kill_at_any_step_leaves_the_old_index_or_the_new(tmp_path, how):
             save(folder, stored(1, n=60), force=True)
         else:
             with change(folder) as held:
-                held.index.add(vectors(10, seed=1), range(10), ["new"] * 10)
+                held.index.add(ArrayRows(vectors(10, seed=1), range(10), ["new"] * 10))
 
     codes, rows = [], []
     for step in range(200):
@@ -479,7 +479,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_index(tmp_path, room):
 
     save(tmp_path / "idx", stored())
     texts = [np.random.default_rng(row).bytes(1000).hex() for row in range(60)]
-    large = StoredIndex(VectorIndex.build(vectors(60), range(60), texts), ORIGIN, "now")
+    large = StoredIndex(VectorIndex.build(ArrayRows(vectors(60), range(60), texts)), ORIGIN, "now")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))  # the larger has room for all but the texts
     try:
@@ -496,7 +496,7 @@ def _add_five(folder, letter, barrier):
     barrier.wait()
     for number in range(5):
         with change(folder) as held:
-            held.index.add(vectors(1, seed=number), [f"{letter}{number}"], ["new"])
+            held.index.add(ArrayRows(vectors(1, seed=number), [f"{letter}{number}"], ["new"]))
 
 
 def _read_often(folder, letter, barrier):

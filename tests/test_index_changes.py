@@ -21,7 +21,7 @@ from promptcli.index.factory import choose, make
 from promptcli.index.inputs import RowFiles
 from promptcli.index.neighbours import dups, pairs
 from promptcli.index.rows import ArrayRows, unit_rows
-from promptcli.index.stored import StoredIndex, change, check_whole, create, load, read_manifest, save
+from promptcli.index.stored import StoredIndex, change, create, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
 from tests.embed_fakes import FakeEncoder
 from tests.killing import in_a_process_that_dies
@@ -33,7 +33,9 @@ FACTORIES = ["Flat", "HNSW8", "IVF2,SQ4,Refine(SQfp16)", "IVF2,Flat"]
 
 def built(n=100, factory="Flat", ids=None, texts=True):
     names = [f"id {row}" for row in range(n)] if ids is None else ids
-    return VectorIndex.build(vectors(n), names, [f"text {row}" for row in range(n)] if texts else None, factory)
+    return VectorIndex.build(
+        ArrayRows(vectors(n), names, [f"text {row}" for row in range(n)] if texts else None), factory
+    )
 
 
 def brute(known, query, k):
@@ -77,12 +79,12 @@ def test_any_sequence_of_changes_is_that_of_a_dictionary(tmp_path_factory, chang
         new = vectors(4, seed=1000 + number)
         if kind == "add":
             names = [f"id {fresh + one}" for one in range(4)]
-            index.add(new, names, names)
+            index.add(ArrayRows(new, names, names))
             known.update(zip(names, new, strict=True))
             fresh += 4
         elif kind == "upsert":
             names = [f"id {one}" for one in random.choice(fresh + 4, 4, replace=False)]
-            assert index.upsert(new, names, names) == sum(name in known for name in names)
+            assert index.upsert(ArrayRows(new, names, names)) == sum(name in known for name in names)
             known.update(zip(names, new, strict=True))
             fresh += 4
         elif kind == "delete" and known:
@@ -107,7 +109,7 @@ def test_replaced_and_deleted_rows_are_no_answers(factory, tmp_path):
     index = built(factory=factory)
     assert index.delete(["id 3", "id 99"]) == 2
     new = vectors(2, seed=5)
-    assert index.upsert(new, ["id 4", "id 100"], ["new 4", "new 100"]) == 1
+    assert index.upsert(ArrayRows(new, ["id 4", "id 100"], ["new 4", "new 100"])) == 1
     known = {f"id {row}": one for row, one in enumerate(vectors(100)) if row not in (3, 99, 4)}
     known |= {"id 4": new[0], "id 100": new[1]}
     save(tmp_path / "idx", StoredIndex(index, ORIGIN, "now"))
@@ -124,12 +126,12 @@ def test_replaced_and_deleted_rows_are_no_answers(factory, tmp_path):
 
 
 def test_row_numbers_go_on_after_deletes():
-    index = VectorIndex.build(vectors(5), range(5), None)
+    index = VectorIndex.build(ArrayRows(vectors(5), range(5), None))
     index.delete([4])
     index.compact()
-    index.add(vectors(1, seed=2), range(1), None)
+    index.add(ArrayRows(vectors(1, seed=2), range(1), None))
     assert index.search(vectors(1, seed=2), 1)[0][0].id == 5, "the number 4 was given once"
-    assert index.upsert(vectors(1, seed=3), ["2"], None) == 1
+    assert index.upsert(ArrayRows(vectors(1, seed=3), ["2"], None)) == 1
     assert index.search(vectors(1, seed=3), 1)[0][0].id == 2, "numbers stay numbers"
 
 
@@ -138,11 +140,11 @@ def test_unknown_ids_and_ids_given_twice_change_nothing():
     with pytest.raises(UsageError, match=r"not in the index: 2 \('x', 'y'\) of 3; nothing was deleted"):
         index.delete(["id 1", "x", "y"])
     with pytest.raises(UsageError, match="'a' is given twice"):
-        index.upsert(vectors(2), ["a", "a"], ["", ""])
+        index.upsert(ArrayRows(vectors(2), ["a", "a"], ["", ""]))
     broken = vectors(2)
     broken[1, 0] = np.nan
     with pytest.raises(UsageError, match="NaN"):
-        index.upsert(broken, ["id 1", "id 2"], ["", ""])
+        index.upsert(ArrayRows(broken, ["id 1", "id 2"], ["", ""]))
     assert index.rows == 10 and {hit.text for hit in index.search(vectors(1), 10)[0]} == {
         f"text {n}" for n in range(10)
     }
@@ -157,7 +159,7 @@ def test_an_index_of_which_all_was_deleted_takes_rows_again(tmp_path):
         held.index.compact()
     with change(tmp_path / "idx") as held:
         assert held.index.rows == 0 and held.index.search(vectors(1), 3) == [[]]
-        held.index.add(vectors(2), ["a", "b"], None)
+        held.index.add(ArrayRows(vectors(2), ["a", "b"], None))
     assert load(tmp_path / "idx").index.search(vectors(1), 3)[0][0].id == "a"
 
 
@@ -221,14 +223,14 @@ def test_an_upsert_reads_block_by_block(small_blocks, monkeypatch):
     index, other = built(200), built(200)
     names = [f"id {row}" for row in range(150, 400)]
     new = np.concatenate([vectors(min(64, 250 - start), seed=start) for start in range(0, 250, 64)])
-    assert index.upsert_from(Streamed(names)) == other.upsert(new, names, names) == 50
+    assert index.upsert(Streamed(names)) == other.upsert(ArrayRows(new, names, names)) == 50
     assert index.rows == other.rows == 400
     assert index.search(vectors(20, seed=9), 50) == other.search(vectors(20, seed=9), 50)
     with pytest.raises(UsageError, match="'id 7' is given twice"):  # far from each other
-        index.upsert_from(Streamed([*names, "id 7", *(f"more {row}" for row in range(300)), "id 7"]))
+        index.upsert(Streamed([*names, "id 7", *(f"more {row}" for row in range(300)), "id 7"]))
     assert index.rows == 400
     monkeypatch.setattr(vector_index, "hash", lambda name: 5, raising=False)  # equal hashes are no equal ids
-    assert index.upsert_from(Streamed(names)) == 250
+    assert index.upsert(Streamed(names)) == 250
 
 
 @pytest.mark.parametrize("factory", ["PQ4x4", "NSG8"])
@@ -275,11 +277,13 @@ def test_effort_of_a_search_and_what_has_none():
 
 
 def test_a_higher_target_is_searched_for_more_thoroughly():
-    low, high = (VectorIndex.build(vectors(2000), range(2000), None, "IVF32,Flat", target=t) for t in (0.3, 0.99))
+    low, high = (
+        VectorIndex.build(ArrayRows(vectors(2000), range(2000), None), "IVF32,Flat", target=t) for t in (0.3, 0.99)
+    )
     assert (low.effort.nprobe or 1) < high.effort.nprobe
     assert low.recall.at_10 >= 0.3 and high.recall.at_10 >= 0.99
     with pytest.raises(UsageError, match="target recall"):
-        VectorIndex.build(vectors(5), range(5), None, target=1.5)
+        VectorIndex.build(ArrayRows(vectors(5), range(5), None), target=1.5)
 
 
 @pytest.mark.parametrize(("count", "width"), [(200_000, 256), (10_000_000, 256), (1_000_000, 33)])
@@ -296,8 +300,8 @@ def test_what_is_chosen_can_be_made(count, width):
 @pytest.mark.parametrize("factory", [*FACTORIES, "IVF2,PQ16x4fsr,Refine(SQfp16)"])
 def test_many_segments_answer_as_one(factory, small_blocks):
     source = ArrayRows(vectors(900, 32), range(900), None)
-    many = VectorIndex.build_from(source, factory, target=0.99, memory=1 << 20)
-    one = VectorIndex.build_from(source, factory, target=0.99)
+    many = VectorIndex.build(source, factory, target=0.99, memory=1 << 20)
+    one = VectorIndex.build(source, factory, target=0.99)
     assert len(many.stack.segments) > 2 and len(one.stack.segments) == 1
     assert many.rows == 900 and many.search(vectors(900, 32)[800:801], 1)[0][0].id == 800
     same = 0
@@ -308,7 +312,7 @@ def test_many_segments_answer_as_one(factory, small_blocks):
 
 def test_too_little_memory_says_how_much_is_needed():
     with pytest.raises(UsageError, match=r"memory of 1 MB is too little; give at least \d+MB"):
-        VectorIndex.build_from(ArrayRows(vectors(5), range(5), None), memory=1 << 20)
+        VectorIndex.build(ArrayRows(vectors(5), range(5), None), memory=1 << 20)
 
 
 def test_small_additions_are_joined_and_large_segments_are_left_alone(tmp_path):
@@ -317,7 +321,7 @@ def test_small_additions_are_joined_and_large_segments_are_left_alone(tmp_path):
     large = read_manifest(folder).segments[0]
     for number in range(12):
         with change(folder) as held:
-            held.index.add(vectors(3, seed=number), [f"{number}-{one}" for one in range(3)], None)
+            held.index.add(ArrayRows(vectors(3, seed=number), [f"{number}-{one}" for one in range(3)], None))
     manifest = read_manifest(folder)
     assert manifest.segments[0] == large and [one.rows for one in manifest.segments] == [3000, 36]
     assert len(list(folder.iterdir())) == 5, "two segments of two parts and the manifest"
@@ -344,12 +348,12 @@ def test_opening_looks_at_the_size_of_large_parts_and_check_at_every_byte(tmp_pa
     path.write_bytes(whole[:-5] + bytes(5))
     assert load(folder).index.rows == 200
     with pytest.raises(CheckFailedError, match="sha256"):
-        check_whole(folder)
+        load(folder, whole=True)
     path.write_bytes(whole[:-5])
     with pytest.raises(CheckFailedError, match=f"has {len(whole) - 5:,} bytes, {len(whole):,} were written"):
         load(folder)
     path.write_bytes(whole)
-    assert check_whole(folder).rows == 200
+    assert load(folder, whole=True).index.rows == 200
 
 
 def test_a_foreign_manifest_is_refused(tmp_path):
@@ -387,7 +391,7 @@ def test_a_killed_writer_leaves_the_old_rows_or_the_new(tmp_path, how):
             elif how == "compact":
                 held.index.compact()
             else:
-                held.index.upsert(vectors(2, seed=1), ["id 1", "new"], ["", ""])
+                held.index.upsert(ArrayRows(vectors(2, seed=1), ["id 1", "new"], ["", ""]))
 
     after = {"delete": 38, "compact": 39, "upsert": 40}[how]
     for step in range(100):
@@ -395,7 +399,7 @@ def test_a_killed_writer_leaves_the_old_rows_or_the_new(tmp_path, how):
         save(folder, StoredIndex(start, ORIGIN, "now"))
         reader = load(folder).index
         code = in_a_process_that_dies(step, lambda: work(folder))  # noqa: B023
-        assert check_whole(folder).rows in (39, after) and reader.search(vectors(1), 39)
+        assert load(folder, whole=True).index.rows in (39, after) and reader.search(vectors(1), 39)
         if code == 0:
             break
         with contextlib.suppress(UsageError):  # it is deleted already
@@ -419,8 +423,8 @@ def test_a_full_disk_in_the_middle_of_a_build_leaves_the_old_index(tmp_path, sma
                 raise OSError(28, "No space left on device")
             return store.segment(one)
 
-        VectorIndex.build_from(ArrayRows(vectors(900), range(900), None), memory=1 << 20, store=full)
-    assert sorted(os.listdir(folder)) == before and check_whole(folder).rows == 50
+        VectorIndex.build(ArrayRows(vectors(900), range(900), None), memory=1 << 20, store=full)
+    assert sorted(os.listdir(folder)) == before and load(folder, whole=True).index.rows == 50
 
 
 # Near-duplicates and pairs
@@ -457,7 +461,7 @@ def linked(rows, threshold):
 @pytest.mark.parametrize("threshold", [0.9, 0.999999])
 def test_dups_are_the_groups_of_the_plain_matrix(factory, threshold):
     rows = crowded()
-    index = VectorIndex.build(rows, range(300), None, factory, target=0.99)
+    index = VectorIndex.build(ArrayRows(rows, range(300), None), factory, target=0.99)
     if factory != "Flat":
         threshold = min(threshold, 0.99)
     found = dups(index, threshold)
@@ -470,7 +474,7 @@ def test_dups_are_the_groups_of_the_plain_matrix(factory, threshold):
 @pytest.mark.parametrize("k", [1, 50, 500, 10**6])
 def test_pairs_are_the_best_of_the_plain_matrix(k):
     rows = crowded(copies=False)
-    index = VectorIndex.build(rows, range(300), None)
+    index = VectorIndex.build(ArrayRows(rows, range(300), None))
     found = pairs(index, k)
     low, high = np.triu_indices(300, 1)
     scores = np.sort((rows @ rows.T)[low, high])[::-1][:k]

@@ -26,8 +26,7 @@ from promptcli.recipe import RECIPES, Recipe
 from promptcli.serving import batcher as batching
 from promptcli.serving.app import ROUTES, make_app
 from promptcli.serving.batcher import Batcher, BusyError, StoppedError
-from promptcli.serving.served import Served, ServedIndex
-from promptcli.serving.service import Service
+from promptcli.serving.service import Served, ServedIndex, Service
 from promptcli.serving.settings import ServeSettings
 from tests.tiny import SENTENCES
 

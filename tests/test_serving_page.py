@@ -17,8 +17,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import Recipe
 from promptcli.serving.app import PAGE, make_app
-from promptcli.serving.served import Served, ServedIndex
-from promptcli.serving.service import Service
+from promptcli.serving.service import Served, ServedIndex, Service
 from tests.tiny import SENTENCES
 
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -105,7 +105,7 @@ def backbone_model(model: Model) -> Model:
     if not isinstance(model, str | Path):
         return model
     registry, name = open_registry(), str(model)
-    known = name in registry.names() or name in registry.aliases() or is_recipe(registry, name)
+    known = registry.knows(name) or is_recipe(registry, name)
     return model if known else Recipe(backbone=name)
 
 

@@ -20,7 +20,6 @@ from promptcli.index.stored import (
     StoredIndex,
     change,
     check,
-    check_whole,
     create,
     load,
     read_manifest,
@@ -87,7 +86,7 @@ def build_index(
     from promptcli.index.vector_index import VectorIndex  # after the input is known to be right: it loads FAISS
 
     with create(folder, force=force) as store:
-        index = VectorIndex.build_from(incoming.rows, factory, target=target_recall, memory=room, store=store.segment)
+        index = VectorIndex.build(incoming.rows, factory, target=target_recall, memory=room, store=store.segment)
         manifest = store.commit(StoredIndex(index, origin, utc_now()))
     if not index.exact and index.why:
         note(index.why)
@@ -132,10 +131,10 @@ def add_to_index(
     with change(folder, memory=size_of(memory)) as stored:  # another process may have changed it meanwhile
         check_same(stored.origin.fingerprint, origin.fingerprint, str(folder))
         if replace:
-            replaced = stored.index.upsert_from(incoming.rows)
+            replaced = stored.index.upsert(incoming.rows)
             note(f"{replaced:,} of {incoming.rows.shape[0]:,} rows replace others")
         else:
-            stored.index.add_from(incoming.rows)
+            stored.index.add(incoming.rows)
     _say_rows(incoming.report, stored.index)
     return read_manifest(folder)
 
@@ -167,7 +166,8 @@ def check_index(folder: str | Path) -> IndexManifest:
     Raises:
         CheckFailedError: A file is damaged.
     """
-    manifest = check_whole(Path(folder))
+    load(Path(folder), whole=True)
+    manifest = read_manifest(Path(folder))
     total = sum((Path(folder) / name).stat().st_size for name in manifest.sha256)
     note(f"{len(manifest.sha256):,} files, {total:,} bytes: all as they were written")
     return manifest

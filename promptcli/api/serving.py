@@ -15,7 +15,7 @@ from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
-    from promptcli.serving.served import ServedIndex
+    from promptcli.serving.service import ServedIndex
 
 
 def serve(
@@ -64,8 +64,7 @@ def serve(
 
     given = settings or ServeSettings()
     with bind(given) as listening:  # before the models are loaded
-        from promptcli.serving.served import Served
-        from promptcli.serving.service import Service
+        from promptcli.serving.service import Served, Service
 
         opened = _models(models, backend, device, dtype)
         searched = _indexes(indexes, opened, device)
@@ -103,7 +102,7 @@ def _models(names: Sequence[str], backend: str, device: str, dtype: str) -> "dic
 def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]", device: str) -> "dict[str, ServedIndex]":
     """Return the indexes by their folders' names; the encoder is a served model's where that is the same."""
     from promptcli.index.stored import load
-    from promptcli.serving.served import ServedIndex
+    from promptcli.serving.service import ServedIndex
 
     known = {encoder.fingerprint: encoder for encoder in models.values()}
     served: dict[str, ServedIndex] = {}

@@ -77,7 +77,8 @@ def dups(index: VectorIndex, threshold: float, progress: Progress = lambda done:
     order = np.argsort(label, kind="stable")
     groups = np.split(rows[order], np.flatnonzero(np.diff(label[order])) + 1)
     large = sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), group[0]))
-    return [_cluster(index, group) for group in large]
+    vectors = map(index.stack.vectors, large)
+    return [Cluster(index.stack.hits(group, own @ own[0])) for group, own in zip(large, vectors, strict=True)]
 
 
 def pairs(
@@ -182,8 +183,3 @@ def _joined(label: RowNumbers, links: list[tuple[RowNumbers, RowNumbers]]) -> Ro
     first = np.full(n, n)
     np.minimum.at(first, groups, np.arange(n))
     return first[groups]
-
-
-def _cluster(index: VectorIndex, group: RowNumbers) -> Cluster:
-    vectors = index.stack.vectors(group)
-    return Cluster(index.stack.hits(group, vectors @ vectors[0]))

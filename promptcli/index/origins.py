@@ -56,9 +56,12 @@ def rebuild_encoder(origin: Origin, registry: Registry | None, make: "Callable[[
                 f"{error}; if a registry entry made the vectors, build the index with --model NAME"
             ) from None
         if encoder.fingerprint == origin.fingerprint:
-            break
-    check_rebuilt(encoder, origin)
-    return encoder
+            return encoder
+    raise CheckFailedError(
+        f"the encoder of the index is {origin.fingerprint[:12]}, but its recipe on {origin.recipe['backbone']!r}"
+        f" now makes {encoder.fingerprint[:12]}: the weights, tokenizer or fitted numbers have changed; build the"
+        " index again"
+    )
 
 
 def _alike(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
@@ -68,20 +71,6 @@ def _alike(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
             card = registry.card(name)
             if card.tensors and portable(card.recipe).to_dict() == recipe:
                 yield registry.load(name)
-
-
-def check_rebuilt(encoder: "Encoder", origin: Origin) -> None:
-    """Refuse an encoder that is not the one of an index.
-
-    Raises:
-        CheckFailedError: the fingerprints differ.
-    """
-    if encoder.fingerprint != origin.fingerprint:
-        raise CheckFailedError(
-            f"the encoder of the index is {origin.fingerprint[:12]}, but its recipe on {origin.recipe['backbone']!r}"
-            f" now makes {encoder.fingerprint[:12]}: the weights, tokenizer or fitted numbers have changed; build the"
-            " index again"
-        )
 
 
 def check_same(given: str, wanted: str, name: str, other: str = "the index") -> None:

@@ -55,14 +55,22 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class ArrayRows:
-    """Rows in memory, or a memory-mapped matrix."""
+    """Rows in memory, or a memory-mapped matrix.
+
+    Raises:
+        UsageError: They are no (n, d) matrix with n ids and n texts.
+    """
 
     vectors: Floats  #: (n, d)
     ids: Ids
     texts: Sequence[str] | None
 
     def __post_init__(self) -> None:
-        check_counts(self.vectors, self.ids, self.texts)
+        if self.vectors.ndim != 2 or 0 in self.vectors.shape:
+            raise UsageError(f"vectors of shape {self.vectors.shape} cannot be indexed; give (n, d), at least one row")
+        for name, given in (("ids", self.ids), ("texts", self.texts)):
+            if given is not None and len(given) != len(self.vectors):
+                raise UsageError(f"{len(self.vectors)} vectors and {len(given)} {name} do not belong together")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -85,19 +93,6 @@ class ArrayRows:
         rows = np.random.default_rng(0).choice(len(self.vectors), min(count, len(self.vectors)), replace=False)
         rows = np.sort(rows).astype(np.int64)
         return rows, self.vectors[rows]
-
-
-def check_counts(vectors: Floats, ids: Ids, texts: Sequence[str] | None) -> None:
-    """Refuse vectors that are no (n, d) matrix with n ids and n texts.
-
-    Raises:
-        UsageError: they are not.
-    """
-    if vectors.ndim != 2 or 0 in vectors.shape:
-        raise UsageError(f"vectors of shape {vectors.shape} cannot be indexed; give (n, d), at least one row")
-    for name, given in (("ids", ids), ("texts", texts)):
-        if given is not None and len(given) != len(vectors):
-            raise UsageError(f"{len(vectors)} vectors and {len(given)} {name} do not belong together")
 
 
 def unit_rows(vectors: Floats, name: str = "row", start: int = 0) -> tuple[Floats, list[int]]:

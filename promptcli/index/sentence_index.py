@@ -10,10 +10,10 @@ from promptcli.errors import UsageError
 from promptcli.index.inputs import RowFiles, rows_to_build
 from promptcli.index.neighbours import Cluster, Pair, dups, pairs
 from promptcli.index.origins import check_same, origin_of, rebuild_encoder
-from promptcli.index.rows import Hit
+from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import StoredIndex, create, load, save
 from promptcli.index.vector_index import TARGET, VectorIndex
-from promptcli.registry.entries import Entry, utc_now
+from promptcli.registry.entries import utc_now
 from promptcli.registry.registry import Registry, load_encoder
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SentenceIndex:
         texts = _texts(sentences)
         vectors = encoder.encode(texts)
         numbers = range(len(texts)) if ids is None else check_ids(ids)
-        made = VectorIndex.build(vectors, numbers, texts, factory, target=target_recall)
+        made = VectorIndex.build(ArrayRows(vectors, numbers, texts), factory, target=target_recall)
         return cls(StoredIndex(made, origin_of(encoder), utc_now()), encoder)
 
     @classmethod
@@ -97,9 +97,7 @@ class SentenceIndex:
         files = RowFiles(Path(vectors), None, Fields())
         incoming, origin = rows_to_build(files, given, named=encoder is not None, model=None)
         with create(Path(folder), force=force) as store:
-            made = VectorIndex.build_from(
-                incoming.rows, factory, target=target_recall, memory=memory, store=store.segment
-            )
+            made = VectorIndex.build(incoming.rows, factory, target=target_recall, memory=memory, store=store.segment)
             store.commit(StoredIndex(made, origin, utc_now()))
         return cls.load(folder, encoder, registry=registry)
 
@@ -109,7 +107,8 @@ class SentenceIndex:
     def add(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None) -> None:
         """Append sentences; without ids their numbers go on from the last row."""
         texts = _texts(sentences)
-        self._stored.index.add(self.encoder.encode(texts), range(len(texts)) if ids is None else check_ids(ids), texts)
+        numbers = range(len(texts)) if ids is None else check_ids(ids)
+        self._stored.index.add(ArrayRows(self.encoder.encode(texts), numbers, texts))
 
     def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
         """Put sentences in the place of those with their ids, append those whose id is new; return how many were there.
@@ -118,7 +117,7 @@ class SentenceIndex:
             UsageError: not equally many ids, or one twice.
         """
         texts = _texts(sentences)
-        return self._stored.index.upsert(self.encoder.encode(texts), check_ids(ids), texts)
+        return self._stored.index.upsert(ArrayRows(self.encoder.encode(texts), check_ids(ids), texts))
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids and return how many they were.
@@ -190,12 +189,8 @@ class SentenceIndex:
         if encoder is not None:
             check_same(encoder.fingerprint, stored.origin.fingerprint, "the encoder", "the index")
         else:
-            encoder = rebuild_encoder(stored.origin, registry, _make)
+            encoder = rebuild_encoder(stored.origin, registry, lambda entry, dtype: load_encoder(entry, dtype=dtype))
         return cls(stored, encoder)
-
-
-def _make(entry: Entry, dtype: str) -> "Encoder":
-    return load_encoder(entry, dtype=dtype)
 
 
 def _texts(sentences: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 See ``promptcli.storage.parts``: readers and kills meet the old index or the new one. Small parts are
 hashed and read when they are opened; of large ones, which are memory-mapped, only the size is looked at, and
-``check_whole`` hashes everything.
+``load(whole=True)`` hashes everything.
 Knows nothing of encoders.
 """
 
@@ -172,15 +172,15 @@ def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
             store.commit(stored)
 
 
-def load(folder: Path) -> StoredIndex:
-    """Open an index: its manifest is read, its parts are mapped.
+def load(folder: Path, *, whole: bool = False) -> StoredIndex:
+    """Open an index: its manifest is read, its parts are mapped; with ``whole`` every byte is hashed.
 
     Raises:
         NotFoundError: there is no index.
         CheckFailedError: a file is missing, or not the one that was saved.
     """
     folder = real_path(folder)
-    return read_parts(folder / MANIFEST, lambda: _load(folder, _checked(folder)))
+    return read_parts(folder / MANIFEST, lambda: _load(folder, _checked(folder, whole=whole)))
 
 
 def read_manifest(folder: Path) -> IndexManifest:
@@ -191,22 +191,6 @@ def read_manifest(folder: Path) -> IndexManifest:
     """
     folder = real_path(folder)
     return read_parts(folder / MANIFEST, lambda: _checked(folder))
-
-
-def check_whole(folder: Path) -> IndexManifest:
-    """Hash every file of an index, open all of it and return its manifest.
-
-    Raises:
-        NotFoundError, CheckFailedError: see ``load``.
-    """
-    folder = real_path(folder)
-
-    def look() -> IndexManifest:
-        manifest = _checked(folder, whole=True)
-        _load(folder, manifest)
-        return manifest
-
-    return read_parts(folder / MANIFEST, look)
 
 
 @dataclass(frozen=True)

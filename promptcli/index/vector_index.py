@@ -4,7 +4,7 @@ Rows are added, replaced and deleted here; ``stack`` holds and searches them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.factory import Effort, adjusted, choose, faiss, make
 from promptcli.index.labels import RowLabels
 from promptcli.index.recall import Truth, queries_for, tune
-from promptcli.index.rows import ArrayRows, Hit, Ids, Recall, RowNumbers, Rows, is_number, named_ids, unit_rows
+from promptcli.index.rows import Hit, Recall, RowNumbers, Rows, is_number, named_ids, unit_rows
 from promptcli.index.segment import Mask, Segment
 from promptcli.index.stack import Builder, Stack, refusals, trained
 
@@ -60,19 +60,6 @@ class VectorIndex:
 
     @classmethod
     def build(
-        cls,
-        vectors: Floats,
-        ids: Ids,
-        texts: Sequence[str] | None,
-        factory: str | None = "Flat",
-        *,
-        target: float = TARGET,
-    ) -> "VectorIndex":
-        """Index vectors (n, d) with n ids and n texts (or None); see ``build_from``."""
-        return cls.build_from(ArrayRows(vectors, ids, texts), factory, target=target)
-
-    @classmethod
-    def build_from(
         cls,
         rows: Rows,
         factory: str | None = None,
@@ -133,11 +120,7 @@ class VectorIndex:
         """Whether ``empty`` holds what was learned from rows."""
         return not make(self.factory, self.width).is_trained
 
-    def add(self, vectors: Floats, ids: Ids, texts: Sequence[str] | None) -> None:
-        """Append m vectors (m, d) with m ids, numbers counted on from the last row, and m texts; see ``add_from``."""
-        self.add_from(ArrayRows(vectors, ids, texts))
-
-    def add_from(self, rows: Rows) -> None:
+    def add(self, rows: Rows) -> None:
         """Append rows; row numbers as ids go on from the last row.
 
         Raises:
@@ -146,24 +129,14 @@ class VectorIndex:
         self._check(rows)
         self._take(rows)
 
-    def upsert(self, vectors: Floats, ids: Ids, texts: Sequence[str] | None) -> int:
-        """Put rows in the place of those with their ids, and append those whose id is new.
+    def upsert(self, rows: Rows) -> int:
+        """Put rows in the place of those with their ids, and append those whose id is new; return how many were there.
 
-        Args:
-            vectors: (m, d).
-            ids: m, each once.
-            texts: m; None exactly where the index has none.
-
-        Returns:
-            How many rows were replaced.
+        The rows are read twice, block by block: for their ids, and when they are indexed.
 
         Raises:
-            UsageError: as for ``add_from``, or an id is given twice.
+            UsageError: as for ``add``, or an id is given twice.
         """
-        return self.upsert_from(ArrayRows(vectors, ids, texts))
-
-    def upsert_from(self, rows: Rows) -> int:
-        """Do the same with rows that are read block by block, twice: for their ids, and when they are indexed."""
         self._check(rows)
         old, hashes, numbers, highest = [], [], not self.stack.text_ids, -1
         for names in _names_of(rows):

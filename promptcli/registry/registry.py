@@ -65,6 +65,10 @@ class Registry:
         saved = (path.name for path in self._models.glob("*") if _NAME.fullmatch(path.name) and is_whole(path))
         return [*SHIPPED, *sorted(set(saved).difference(SHIPPED))]
 
+    def knows(self, name: str) -> bool:
+        """Return whether an entry or an alias has that name."""
+        return name in self.names() or name in self.aliases()
+
     def load(self, name: str) -> Entry:
         """Return an entry, its files checked; ``name`` may be an alias.
 

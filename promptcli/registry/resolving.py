@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.loading import words_only
-from promptcli.backbones.pretrained import SHIPPED as BACKBONES
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.notes import note
 from promptcli.recipe import RECIPES, Choice, Recipe
@@ -50,30 +49,18 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
     return changed(entry, changes)
 
 
-def named_model(registry: Registry, name: str, *, offline: bool = False) -> Entry:
-    """Return the entry that a model's name means: of the registry, else what a folder or hub repository says it is.
-
-    Raises:
-        NotFoundError: No such entry, folder or hub id.
-        UsageError: A folder that cannot be read faithfully.
-    """
-    known = name in registry.names() or name in registry.aliases()
-    if known and Path(name).is_dir():
-        note(f"{name!r} is a model of the registry and a folder here; taken: the model (the folder: ./{name})")
-    if known or not (Path(name).is_dir() or "/" in name or name in BACKBONES):
-        return registry.load(name)
-    return read_model(name, offline=offline)
-
-
 def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
     """Return the entry of a single name: a model's, a folder's, a recipe's, or a hub id's.
 
     Raises:
-        UsageError: See ``resolve``.
+        UsageError: See ``resolve``; or a folder that cannot be read faithfully.
         NotFoundError: Nothing is called so; with what there is.
     """
-    if text in registry.names() or text in registry.aliases() or os.path.isdir(text):
-        return named_model(registry, text, offline=offline)
+    is_folder = os.path.isdir(text)
+    if registry.knows(text):
+        if is_folder:
+            note(f"{text!r} is a model of the registry and a folder here; taken: the model (the folder: ./{text})")
+        return registry.load(text)
     if is_recipe(registry, text):
         return _read_recipe(text)
     if words_only(text):
@@ -81,7 +68,7 @@ def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
     try:
         return read_model(text, offline=offline)
     except NotFoundError as error:
-        if "/" in text:
+        if is_folder or "/" in text:
             raise
         known = [*registry.names(), *RECIPES]
         raise NotFoundError(
@@ -92,7 +79,7 @@ def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
 
 def is_recipe(registry: Registry, text: str) -> bool:
     """Return whether a word is a recipe: its name, JSON or TOML text, or a file of it."""
-    if text in registry.names() or text in registry.aliases() or os.path.isdir(text):
+    if registry.knows(text) or os.path.isdir(text):
         return False
     return text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text
 

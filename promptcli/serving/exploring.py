@@ -16,8 +16,7 @@ from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates, template_text
 from promptcli.errors import UsageError
 from promptcli.recipe import MASK, RECIPES
-from promptcli.serving.served import ServedIndex
-from promptcli.serving.service import Service
+from promptcli.serving.service import ServedIndex, Service
 from promptcli.serving.wire import RequestError, answer
 
 #: Tokens of a sentence whose impact matrix is computed: N tokens take N(N+1)/2 inputs.

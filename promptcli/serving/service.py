@@ -1,26 +1,115 @@
-"""What every handler has: what is served, the encoding thread, and waiting for it without blocking the event loop."""
+"""What every handler has: what is served, bodies read and checked, and the encoding thread, waited for."""
 
 import asyncio
 import contextlib
+import functools
 import hmac
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from promptcli.encoder.encoded import Encoded, Progress
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, UsageError, one_line
+from promptcli.index.vector_index import VectorIndex
+from promptcli.recipe import RECIPES
 from promptcli.serving.batcher import Batcher, BusyError, StoppedError
 from promptcli.serving.metrics import Metrics
-from promptcli.serving.served import Served
 from promptcli.serving.settings import ServeSettings
-from promptcli.serving.wire import Body, RequestError, read, texts_of
+from promptcli.serving.wire import RequestError
 
 Result = TypeVar("Result")
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+#: Seconds until a body must be there.
+_BODY_SECONDS = 60.0
+#: Characters of a library's message in one of ours.
+_MESSAGE = 200
+#: A body too large is read to its end all the same, up to so many times the limit: else many clients see no answer.
+_READ_ON = 8
+
+
+@dataclass(frozen=True)
+class ServedIndex:
+    """An index and the encoder of its rows."""
+
+    name: str
+    index: VectorIndex
+    encoder: Encoder
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server serves."""
+
+    models: dict[str, Encoder]  #: by the names that requests give; the first is the default
+    indexes: dict[str, ServedIndex] = field(default_factory=dict)
+    normalize: bool = False  #: vectors go out with length 1
+    _compared: dict[str, dict[str, Encoder]] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Do what the first request would have to wait for."""
+        for encoder in (*self.models.values(), *(served.encoder for served in self.indexes.values())):
+            assert encoder.fingerprint and encoder.width
+
+    def model(self, name: str | None) -> Encoder:
+        """Return the encoder of that name, or the default.
+
+        Raises:
+            RequestError: 404.
+        """
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            there = ", ".join(self.models)
+            raise RequestError(
+                404, f"model {name!r} is not served; there are: {there}", param="model", code="model_not_found"
+            )
+        return self.models[name]
+
+    def searched(self, names: Sequence[str] | None) -> list[ServedIndex]:
+        """Return the indexes of those names, or all; their scores can be compared.
+
+        Raises:
+            RequestError: 404 no such index; 400 indexes of different encoders.
+        """
+        wanted = dict.fromkeys(names or self.indexes)
+        missing = [name for name in wanted if name not in self.indexes]
+        if missing or not wanted:
+            there = f"there are: {', '.join(self.indexes)}" if self.indexes else "none is: start with --index DIR"
+            asked = f"index {missing[0]!r} is not served" if missing else "no index is served"
+            raise RequestError(404, f"{asked}; {there}", param="index", code="index_not_found")
+        chosen = [self.indexes[name] for name in wanted]
+        first = chosen[0]
+        for other in chosen[1:]:
+            if other.encoder.fingerprint != first.encoder.fingerprint:
+                raise RequestError(
+                    400,
+                    f"indexes {first.name!r} and {other.name!r} come from different encoders, whose scores cannot be"
+                    " compared; search one at a time",
+                    param="index",
+                )
+        return chosen
+
+    def compared(self, name: str | None) -> dict[str, Encoder]:
+        """Return a model, and every named recipe that its backbone can do without fitting, by name."""
+        encoder = self.model(name)
+        label = name or next(iter(self.models))
+        if label not in self._compared:
+            made = {label: encoder}
+            for recipe_name, recipe in RECIPES.items():
+                try:
+                    made[recipe_name] = Encoder(recipe.replace(backbone=encoder.recipe.backbone), encoder.backbone, {})
+                except UsageError:  # it needs fitted numbers, or what the backbone does not have
+                    continue
+            self._compared[label] = made
+        return self._compared[label]
 
 
 class Service:
@@ -61,12 +150,71 @@ class Service:
         return not self._keys or any(hmac.compare_digest(sent, b"Bearer " + key) for key in self._keys)
 
     async def read(self, request: Request, kind: type[Body]) -> Body:
-        """Return the request's body; see ``wire.read``."""
-        return await read(request, kind, self.settings)
+        """Return the request's JSON body.
 
-    def texts(self, given: object, param: str) -> list[str]:
-        """Return texts checked; see ``wire.texts_of``."""
-        return texts_of(given, param, self.settings)
+        Raises:
+            RequestError: 413 too large, 408 too slow, 400 no JSON or not of that kind.
+        """
+        most, closes = self.settings.max_body_mib << 20, {"Connection": "close"}
+        too_large = RequestError(
+            413,
+            f"the body is larger than {self.settings.max_body_mib} MiB; send fewer texts in a request",
+            code="body_too_large",
+            headers=closes,
+        )
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and float(declared) > _READ_ON * most:
+            raise too_large
+        body, size = bytearray(), 0
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size <= most:
+                        body += chunk
+                    elif size > _READ_ON * most:
+                        break
+        except TimeoutError:
+            raise RequestError(
+                408, f"the body did not come within {_BODY_SECONDS:.0f} seconds", headers=closes
+            ) from None
+        if size > most:
+            raise too_large
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError as error:
+            raise RequestError(
+                400, f"the body is not what {request.url.path} takes: {one_line(error, _MESSAGE)}"
+            ) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RequestError(400, f"the body is no JSON: {one_line(error, _MESSAGE)}", code="no_json") from None
+
+    def texts(self, given: Any, param: str) -> list[str]:
+        """Return a text or a list of texts as a list.
+
+        Raises:
+            RequestError: 400, neither; too many, or one too long.
+        """
+        texts = given if isinstance(given, list) else [given]
+        refused = functools.partial(RequestError, 400, param=param)
+        if not texts:
+            raise refused(f"{param} is empty; give a text or a list of texts")
+        if len(texts) > self.settings.max_texts:
+            most = f"{param} has {len(texts):,} texts; a request takes at most {self.settings.max_texts:,}"
+            raise refused(most, code="too_many_texts")
+        for number, text in enumerate(texts):
+            if isinstance(text, int | list) and not isinstance(text, bool):
+                raise refused(
+                    f"{param} holds token numbers, which belong to another model's vocabulary; send text"
+                    " (LangChain: check_embedding_ctx_length=False)",
+                    code="tokens_refused",
+                )
+            if not isinstance(text, str):
+                raise refused(f"{param}[{number}] is no text; give a text or a list of texts")
+            if len(text) > self.settings.max_characters:
+                most = f"a text takes at most {self.settings.max_characters:,}"
+                raise refused(f"{param}[{number}] has {len(text):,} characters; {most}", code="text_too_long")
+        return texts
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         """Return the vectors of n texts, in batches shared with other requests."""

@@ -18,8 +18,7 @@ from promptcli.errors import LONGEST_MESSAGE
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import Recipe
 from promptcli.serving.app import make_app
-from promptcli.serving.served import Served, ServedIndex
-from promptcli.serving.service import Service
+from promptcli.serving.service import Served, ServedIndex, Service
 from tests.fuzz.kinds import any_json
 from tests.tiny import SENTENCES
 
