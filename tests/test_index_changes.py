@@ -16,7 +16,7 @@ from promptcli.data.tables import Fields
 from promptcli.data.vectors.formats import Block
 from promptcli.encoder.embedding import embed_stream
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.index import rows, segment, stack, vector_index
+from promptcli.index import rows, segment, vector_index
 from promptcli.index.factory import choose, make
 from promptcli.index.inputs import RowFiles
 from promptcli.index.neighbours import dups, pairs
@@ -56,9 +56,9 @@ def mapped():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 64 rows, and a memory of 1 MB that holds few of them."""
-    for module in (rows, segment, stack):
+    for module in (rows, segment, vector_index):
         monkeypatch.setattr(module, "BLOCK", 64)
-    monkeypatch.setattr(stack, "_STARTED", (1 << 20) - 60_000)
+    monkeypatch.setattr(vector_index, "_STARTED", (1 << 20) - 60_000)
 
 
 # Changes
@@ -93,7 +93,7 @@ def test_any_sequence_of_changes_is_that_of_a_dictionary(tmp_path_factory, chang
             known = {name: one for name, one in known.items() if name not in names}
         elif kind == "compact":
             index.compact()
-            assert len(index.stack.masked) == len(known)
+            assert len(index.masked) == len(known)
         elif kind == "store":
             folder = tmp_path_factory.mktemp("idx") / "idx"
             save(folder, StoredIndex(index, ORIGIN, "now"))
@@ -120,7 +120,7 @@ def test_replaced_and_deleted_rows_are_no_answers(factory, tmp_path):
         assert not {"id 3", "id 99"} & {hit.id for answers in hits for hit in answers}
         assert [one.search(query[None], 1)[0][0].text for query in new] == ["new 4", "new 100"]
     stored.compact()
-    assert len(stored.stack.masked) == 99 and len(stored.stack.segments) == 1
+    assert len(stored.masked) == 99 and len(stored.segments) == 1
     agree = [stored.search(query[None], 1)[0][0].id == brute(known, query, 1)[0] for query in vectors(10)]
     assert sum(agree) >= 9
 
@@ -302,7 +302,7 @@ def test_many_segments_answer_as_one(factory, small_blocks):
     source = ArrayRows(vectors(900, 32), range(900), None)
     many = VectorIndex.build(source, factory, target=0.99, memory=1 << 20)
     one = VectorIndex.build(source, factory, target=0.99)
-    assert len(many.stack.segments) > 2 and len(one.stack.segments) == 1
+    assert len(many.segments) > 2 and len(one.segments) == 1
     assert many.rows == 900 and many.search(vectors(900, 32)[800:801], 1)[0][0].id == 800
     same = 0
     for left, right in zip(many.search(vectors(50, 32, seed=1)), one.search(vectors(50, 32, seed=1)), strict=True):

@@ -241,7 +241,7 @@ def test_mask_tokens_of_named_templates_and_of_ones_own(client):
 
 def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, served):
     found = client.get("/map", params={"index": "first"}).json()
-    wanted = sentence_map(served.indexes["first"].index.stack.vectors(np.arange(6)), SENTENCES[:6])
+    wanted = sentence_map(served.indexes["first"].index.vectors(np.arange(6)), SENTENCES[:6])
     assert np.allclose([[point["x"], point["y"]] for point in found["points"]], wanted.points, atol=1e-2)
     assert [point["text"] for point in found["points"]] == SENTENCES[:6]
     assert [point["cluster"] for point in found["points"]] == wanted.clusters.tolist()

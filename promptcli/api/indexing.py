@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from promptcli.data.streams import STANDARD, open_hashed, read_lines
 from promptcli.data.tables import Fields
 from promptcli.errors import UsageError
-from promptcli.index.inputs import RowFiles, read_queries, rows_to_add, rows_to_build
-from promptcli.index.origins import check_same, rebuild_encoder
+from promptcli.index.inputs import RowFiles, check_same, read_queries, rebuild_encoder, rows_to_add, rows_to_build
 from promptcli.index.stored import (
     IndexManifest,
     Origin,

@@ -58,11 +58,11 @@ def dups(index: VectorIndex, threshold: float, progress: Progress = lambda done:
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"a threshold of {threshold} cannot be; give a cosine above 0 and at most 1, e.g. 0.95")
-    rows = index.stack.live()
+    rows = index.live()
     if not len(rows):
         return []
     _check_crowd(index, rows, threshold)
-    label = np.arange(len(index.stack.masked))
+    label = np.arange(len(index.masked))
     asked = rows
     if threshold <= 1 - _COPIES:
         label = _copies(index, rows)
@@ -77,8 +77,8 @@ def dups(index: VectorIndex, threshold: float, progress: Progress = lambda done:
     order = np.argsort(label, kind="stable")
     groups = np.split(rows[order], np.flatnonzero(np.diff(label[order])) + 1)
     large = sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), group[0]))
-    vectors = map(index.stack.vectors, large)
-    return [Cluster(index.stack.hits(group, own @ own[0])) for group, own in zip(large, vectors, strict=True)]
+    vectors = map(index.vectors, large)
+    return [Cluster(index.hits(group, own @ own[0])) for group, own in zip(large, vectors, strict=True)]
 
 
 def pairs(
@@ -99,7 +99,7 @@ def pairs(
     """
     if k < 1:
         raise UsageError(f"k is {k}; give at least 1")
-    rows, least = index.stack.live(), np.array(-2.0 if threshold is None else threshold)
+    rows, least = index.live(), np.array(-2.0 if threshold is None else threshold)
     empty = np.empty(0, np.int64)
     best: tuple[RowNumbers, RowNumbers, Floats] = (empty, empty, np.empty(0, np.float32))
     for own, found, scores in _neighbours(index, rows, least, progress):
@@ -107,12 +107,12 @@ def pairs(
         high = np.concatenate([best[1], np.maximum(own, found)])
         scores = np.concatenate([best[2], scores])
         order = np.lexsort((high, low, -scores))
-        _, first = np.unique(low[order] * len(index.stack.masked) + high[order], return_index=True)
+        _, first = np.unique(low[order] * len(index.masked) + high[order], return_index=True)
         order = order[np.sort(first)][:k]
         best = low[order], high[order], scores[order]
         if len(order) == k:
             least[...] = max(least, best[2][-1])
-    hits = (index.stack.hits(part, best[2]) for part in best[:2])
+    hits = (index.hits(part, best[2]) for part in best[:2])
     return [
         Pair(rank, one._replace(rank=1), two._replace(rank=2), score)
         for rank, (one, two, score) in enumerate(zip(*hits, best[2].tolist(), strict=True), 1)
@@ -132,9 +132,7 @@ def _neighbours(
         while len(waiting):
             again = []
             for part in np.array_split(waiting, -(-len(waiting) * k // _ANSWERS)):
-                found = index.stack.nearest(
-                    index.stack.vectors(part), min(k, index.rows), None, index.effort, exact=index.exact
-                )
+                found = index.nearest(index.vectors(part), k)
                 more = [len(near) == k < index.rows and scores[-1] > threshold for near, scores in found]
                 again.append(part[more])
                 own = np.repeat(part, [len(near) for near, _ in found])
@@ -151,7 +149,7 @@ def _check_crowd(index: VectorIndex, rows: RowNumbers, threshold: float) -> None
     k = min(2 * _CROWD, index.rows)
     if k < 2 * _CROWD:
         return
-    found = index.stack.nearest(index.stack.vectors(some), k, None, index.effort, exact=index.exact)
+    found = index.nearest(index.vectors(some), k)
     near = [int((scores >= threshold).sum()) for _, scores in found]
     if np.mean(near) > _CROWD:
         enough = float(np.median([scores[10] for _, scores in found if len(scores) > 10]))
@@ -163,10 +161,10 @@ def _check_crowd(index: VectorIndex, rows: RowNumbers, threshold: float) -> None
 
 def _copies(index: VectorIndex, rows: RowNumbers) -> RowNumbers:
     """Return for every row the first row with the same vector in half precision, so that copies are asked for once."""
-    keys = np.empty((len(index.stack.masked), 2), np.uint64)
+    keys = np.empty((len(index.masked), 2), np.uint64)
     weights = np.random.default_rng(0).integers(1, 1 << 63, (index.width, 2), np.uint64)
     for part in np.array_split(rows, -(-len(rows) // 16_384)):
-        halves = index.stack.vectors(part).astype(np.float16).view(np.uint16).astype(np.uint64)
+        halves = index.vectors(part).astype(np.float16).view(np.uint16).astype(np.uint64)
         keys[part] = halves @ weights  # modulo 2**64: rows that differ have the same pair of keys by no chance
     label = np.arange(len(keys))
     _, first, group = np.unique(keys[rows], axis=0, return_index=True, return_inverse=True)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, overload
 from promptcli.data.given import check_ids, check_texts
 from promptcli.data.tables import Fields
 from promptcli.errors import UsageError
-from promptcli.index.inputs import RowFiles, rows_to_build
+from promptcli.index.inputs import RowFiles, check_same, origin_of, rebuild_encoder, rows_to_build
 from promptcli.index.neighbours import Cluster, Pair, dups, pairs
-from promptcli.index.origins import check_same, origin_of, rebuild_encoder
 from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import StoredIndex, create, load, save
 from promptcli.index.vector_index import TARGET, VectorIndex

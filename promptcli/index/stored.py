@@ -223,7 +223,7 @@ class Store:
         """Write what is not in the folder yet, then the manifest, which is returned."""
         from promptcli.index.factory import faiss
 
-        index, origin, segments = stored.index, stored.origin, stored.index.stack.segments
+        index, origin, segments = stored.index, stored.origin, stored.index.segments
         there = _parts_in_force(self.folder)
         for number, segment in enumerate(segments):
             if set(segment.files.values()) <= self.writer.sums.keys() and segment.files:
@@ -233,7 +233,7 @@ class Store:
                     self.writer.keep(file, there[file])
             else:
                 segments[number] = self.segment(segment)
-        deleted = index.stack.deleted
+        deleted = index.deleted
         if len(deleted):
             with self.writer.part(DELETED) as path, path.open("wb") as content:
                 np.save(content, deleted)

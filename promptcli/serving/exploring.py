@@ -154,10 +154,10 @@ async def index_map(service: Service, request: Request) -> Response:
 def _map(served: ServedIndex) -> dict[str, Any]:
     index = served.index
     chosen = np.unique(np.linspace(0, max(index.rows - 1, 0), min(index.rows, _MOST_POINTS)).astype(np.int64))
-    rows = index.stack.live()[chosen]
-    hits = index.stack.hits(rows, np.zeros(len(rows), np.float32))
+    rows = index.live()[chosen]
+    hits = index.hits(rows, np.zeros(len(rows), np.float32))
     texts = [hit.text or "" for hit in hits]
-    found = sentence_map(index.stack.vectors(rows), texts if any(texts) else None)
+    found = sentence_map(index.vectors(rows), texts if any(texts) else None)
     places = zip(hits, found.points.round(3).tolist(), found.clusters.tolist(), strict=True)
     return {
         "index": served.name,

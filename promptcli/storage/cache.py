@@ -6,10 +6,10 @@ Deleting a cache's folder loses nothing but time; a damaged file in it counts as
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ import promptcli
 from promptcli.storage.documents import convert
 from promptcli.storage.files import atomic_path, write_text
 from promptcli.storage.tensors import save_tensors
+
+Kept = TypeVar("Kept")
 
 
 class Cache:
@@ -36,15 +38,13 @@ class Cache:
 
     def get(self, key: Mapping[str, Any], kind: Any) -> dict[str, Any] | None:
         """Return the values kept under a key, or None; ``kind`` is a type that they are checked against."""
-        path = self._path(key, ".json")
-        if self._hidden(path):
-            return None
-        try:
+
+        def read(path: Path) -> dict[str, Any]:
             kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kept"]
             convert(kept, kind)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return kept
+            return kept
+
+        return self._read(key, ".json", read)
 
     def put(self, key: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
         """Keep JSON-ready values; they are in the file when this returns."""
@@ -52,13 +52,7 @@ class Cache:
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
         """Return the tensors kept under a key, or None."""
-        path = self._path(key, ".safetensors")
-        if self._hidden(path) or not path.is_file():
-            return None
-        try:
-            return load_file(path)
-        except (OSError, SafetensorError):
-            return None
+        return self._read(key, ".safetensors", load_file)
 
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Keep tensors; they are in the file when this returns."""
@@ -69,8 +63,14 @@ class Cache:
         """Return the table of cosines of a key: all that decides a cosine but the template and the pair."""
         return CosineTable(self._path(key, ".jsonl"), json.dumps(key, sort_keys=True))
 
-    def _hidden(self, path: Path) -> bool:
-        return self._fresh and path not in self._own
+    def _read(self, key: Mapping[str, Any], suffix: str, read: Callable[[Path], Kept]) -> Kept | None:
+        path = self._path(key, suffix)
+        if self._fresh and path not in self._own:
+            return None
+        try:
+            return read(path)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError):
+            return None
 
     def _new(self, key: Mapping[str, Any], suffix: str) -> Path:
         path = self._path(key, suffix)
