@@ -16,7 +16,7 @@ from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.tasks import Pairs, STSTask
-from promptcli.encoder.encoded import unit
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.recipe import CAUSAL_RECIPES, RECIPES, Recipe

@@ -12,9 +12,9 @@ import pytest
 from promptcli.data.tables import Record
 from promptcli.data.text import STANDARD, open_source
 from promptcli.data.vectors import FORMATS, manifest_path, open_sink, read_vectors
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder import embedding
 from promptcli.encoder.embedding import embed_file, embed_stream, similarity_stream, windows
-from promptcli.encoder.encoded import unit
 from promptcli.errors import PromptcliError
 from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import in_a_process_that_dies

@@ -14,8 +14,8 @@ import torch
 import promptcli as pc
 from promptcli.data.training_examples import PAIRS, examples_of
 from promptcli.data.vectors import read_vectors
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder import streams
-from promptcli.encoder.encoded import unit
 from tests.tiny import SENTENCES
 
 NAN = float("nan")

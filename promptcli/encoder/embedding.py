@@ -35,8 +35,8 @@ from promptcli.data.vectors.part_folder import (
     parts_there,
     read_plan,
 )
-from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured
-from promptcli.encoder.encoded import Progress, silent, unit
+from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured, unit
+from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.documents import shown, to_json

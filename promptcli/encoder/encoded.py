@@ -33,17 +33,3 @@ class Encoded:
     vectors: np.ndarray  #: (n, d) float32, row i is sentence i; not normalised
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens to the longest input
     tokens: np.ndarray  #: (n,) int64: tokens of the model's input, template and special tokens included
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors (n, d) scaled to length 1; a vector of zeros stays one."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        extreme = ~np.isfinite(lengths[:, 0]) | (lengths[:, 0] == 0)
-        if extreme.any():  # squares of very large or very small numbers are infinite or zero
-            largest = np.abs(vectors[extreme]).max(axis=1, keepdims=True)
-            vectors = vectors.copy()
-            vectors[extreme] /= np.where(largest > 0, largest, 1)
-            lengths[extreme] = np.linalg.norm(vectors[extreme], axis=1, keepdims=True)
-        scaled: np.ndarray = np.divide(vectors, np.where(lengths > 0, lengths, 1), dtype=np.float32)
-    return scaled

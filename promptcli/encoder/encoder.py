@@ -20,6 +20,7 @@ from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.backbones.word_vectors import TABLE
 from promptcli.data.given import check_texts
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import (
     Memory,
     average_rows,
@@ -30,7 +31,7 @@ from promptcli.encoder.batching import (
     token_budget,
 )
 from promptcli.encoder.denoising import Denoising, bias_batch
-from promptcli.encoder.encoded import Encoded, Progress, Share, silent, unit
+from promptcli.encoder.encoded import Encoded, Progress, Share, silent
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights, causal_families
 from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean

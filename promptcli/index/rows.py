@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.vectors.formats import BLOCK, Block, Floats
+from promptcli.data.vectors.formats import BLOCK, Block, Floats, as_floats
+from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError
 
 Ids = Sequence[int | str]
@@ -101,16 +102,13 @@ def unit_rows(vectors: Floats, name: str = "row", start: int = 0) -> tuple[Float
     Raises:
         UsageError: a vector with a NaN or an infinity; the rows are named.
     """
-    units = np.array(vectors, dtype=np.float32, order="C")
-    # The largest number first: squares of very large or very small float32 numbers are infinite or zero.
-    largest = np.abs(units).max(axis=1, keepdims=True)
-    if not np.isfinite(largest).all():
-        wrong = (start + np.flatnonzero(~np.isfinite(largest[:, 0]))).tolist()
-        raise UsageError(f"{named_rows(wrong, name)}: the vector has a NaN or an infinity; embed it again")
-    units /= np.where(largest > 0, largest, np.float32(1))
-    lengths = np.linalg.norm(units, axis=1, keepdims=True)
-    units /= np.where(lengths > 0, lengths, np.float32(1))
-    return units, (start + np.flatnonzero(largest[:, 0] == 0)).tolist()
+    vectors = as_floats(vectors)
+    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(wrong):
+        rows = named_rows((start + wrong).tolist(), name)
+        raise UsageError(f"{rows}: the vector has a NaN or an infinity; embed it again")
+    units = unit(vectors)
+    return units, (start + np.flatnonzero(~units.any(axis=1))).tolist()
 
 
 def named_rows(rows: Sequence[int], name: str = "row") -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.encoder.encoded import unit
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.registry.entries import Entry

@@ -7,7 +7,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from promptcli.encoder.encoded import Encoded, unit
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.encoded import Encoded
 from promptcli.encoder.encoder import Encoder
 from promptcli.serving.service import Service
 from promptcli.serving.wire import RequestError, answer, embedding_list

@@ -11,7 +11,8 @@ from promptcli.analysis.impact import impact
 from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.analysis.sentence import attention, plain_encoder, tokenize
 from promptcli.analysis.sentence_map import sentence_map
-from promptcli.encoder.encoded import Progress, unit
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.encoded import Progress
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates, template_text
 from promptcli.errors import UsageError

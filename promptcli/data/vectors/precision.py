@@ -183,7 +183,7 @@ def measure(before: Floats, after: Floats, *, clipped: float = 0.0) -> Loss:
     """Compare vectors (n, d) with what became of them, by Spearman of cosines of pairs and recall@10."""
     from scipy.stats import spearmanr
 
-    before, after = _unit(before), _unit(after)
+    before, after = unit(before), unit(after)
     pairs = np.random.default_rng(0).integers(len(before), size=(2, PAIRS))
     one, other = pairs[:, pairs[0] != pairs[1]]
     first, second = (np.einsum("nd,nd->n", rows[one], rows[other]) for rows in (before, after))
@@ -205,7 +205,15 @@ def _recall(before: Floats, after: Floats) -> float:
     return hits / (wanted * len(before))
 
 
-def _unit(vectors: Floats) -> Floats:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units: Floats = np.divide(vectors, np.where(lengths > 0, lengths, 1), dtype=np.float32)
-    return units
+def unit(vectors: Floats) -> Floats:
+    """Return vectors (n, d) scaled to length 1; a vector of zeros stays one."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        extreme = ~np.isfinite(lengths[:, 0]) | (lengths[:, 0] == 0)
+        if extreme.any():  # squares of very large or very small numbers are infinite or zero
+            largest = np.abs(vectors[extreme]).max(axis=1, keepdims=True)
+            vectors = vectors.copy()
+            vectors[extreme] /= np.where(largest > 0, largest, 1)
+            lengths[extreme] = np.linalg.norm(vectors[extreme], axis=1, keepdims=True)
+        scaled: Floats = np.divide(vectors, np.where(lengths > 0, lengths, 1), dtype=np.float32)
+    return scaled
