@@ -36,7 +36,7 @@ from promptcli.searching.heads import SEARCHED, search_heads
 
 def contestants(backbone: str, task: STSTask, naive_heads: int | None) -> tuple[dict[str, Callable[[], Any]], float]:
     """Return the runs by name, plain encoding first, and by what to multiply the naive one's seconds."""
-    plain = build_encoder(Recipe(backbone=backbone), device="cpu", dtype="float32", offline=True)
+    plain = build_encoder(Recipe(backbone=backbone), device="cpu", dtype="float32")
     loaded = plain.backbone
     pairs, sentences, corpus = task.pairs(), distinct_sentences([task]), fitting_sentences("demo", None)
     row_of = {sentence: row for row, sentence in enumerate(sentences)}

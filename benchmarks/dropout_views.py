@@ -30,7 +30,7 @@ RUNS = {"last/cls": 1e-4, "last/avg": 2e-5}
 
 
 def score(folder, pooling, task):
-    encoder = build_encoder(Recipe(backbone=str(folder), pooling=pooling), dtype="float32", offline=True)
+    encoder = build_encoder(Recipe(backbone=str(folder), pooling=pooling), dtype="float32")
     return evaluate([encoder], [task])[0].value
 
 

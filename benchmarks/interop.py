@@ -161,7 +161,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as work:
             folders = [str(Path(work, recipe)) for recipe in recipes]
             for entry, folder in zip(entries.values(), folders, strict=True):
-                export(entry, target, Path(folder), choices=choices, offline=True)
+                export(entry, target, Path(folder), choices=choices)
             given = json.dumps([list(PROBES), folders, work])
             subprocess.run([sys.executable, "-c", loader + _READ], input=given, text=True, check=True)
             for number, (recipe, entry) in enumerate(entries.items()):

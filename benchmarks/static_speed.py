@@ -52,7 +52,7 @@ def main():
     parts = [sentences[start : start + given.lines] for start in range(0, len(sentences), given.lines)]
 
     recipe = pc.Recipe(pooling="static/unbiased", transforms=("whitening",))
-    encoder = pc.fit(recipe, on=parts[0][:6000], offline=True)
+    encoder = pc.fit(recipe, on=parts[0][:6000])
     peer = peer_of(encoder)
     runs = {
         "model2vec": lambda part: peer.encode(part, use_multiprocessing=False),

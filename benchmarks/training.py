@@ -39,7 +39,7 @@ def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, l
     method = find_method(name, supervised=False)
     prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}
     settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
-    learner = Learner(method, settings, load_backbone(folder, offline=True))
+    learner = Learner(method, settings, load_backbone(folder))
     step = Trainer(learner, Processes(Accelerator(cpu=True), halves=halves))
     template = learner.views[0].template
 

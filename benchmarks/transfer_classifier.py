@@ -67,7 +67,7 @@ def main() -> None:
     given = parser.parse_args()
     (task,) = load_transfer(given.data, [given.task]).tasks
     recipe = RECIPES[given.recipe].replace(backbone=given.backbone)
-    encoder = build_encoder(recipe, device="cpu", dtype="float32", offline=True)
+    encoder = build_encoder(recipe, device="cpu", dtype="float32")
     (embedded,) = embed_tasks([encoder], [task])
     rows = rows_of([task])
     splits = {split: (features(embedded.vectors, part, rows), part.labels) for split, part in task.splits.items()}

@@ -80,7 +80,7 @@ def main():
     texts = [text for part in corpora.values() for text in part] + [s for task in loaded for s in task.sentences()]
     row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
 
-    encoders, backbone = {}, load_backbone(given.backbone, offline=True)
+    encoders, backbone = {}, load_backbone(given.backbone)
     for name, corpus in itertools.product(given.recipes.split(","), corpora):
         recipe = RECIPES[name].replace(backbone=given.backbone)
         if "tfidf" in recipe.pooling:

@@ -5,10 +5,15 @@ is about to use the network is said as a warning, which Python shows where no lo
 """
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 LOG = logging.getLogger("promptcli")
 #: Takes the number of steps newly done, which may be a fraction.
@@ -28,6 +33,17 @@ def offline(wanted: bool = True) -> Iterator[None]:
         yield
     finally:
         _OFFLINE.reset(before)
+
+
+def obeys_offline(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let a function's parameter ``offline`` forbid the network in all that it calls."""
+
+    @functools.wraps(function)
+    def obeying(*given: Given.args, **named: Given.kwargs) -> Result:
+        with offline(bool(named.get("offline"))):
+            return function(*given, **named)
+
+    return obeying
 
 
 def is_offline() -> bool:

@@ -64,7 +64,7 @@ def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
 
     def backbone(family: str) -> Any:
         if family not in loaded:
-            loaded[family] = load_backbone(str(tiny_folder(family)), offline=True)
+            loaded[family] = load_backbone(str(tiny_folder(family)))
         return loaded[family]
 
     return backbone

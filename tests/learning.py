@@ -20,7 +20,7 @@ def small(method, **changes):
 def learner_of(method, folder, supervised=False, **changes):
     """Return a learner of a method, given itself or by its name."""
     method = find_method(method, supervised=supervised) if isinstance(method, str) else method
-    return Learner(method, small(method, **changes), load_backbone(str(folder), offline=True))
+    return Learner(method, small(method, **changes), load_backbone(str(folder)))
 
 
 def trainer_of(learner):

@@ -199,7 +199,7 @@ def test_bands_go_by_rank():
 
 
 def test_output_embeddings_are_the_head_s(tiny_folder):
-    backbone = load_backbone(str(tiny_folder("bert")), offline=True)
+    backbone = load_backbone(str(tiny_folder("bert")))
     tied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
     assert np.allclose(tied.points, token_bias.token_bias(backbone, SENTENCES).points)
     other = torch.nn.Linear(16, len(backbone.token_rows))

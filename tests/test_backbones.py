@@ -14,6 +14,7 @@ from promptcli.backbones.seam import NAME, SeamCall, seam_fault
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from tests.reference import plain
 from tests.tiny import FAMILIES, SENTENCES, save_tiny
@@ -164,9 +165,9 @@ def test_checkpoints_without_a_head_refuse_what_needs_it(tmp_path):
     for number, (family, model) in enumerate([("electra", ElectraForPreTraining), ("bert", BertModel)]):
         folder = save_tiny(family, tmp_path / str(number), model_class=model)
         recipe = Recipe(backbone=str(folder), prompt="[X] [MASK] .", pooling="last/mask")
-        build_encoder(recipe, offline=True).encode(["fine without the head"])
+        build_encoder(recipe).encode(["fine without the head"])
         with pytest.raises(UsageError, match="has no masked-LM head"):
-            build_encoder(recipe.replace(transforms=("topk-tokens:3",)), offline=True)
+            build_encoder(recipe.replace(transforms=("topk-tokens:3",)))
 
 
 def test_pickled_weights_are_refused(tmp_path):
@@ -210,8 +211,8 @@ def test_a_checkpoint_that_lacks_tensors_is_refused(tmp_path):
 
 
 def test_a_hub_name_offline_says_so():
-    with pytest.raises(NotFoundError, match="not in the local cache and --offline"):
-        load_backbone("nobody/nothing-here", offline=True)
+    with offline(), pytest.raises(NotFoundError, match="not in the local cache and --offline"):
+        load_backbone("nobody/nothing-here")
 
 
 def test_remote_code_is_never_run(tmp_path):

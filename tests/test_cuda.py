@@ -111,7 +111,7 @@ def test_every_recipe_gives_the_processors_vectors(name, cuda, tiny_folder):
     recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(backbone=str(tiny_folder("bert")))
     tensors = None
     if any(part in " ".join([recipe.pooling, *recipe.transforms]) for part in FITTED):
-        made = [fit(recipe, MANY, device=device, dtype="float32", offline=True) for device in ("cpu", "cuda")]
+        made = [fit(recipe, MANY, device=device, dtype="float32") for device in ("cpu", "cuda")]
         tensors = made[0].encoder.tensors()
         expected, got = (one.encoder.encode(MANY) for one in made)
         assert name == "flow" or np.abs(np.abs(expected) - np.abs(got)).max() < 0.01 * np.abs(expected).max()
@@ -177,7 +177,7 @@ def learner_of(name, supervised, device, tiny_folder, **changes):
     small = {"prefix_length": 3} if "prefix_length" in vars(method.small) else {}
     settings = method.small.replace(**{**small, "max_length": 20, "batch_size": 4, "seed": 1, **changes})
     folder = tiny_folder("llama" if name == "prompteol" else "bert")
-    backbone = load_backbone(str(folder), device=device, offline=True, dtype=torch.float32)
+    backbone = load_backbone(str(folder), device=device, dtype=torch.float32)
     teacher = Recipe(backbone=str(folder), pooling="last/avg")
     models = {"teacher": pc.load(teacher, device=device)} if "teacher" in vars(method.small) else {}
     return Learner(method, settings, backbone, models)
@@ -359,8 +359,7 @@ def numbers(found):
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_perplexity_is_the_processors(family, cuda, tiny_folder):
     cpu, gpu = (
-        prediction_accuracy(load_backbone(str(tiny_folder(family)), device=device, offline=True), MANY)
-        for device in ("cpu", "cuda")
+        prediction_accuracy(load_backbone(str(tiny_folder(family)), device=device), MANY) for device in ("cpu", "cuda")
     )
     assert numbers(cpu) == pytest.approx(numbers(gpu), rel=1e-4)
 
@@ -391,7 +390,7 @@ BATCHES = 6
 def test_encoding_waits_once_a_batch(name, cuda, tiny_folder):
     recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(backbone=str(tiny_folder("bert")))
     fitted = any(part in " ".join([recipe.pooling, *recipe.transforms]) for part in FITTED)
-    tensors = fit(recipe, MANY, device="cpu", dtype="float32", offline=True).encoder.tensors() if fitted else None
+    tensors = fit(recipe, MANY, device="cpu", dtype="float32").encoder.tensors() if fitted else None
     encoder = build_encoder(recipe, device="cuda", dtype="float32", tensors=tensors)
     encoder.encode(MANY, batch_size=len(MANY) // BATCHES)  # what is made once is made
     prompts = len(encoder.members) or 1
@@ -434,7 +433,7 @@ def test_a_pretraining_step_waits_for_nothing(objective, cuda):
 
 
 def test_waits_do_not_grow_with_the_number_of_sentences(cuda, tiny_folder):
-    backbone = load_backbone(str(tiny_folder("bert")), device="cuda", offline=True)
+    backbone = load_backbone(str(tiny_folder("bert")), device="cuda")
     encoder = build_encoder(Recipe(pooling="last/avg"), backbone=backbone)
     for work in (
         lambda lines: encoder.encode(lines),

@@ -273,7 +273,7 @@ def test_a_mask_recipe_needs_a_mask_token(tmp_path):
     config = (folder / "tokenizer_config.json").read_text().replace('"mask_token": "[MASK]"', '"mask_token": null')
     (folder / "tokenizer_config.json").write_text(config)
     with pytest.raises(UsageError, match="has no mask token"):
-        build_encoder(Recipe(backbone=str(folder), prompt="[X] [MASK]", pooling="last/mask"), offline=True)
+        build_encoder(Recipe(backbone=str(folder), prompt="[X] [MASK]", pooling="last/mask"))
 
 
 def test_every_part_of_the_tables_is_walked(bert, tensors):

@@ -106,7 +106,7 @@ def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_back
     assert any("trust_remote_code=True" in note for note in written.notes)
     types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert types == ["modeling_promptcli.PromptcliModule"] and (tmp_path / "modeling_promptcli.py").is_file()
-    again = load_encoder(read_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32", offline=True)
+    again = load_encoder(read_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32")
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
 

@@ -79,7 +79,7 @@ def test_what_is_not_there(on, code, message, run, tmp_path):
 
 
 def _encode_with_w():
-    encoder = load_encoder(Registry(home(os.environ)).load("w"), dtype="float32", offline=True)
+    encoder = load_encoder(Registry(home(os.environ)).load("w"), dtype="float32")
     print(json.dumps(encoder.encode(["a small test", "of whitening"]).tolist()))
 
 
@@ -92,6 +92,6 @@ def test_a_fitted_model_is_the_same_in_a_process_of_its_own(run, tmp_path):
     out, err = loaded.communicate()
     assert loaded.returncode == 0, err
     recipe = Recipe(pooling="static/unbiased", transforms=("whitening:32:0.25",))
-    here = fit(recipe, sentences, dtype="float32", offline=True).encoder
+    here = fit(recipe, sentences, dtype="float32").encoder
     assert np.abs(np.array(json.loads(out)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
     assert build_encoder(here.recipe, tensors=here.tensors(), dtype="float32").width == 32

@@ -196,7 +196,7 @@ def test_cls_pooler(encoder, family, tmp_path):
     folder = save_tiny(family, tmp_path, model_class={"bert": BertModel, "roberta": RobertaModel}[family])
     model = {"bert": BertModel, "roberta": RobertaModel}[family].from_pretrained(folder).eval()
     pooled = build_encoder(
-        Recipe(backbone=str(folder), pooling="last/cls", transforms=("cls-pooler",)), dtype="float32", offline=True
+        Recipe(backbone=str(folder), pooling="last/cls", transforms=("cls-pooler",)), dtype="float32"
     )
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():

@@ -20,6 +20,7 @@ from promptcli.data.demo import DEFINITIONS
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import offline
 from promptcli.recipe import MASK, SLOT, Recipe
 from promptcli.searching import generate_mlm, generate_t5
 from promptcli.searching.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
@@ -64,7 +65,7 @@ def t5_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def t5(t5_folder):
-    return load_t5(str(t5_folder), offline=True)
+    return load_t5(str(t5_folder))
 
 
 def test_logits_are_the_model_s_own_one_example_at_a_time(t5, t5_folder):
@@ -191,8 +192,8 @@ def test_a_t5_that_finishes_nothing_says_so(t5, monkeypatch):
 def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
     with pytest.raises(NotFoundError, match=r"no T5 folder.*--generate mlm"):
         load_t5(str(tmp_path / "nosuch"))
-    with pytest.raises(NotFoundError, match=r"--offline forbids.*--generate mlm"):
-        load_t5("nobody/no-such-t5", offline=True)
+    with offline(), pytest.raises(NotFoundError, match=r"--offline forbids.*--generate mlm"):
+        load_t5("nobody/no-such-t5")
     with pytest.raises(UsageError, match="is no T5 but of family 'bert'"):
         load_t5(str(tiny_folder("bert")))
     with pytest.raises(UsageError, match="no token <extra_id_2>"):

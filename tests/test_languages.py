@@ -77,7 +77,7 @@ def multilingual(request, tmp_path_factory):
     folder, tokenizer = tmp_path_factory.mktemp(request.param), make_tokenizer()
     model_class(config_class(vocab_size=len(tokenizer), **options)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return folder, tokenizer, load_backbone(str(folder), offline=True)
+    return folder, tokenizer, load_backbone(str(folder))
 
 
 def ids_of_the_filled(template, sentence, tokenizer):

@@ -44,7 +44,7 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
     learner.train()
     views = learner(TRIPLETS)
     contrastive_loss(*views).backward()
-    backbone = load_backbone(str(tiny_folder(family)), offline=True)
+    backbone = load_backbone(str(tiny_folder(family)))
     backbone.tune({name.removeprefix("backbone."): one for name, one in learner.tensors().items()})
     backbone.model.requires_grad_(True)
     rows = [learner.views[0].inputs(column).rows for column in TRIPLETS]
@@ -71,7 +71,7 @@ def test_only_the_adapter_is_learned_and_it_starts_as_nothing(tiny_folder):
     assert all(".lora_" in name for name in learner.trainable())
     assert set(learner.tensors()) == {*learner.trainable(), f"backbone.{ALPHA}"}
     learner.eval()
-    plain = build_encoder(RECIPES["prompteol"], backbone=load_backbone(str(tiny_folder("qwen2")), offline=True))
+    plain = build_encoder(RECIPES["prompteol"], backbone=load_backbone(str(tiny_folder("qwen2"))))
     assert np.array_equal(learner.encoder().encode(SENTENCES), plain.encode(SENTENCES))
     twice = [learner_of(tiny_folder("qwen2")).tensors() for _ in range(2)]
     assert all(torch.equal(one, twice[1][name]) for name, one in twice[0].items())
@@ -86,7 +86,7 @@ def test_what_was_trained_is_what_is_stored(family, tiny_folder):
     stored = build_encoder(encoder.recipe, tensors=learner.tensors(), device="cpu", dtype="float32")
     got, wanted = stored.encode(SENTENCES), encoder.encode(SENTENCES)
     assert np.abs(got - wanted).max() < 1e-5 * np.abs(wanted).max()
-    plain = build_encoder(encoder.recipe, backbone=load_backbone(str(tiny_folder(family)), offline=True))
+    plain = build_encoder(encoder.recipe, backbone=load_backbone(str(tiny_folder(family))))
     assert np.abs(wanted - plain.encode(SENTENCES)).max() > 1e-3
     assert encoder.recipe == RECIPES["prompteol"].replace(backbone=encoder.recipe.backbone).explicit()
 
@@ -117,7 +117,7 @@ def adapter(tiny_folder, tmp_path_factory):
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
     folder, model = adapter(family)
-    backbone = load_backbone(str(folder), offline=True)
+    backbone = load_backbone(str(folder))
     assert backbone.name == str(folder)
     row = Encoder(RECIPES["prompteol"], backbone, {}).inputs(SENTENCES[:1]).rows[0]
     batch = Batch(torch.tensor([row]), torch.tensor([len(row)]))
@@ -127,7 +127,7 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
         base = AutoModel.from_pretrained(tiny_folder(family))(input_ids=batch.ids).last_hidden_state
     assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
     assert (ours - base).abs().max() > 1e-3
-    plain = load_backbone(str(tiny_folder(family)), offline=True)
+    plain = load_backbone(str(tiny_folder(family)))
     assert backbone.provenance.weights_sha256 != plain.provenance.weights_sha256
     assert plain.name in json.loads((folder / CONFIG).read_text())["base_model_name_or_path"]
 
@@ -147,7 +147,7 @@ def test_adapters_that_cannot_be_added(change, message, adapter, tmp_path):
     (tmp_path / CONFIG).write_text(json.dumps({**config, **change}))
     (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
     with pytest.raises(PromptcliError, match=message):
-        load_backbone(str(tmp_path), offline=True)
+        load_backbone(str(tmp_path))
 
 
 def test_adapters_of_another_model_and_pickles(adapter, tiny_folder, tmp_path):
@@ -156,14 +156,14 @@ def test_adapters_of_another_model_and_pickles(adapter, tiny_folder, tmp_path):
     (tmp_path / CONFIG).write_text(json.dumps(config))
     (tmp_path / "adapter_model.bin").write_bytes(b"x")
     with pytest.raises(UsageError, match="reads safetensors only"):
-        load_backbone(str(tmp_path), offline=True)
+        load_backbone(str(tmp_path))
     (tmp_path / WEIGHTS).write_bytes(b"{}")
     with pytest.raises(UsageError, match="is broken"):
-        load_backbone(str(tmp_path), offline=True)
+        load_backbone(str(tmp_path))
     (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
     (tmp_path / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": str(tiny_folder("gpt2"))}))
     with pytest.raises(UsageError, match="no place for"):
-        load_backbone(str(tmp_path), offline=True)
+        load_backbone(str(tmp_path))
     model = torch.nn.ModuleDict({"one": torch.nn.Linear(3, 3)})
     tensors = {"one.lora_A.default.weight": torch.zeros(2, 4), "one.lora_B.default.weight": torch.zeros(3, 2)}
     with pytest.raises(UsageError, match=r"changes one of shape \(3, 4\), the backbone has \(3, 3\)"):
@@ -196,7 +196,7 @@ def test_products_in_bfloat16_have_the_same_direction(method, family, tiny_folde
     for autocast in (False, True):
         form = find_method(method, supervised=True)
         settings = form.small.replace(batch_size=4, max_length=20, dropout=0.0 if method != "dcpcse" else 0.1)
-        learner = Learner(form, settings, load_backbone(str(tiny_folder(family)), offline=True)).train()
+        learner = Learner(form, settings, load_backbone(str(tiny_folder(family)))).train()
         torch.manual_seed(0)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             views = learner(TRIPLETS)

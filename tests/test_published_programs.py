@@ -97,7 +97,7 @@ def test_roberta_has_no_blank_before_the_sentence_in_training_alone():
 
 
 def test_unknown_tokens_are_never_masked(tiny_folder):
-    backbone = load_backbone(str(tiny_folder("bert")), offline=True)
+    backbone = load_backbone(str(tiny_folder("bert")))
     tokens = backbone.tokenizer
     ids = torch.full((4, 400), tokens.unk)
     ids[:, ::2] = max(tokens.specials) + 1

@@ -105,9 +105,7 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
     ):
         return MeasurementContext(
             name,
-            (lambda: load_backbone(str(tiny_folder("bert")), offline=True))
-            if seeds
-            else (lambda: tiny_backbone("bert")),
+            (lambda: load_backbone(str(tiny_folder("bert")))) if seeds else (lambda: tiny_backbone("bert")),
             data_dir=data_dir,
             texts=Texts(str(corpus), triplets and str(triplets), labelled, definitions),
             cache=Cache(tmp_path / "figures", fresh=fresh),
@@ -399,7 +397,7 @@ def test_trained_rows_are_those_of_training(
     measured = row_of(document, row)
     assert measured["fitted"] and document["seeds"]["training"] == [42]
     assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
-    learner = Learner(quick, quick.small, load_backbone(str(tiny_folder("bert")), offline=True))
+    learner = Learner(quick, quick.small, load_backbone(str(tiny_folder("bert"))))
     (development,) = load_tasks(senteval, task_names(["STS-B:dev"]), "senteval").tasks
     halves = choose_dtype("auto", "cpu") == torch.bfloat16
     processes = start_processes("cpu", halves=halves, trackers=[], folder=tmp_path)

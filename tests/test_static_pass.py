@@ -20,7 +20,7 @@ TEXT = st.text(alphabet=st.one_of(st.characters(codec="utf-8"), st.sampled_from(
 @pytest.fixture(scope="module")
 def tokens_of(tiny_backbone):
     """The tiny vocabulary has no mark to join words by, the shipped one has ``^``."""
-    mini = load_backbone("mini-bert", offline=True).tokenizer
+    mini = load_backbone("mini-bert").tokenizer
     return {"tiny": tiny_backbone("bert").tokenizer, "mini-bert": mini}
 
 

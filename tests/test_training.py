@@ -73,7 +73,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     from transformers import AutoModel
 
     folder = tiny_folder(family)
-    backbone = load_backbone(str(folder), offline=True)
+    backbone = load_backbone(str(folder))
     shape = deep_prefix.prefix_shape(BuildContext("4", backbone, {}))
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(2))
     encoder = Encoder(
@@ -104,7 +104,7 @@ def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
 
 @pytest.mark.parametrize("family", SEAMED)
 def test_a_deep_prefix_moves_every_family_alike_in_any_batch(family, tiny_folder):
-    backbone = load_backbone(str(tiny_folder(family)), offline=True)
+    backbone = load_backbone(str(tiny_folder(family)))
     numbers = torch.randn(
         deep_prefix.prefix_shape(BuildContext("5", backbone, {})), generator=torch.Generator().manual_seed(0)
     )
@@ -139,7 +139,7 @@ def test_a_prefix_has_as_many_numbers_as_the_paper_says(layers, width, length, c
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
 def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
-    backbone = load_backbone(str(tiny_folder(family)), offline=True)
+    backbone = load_backbone(str(tiny_folder(family)))
     text = 'This sentence : "[X]" means [MASK] .'
     hard = Encoder(Recipe(backbone.name, prompt=text, pooling="last/mask"), backbone, {})
     start = start_numbers(f"soft-template:{text}", backbone, torch.Generator())[soft_template.TENSOR]

@@ -168,7 +168,7 @@ def batch_of(rows, backbone):
 
 
 def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
-    backbone = load_backbone(str(tiny_folder("bert")), offline=True)
+    backbone = load_backbone(str(tiny_folder("bert")))
     tokens, vocabulary = backbone.tokenizer, len(backbone.token_rows)
     word = max(tokens.mask, tokens.end[0], tokens.start[0]) + 1
     rows = [[tokens.start[0], *[word] * 48, tokens.end[0]]] * 800 + [[tokens.start[0], word, tokens.end[0]]]
@@ -264,7 +264,7 @@ def test_batches_smaller_than_the_processes_are_refused():
 
 
 def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
-    backbone = load_backbone(str(tiny_folder("bert")), offline=True)
+    backbone = load_backbone(str(tiny_folder("bert")))
     text = 'This sentence : "[X]" means [MASK] .'
     hard = Encoder(Recipe(backbone.name, prompt=text, pooling="last/mask", period=False), backbone, {})
     words = soft_template.word_ids(hard.template, backbone)

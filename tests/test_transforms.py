@@ -149,9 +149,9 @@ def test_embed_filter_takes_the_backbones_own_width(tiny_backbone):
 def test_a_saved_one_gives_the_same_vectors(spec, tiny_folder, home):
     """Also with what stays of the fitted numbers: those that the spec uses."""
     recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=(spec,))
-    encoder = fit(recipe, MANY, dtype="float32", offline=True).encoder
+    encoder = fit(recipe, MANY, dtype="float32").encoder
     Registry(home).save(Entry("mine", encoder.recipe, encoder.tensors()))
-    again = load_encoder(Registry(home).load("mine"), dtype="float32", offline=True)
+    again = load_encoder(Registry(home).load("mine"), dtype="float32")
     assert np.array_equal(again.encode(MANY), encoder.encode(MANY))
     assert again.recipe.transforms == (spec,) and again.fingerprint == encoder.fingerprint
     other = spec.replace("3", "5").replace("2-5", "1-5").replace("6:", "7:")

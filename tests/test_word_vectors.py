@@ -151,7 +151,7 @@ def test_no_file_and_no_language_model(glove):
     with pytest.raises(NotFoundError, match=r"no file of word vectors 'nowhere\.txt'"):
         build_encoder(static("glove:nowhere.txt"))
     with pytest.raises(UsageError, match="no language model; they serve eval"):
-        load_backbone(glove, offline=True)
+        load_backbone(glove)
 
 
 def test_zero_vectors_are_counted(glove):

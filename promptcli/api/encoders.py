@@ -14,7 +14,7 @@ from promptcli.data.given import check_texts
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.interchange.backends import build_on
-from promptcli.notes import note
+from promptcli.notes import note, obeys_offline
 from promptcli.recipe import Choice, Recipe
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
@@ -31,6 +31,7 @@ def open_registry() -> Registry:
     return Registry(home(os.environ))
 
 
+@obeys_offline
 def load(
     choice: str | Path | Recipe | Entry = "mini",
     *,
@@ -83,11 +84,11 @@ def load(
         changes["transforms"] = tuple(transforms)
     if revision is not None:
         choice = f"{choice}@{revision}"
-    entry = changed(entry_of(choice, offline=offline), changes)
-    return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows, offline=offline)
+    entry = changed(entry_of(choice), changes)
+    return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows)
 
 
-def entry_of(model: Model, *, offline: bool = False) -> Entry:
+def entry_of(model: Model) -> Entry:
     """Return the entry that names or holds an encoder."""
     if isinstance(model, Entry):
         return model
@@ -97,7 +98,7 @@ def entry_of(model: Model, *, offline: bool = False) -> Entry:
         return Entry("recipe", model)
     if isinstance(model, Choice):
         return resolve(open_registry(), model)
-    return named(open_registry(), str(model), offline=offline)
+    return named(open_registry(), str(model))
 
 
 def backbone_model(model: Model) -> Model:
@@ -117,13 +118,12 @@ def open_model(
     backend: str = "torch",
     rows: int | None = None,
     backbone: Backbone | None = None,
-    offline: bool = False,
 ) -> Encoder:
     """Return the encoder that ``model`` is or names; ``backbone``: a loaded one to share. See ``load``."""
     if isinstance(model, Encoder):
         return model
-    entry = entry_of(model, offline=offline)
-    options: dict[str, Any] = {"device": device, "dtype": dtype, "offline": offline, "backbone": backbone}
+    entry = entry_of(model)
+    options: dict[str, Any] = {"device": device, "dtype": dtype, "backbone": backbone}
     options |= {"tensors": entry.tensors, "prompts": entry.prompts}
     encoder = build_on(backend, entry.recipe, folder=open_registry().graphs_folder, rows=rows, **options)
     if isinstance(model, Choice) and model.model is None and not model.changes:

@@ -7,9 +7,10 @@ from promptcli.api.encoders import Model, entry_of, open_registry
 from promptcli.interchange import export as exporting
 from promptcli.interchange import hub, importing
 from promptcli.interchange.target import Choices
-from promptcli.notes import is_offline
+from promptcli.notes import obeys_offline
 
 
+@obeys_offline
 def export(
     encoder: Model,
     folder: str | Path,
@@ -36,11 +37,10 @@ def export(
         CheckFailedError: The other program's vectors are not the encoder's.
     """
     choices = Choices(base, int8)
-    return exporting.export(
-        entry_of(encoder), to, Path(folder), choices=choices, offline=offline or is_offline(), force=force
-    )
+    return exporting.export(entry_of(encoder), to, Path(folder), choices=choices, force=force)
 
 
+@obeys_offline
 def import_model(
     source: str | Path, name: str, *, convert: bool = False, offline: bool = False, force: bool = False, **changes: Any
 ) -> importing.Imported:
@@ -64,7 +64,6 @@ def import_model(
         name,
         changes=changes,
         convert=convert,
-        offline=offline or is_offline(),
         force=force,
     )
 
@@ -78,7 +77,7 @@ def push(encoder: Model, repo: str, *, private: bool = False, revision: str | No
         UsageError: No token, or one that may not write there.
         NotFoundError: The hub cannot be reached.
     """
-    return hub.push(hub.client(), entry_of(encoder), repo, private=private, revision=revision, offline=is_offline())
+    return hub.push(hub.client(), entry_of(encoder), repo, private=private, revision=revision)
 
 
 def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> hub.Pulled:
@@ -88,4 +87,4 @@ def pull(repo: str, name: str, *, revision: str | None = None, force: bool = Fal
         NotFoundError: No such repository or revision, or the hub cannot be reached.
         CheckFailedError: It is not what was pushed; nothing is saved.
     """
-    return hub.pull(hub.client(), open_registry(), repo, name, revision=revision, force=force, offline=is_offline())
+    return hub.pull(hub.client(), open_registry(), repo, name, revision=revision, force=force)

@@ -1,7 +1,6 @@
 """Fitting recipes on sentences."""
 
 from pathlib import Path
-from typing import Any
 
 from promptcli.api.encoders import Model, Sentences, entry_of, open_registry, register
 from promptcli.data.given import check_texts
@@ -10,7 +9,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.fitting import fits
 from promptcli.fitting.fits import FittedRecipe
-from promptcli.notes import is_offline, note, working
+from promptcli.notes import note, working
 from promptcli.settings import BARE
 
 
@@ -77,8 +76,7 @@ def fit_recipe(
         source, sentences = "a list", check_texts(on)
     work = passes * len(sentences) + (0 if pairs is None else len(distinct_sentences([pairs])))
     with working("fit", work) as advance:
-        where: dict[str, Any] = {"device": device, "dtype": dtype, "offline": is_offline()}
-        made = fits.fit(chosen, sentences, choose_by=pairs, progress=advance, **where)
+        made = fits.fit(chosen, sentences, choose_by=pairs, progress=advance, device=device, dtype=dtype)
     if name is not None:
         fitted_on = {"source": source, "sentences": made.sentences}
         register(made.encoder, name, force=force, fitted_on=fitted_on, **made.selected_on)

@@ -11,7 +11,7 @@ from torch import Tensor
 from promptcli.backbones.devices import choose_device
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation.evaluator import kept_random_states
-from promptcli.notes import describe, note, working
+from promptcli.notes import describe, note, obeys_offline, working
 from promptcli.pretraining.batches import LONGEST_LINE
 from promptcli.pretraining.begun import BegunModel
 from promptcli.pretraining.corpus import Corpus, CorpusFile
@@ -42,6 +42,7 @@ class Pretrained:
 
 
 @kept_random_states()
+@obeys_offline
 def pretrain(
     files: str | Path | Sequence[str | Path],
     output: str | Path,
@@ -99,7 +100,7 @@ def pretrain(
     names = [start] if isinstance(start, str) else list(start)
     if objective == "causal" and names:
         raise UsageError("--from starts from a BERT, so it does not go with `objective` causal; leave one out")
-    begun = BegunModel.open(names, offline=offline) if names else None
+    begun = BegunModel.open(names) if names else None
     template_lines = None if templates is None else Path(templates)
     wanted = _wanted(settings, objective, template_lines, minutes, corpus_files, begun)
     if held_out is not None:

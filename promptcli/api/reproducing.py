@@ -10,7 +10,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.notes import is_offline, offline
+from promptcli.notes import offline
 from promptcli.registry.registry import home
 from promptcli.reproducing import planning, results
 from promptcli.reproducing.measurement_context import MeasurementContext
@@ -159,8 +159,7 @@ def open_context(
 
     def open_backbone() -> Backbone:
         where = choose_device(device)
-        how: dict[str, Any] = {"device": where, "dtype": weights_dtype(dtype, where), "offline": is_offline()}
-        backbone = load_backbone(name, words=True, **how)
+        backbone = load_backbone(name, words=True, device=where, dtype=weights_dtype(dtype, where))
         backbone.tf32 = dtype == TF32
         return backbone
 

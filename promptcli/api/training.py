@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import torch
 
@@ -21,7 +21,7 @@ from promptcli.data.training_examples import TrainingData, TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import kept_random_states
-from promptcli.notes import note, silent
+from promptcli.notes import note, obeys_offline, silent
 from promptcli.notes import offline as without_network
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import Registry
@@ -63,8 +63,8 @@ class Trained:
     @functools.cached_property
     def encoder(self) -> Encoder:
         """The encoder of the best run."""
-        options: dict[str, Any] = {"device": self.device, "offline": self.offline}
-        return Encoder.from_recipe(self.entry.recipe, tensors=self.entry.tensors, **options)
+        with without_network(self.offline):
+            return Encoder.from_recipe(self.entry.recipe, tensors=self.entry.tensors, device=self.device)
 
     @property
     def best(self) -> TrialResult:
@@ -141,6 +141,7 @@ def train(
     **settings: Setting,
 ) -> dict[str, object]: ...
 @kept_random_states()
+@obeys_offline
 def train(
     method: str,
     data: TrainingData | None = None,
@@ -213,27 +214,25 @@ def train(
         return _describe(form, _in_force(form, backbone, None, paper, settings), backbone, source_name(data), str(on))
     _check_name(registry, name, force=force, resume=resume)
     begun = None if start is None else _read_start(start, method, backbone)
-    with without_network(offline):
-        examples = _read_examples(data, method, supervised, folder)
+    examples = _read_examples(data, method, supervised, folder)
     form = find_method(method, supervised=examples.supervised)
     also: Sequence[STSTask | str | Path] = tests or [on.removesuffix(":dev") if isinstance(on, str) else on]
-    with without_network(offline):
-        development, *scored = (development_task(task, folder) for task in dict.fromkeys([on, *also]))
+    development, *scored = (development_task(task, folder) for task in dict.fromkeys([on, *also]))
     where = choose_device(device)
     halves = choose_dtype(dtype, where) == torch.bfloat16
     runs = registry.run_folder(saved_as)
     with scratch_folder() if name is None else contextlib.nullcontext(runs.parent) as above:
         processes = start_processes(
-            where, halves=halves, trackers=trackers, folder=runs.parents[1], offline=offline
+            where, halves=halves, trackers=trackers, folder=runs.parents[1]
         )  # before the backbone: each process may have a device of its own
 
         def load() -> Backbone:
-            return load_backbone(backbone, device=processes.device, dtype=torch.float32, offline=offline)
+            return load_backbone(backbone, device=processes.device, dtype=torch.float32)
 
         with silent(not processes.is_main):
             first = load()
             changed = _in_force(form, backbone, first.width, paper, settings)
-            models = _models(changed, sweep or {}, processes.device, offline)
+            models = _models(changed, sweep or {}, processes.device)
             run = TrainingRun(form, changed, examples, source_name(data), development, tuple(scored), begun, models)
             run = run.on(first, changed)
             if assumed:
@@ -346,9 +345,7 @@ def _read_start(start: str, method: str, backbone: str) -> Start:
     return Start(start, entry.tensors)
 
 
-def _models(
-    settings: TrainingSettings, sweep: Mapping[str, Sequence[Setting]], device: str, offline: bool
-) -> dict[str, Encoder]:
+def _models(settings: TrainingSettings, sweep: Mapping[str, Sequence[Setting]], device: str) -> dict[str, Encoder]:
     """Return the encoders that settings name, by setting, e.g. a teacher.
 
     Raises:
@@ -361,7 +358,7 @@ def _models(
             named = getattr(settings, item.name)
             if not named or item.name in sweep:
                 raise UsageError(f"which {item.name}? give --{item.name} MODEL, one for the whole run")
-            models[item.name] = load(named, device=device, offline=offline)
+            models[item.name] = load(named, device=device)
     return models
 
 

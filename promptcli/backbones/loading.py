@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.errors import UsageError
-from promptcli.notes import is_offline
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +46,6 @@ def load_backbone(
     *,
     device: str = "cpu",
     dtype: "torch.dtype | None" = None,
-    offline: bool = False,
     words: bool = False,
 ) -> "Backbone":
     """Load a backbone in eval mode.
@@ -58,7 +56,6 @@ def load_backbone(
         device: A torch device.
         dtype: Of the weights; by default float32, and for causal models that of their files where the device
             computes in it.
-        offline: Never use the network.
         words: Word vectors will do; without it they are refused.
 
     Raises:
@@ -71,7 +68,7 @@ def load_backbone(
             f"backbone {name!r} holds word vectors and no language model; they serve eval, embed, similarity and index"
             " with --model static-avg"
         )
-    return _split(name)[1].load(name, device=device, dtype=dtype, offline=offline or is_offline())
+    return _split(name)[1].load(name, device=device, dtype=dtype)
 
 
 def words_only(name: str) -> bool:

@@ -36,7 +36,7 @@ from promptcli.backbones.probing import check_probe, check_vocabulary
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
 from promptcli.backbones.word_vectors import is_table, load_table
 from promptcli.errors import NotFoundError, UsageError, unknown
-from promptcli.notes import is_offline, note, note_network
+from promptcli.notes import is_offline, note, note_network, offline
 from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
@@ -56,7 +56,6 @@ def load_pretrained(
     *,
     device: str = "cpu",
     dtype: torch.dtype | None = None,
-    offline: bool = False,
 ) -> Backbone:
     """Load a pre-trained language model in eval mode; see ``load_backbone``.
 
@@ -64,13 +63,13 @@ def load_pretrained(
     """
     if name == _ENCODER:
         raise NotFoundError(f"{name} is an encoder, for --model; the language model under it: --backbone {name}-bert")
-    folder, revision = locate(name, offline, one_of=(*_MARKS, "tokenizer.json"))
+    folder, revision = locate(name, one_of=(*_MARKS, "tokenizer.json"))
     if is_table(folder):
         return load_table(name, folder, revision, device=device)
     _check_marked(name, folder)
     what = f"backbone {name!r}"
     if (base := base_of(what, folder)) is not None:
-        backbone = load_pretrained(base, device=device, dtype=dtype, offline=offline)
+        backbone = load_pretrained(base, device=device, dtype=dtype)
         return _with_adapter(backbone, name, folder, revision)
     with opening(what):
         config = read_config(what, folder)
@@ -122,7 +121,7 @@ def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | N
     return backbone
 
 
-def family_and_width(name: str, *, offline: bool = True) -> tuple[str, int]:
+def family_and_width(name: str) -> tuple[str, int]:
     """Return a backbone's family and the width of its hidden states, by its config.json alone.
 
     Raises:
@@ -130,9 +129,10 @@ def family_and_width(name: str, *, offline: bool = True) -> tuple[str, int]:
         UsageError: Its configuration does not say.
     """
     what = f"backbone {name!r}"
-    folder, _ = locate(name, offline)
+    with offline():
+        folder, _ = locate(name)
     if (base := base_of(what, folder)) is not None:
-        return family_and_width(base, offline=offline)
+        return family_and_width(base)
     config = read_config(what, folder)
     widths = [config.get(field) for field in ("hidden_size", "d_model", "n_embd", "dim")]
     width = next((width for width in widths if isinstance(width, int)), None)
@@ -151,7 +151,6 @@ def added_after(folder: Path) -> str:
 
 def locate(
     name: str,
-    offline: bool,
     *,
     files: Sequence[str] = _FILES,
     one_of: Sequence[str] = _MARKS,
@@ -160,7 +159,6 @@ def locate(
 
     Args:
         name: Shipped, a folder, or ``owner/name`` with ``@revision`` after it, which may have slashes of its own.
-        offline: Never use the network.
         files: Patterns of what is fetched.
         one_of: The folder holds at least one of these.
 
@@ -187,7 +185,7 @@ def locate(
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=True)
     except (LocalEntryNotFoundError, FileNotFoundError):
-        if offline or is_offline():
+        if is_offline():
             raise NotFoundError(
                 f"backbone {name!r} is not in the local cache and --offline forbids the network;"
                 f" shipped: {', '.join(SHIPPED)}"

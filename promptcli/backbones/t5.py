@@ -107,21 +107,19 @@ def load_t5(
     name: str,
     *,
     device: str = "cpu",
-    offline: bool = False,
 ) -> T5:
     """Load a T5.
 
     Args:
         name: A local folder or a hub id, ``@revision`` after it allowed.
         device: A torch device.
-        offline: Never use the network.
 
     Raises:
         NotFoundError: No such folder or hub id, or it cannot be reached.
         UsageError: No T5, no safetensors weights, or broken files.
     """
     try:
-        folder, _ = pretrained.locate(name, offline)
+        folder, _ = pretrained.locate(name)
     except NotFoundError as error:
         reason = str(error).partition("; shipped")[0].replace("backbone", "T5")
         raise NotFoundError(

@@ -580,7 +580,6 @@ def build_encoder(
     *,
     device: str = "auto",
     dtype: str = "auto",
-    offline: bool = False,
     tensors: Mapping[str, Tensor] | None = None,
     backbone: Backbone | None = None,
     prompts: Prompts = Prompts(),  # noqa: B008 - frozen
@@ -592,7 +591,6 @@ def build_encoder(
         device: ``auto`` or a torch device.
         dtype: ``auto``, ``float32``, ``bfloat16``, ``float16``, ``tf32`` (on a GPU), or ``stored``: float32, and for
             causal models that of their files where the device computes in it.
-        offline: Never use the network.
         tensors: Learned and fitted numbers, by name.
         backbone: An already loaded backbone to share; else the recipe's is loaded.
         prompts: Texts in front of a sentence, by name.
@@ -606,7 +604,7 @@ def build_encoder(
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
         where, precision = choose_device(device), weights_dtype(dtype, choose_device(device))
-        backbone = load_backbone(recipe.backbone, device=where, dtype=precision, offline=offline, words=True)
+        backbone = load_backbone(recipe.backbone, device=where, dtype=precision, words=True)
         backbone.tf32 = dtype == TF32
         if tuned:
             backbone.tune(tuned)

@@ -292,7 +292,7 @@ def fit(
         progress: Called with the number of sentences newly done; adds up to n times the passes planned, and to the
             distinct sentences of the pairs.
         backbone: An already loaded one to use; else the recipe's is loaded.
-        options: Of ``build_encoder``: device, dtype, offline.
+        options: Of ``build_encoder``: device, dtype.
 
     Raises:
         UsageError: The recipe has nothing to fit or to choose, or there are no sentences.

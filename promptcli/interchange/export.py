@@ -23,6 +23,7 @@ from promptcli.interchange.onnx import export_onnx, export_openvino
 from promptcli.interchange.saving import save_encoder, write_table
 from promptcli.interchange.tables import export_model2vec
 from promptcli.interchange.target import Choices, InexactError, Source, Target, Written, check_parity
+from promptcli.notes import offline
 from promptcli.registry.entries import MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
 from promptcli.registry.reading import read_folder
 from promptcli.registry.registry import load_encoder
@@ -173,7 +174,8 @@ def _encoded_there(folder: Path, probes: list[str]) -> np.ndarray:
         if all((folder / name).is_file() for name in OPENERS):
             from promptcli.interchange.st_module import as_sentence_transformer
 
-            own = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="stored", offline=True)
+            with offline():
+                own = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="stored")
             model = as_sentence_transformer(own)
         else:
             model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
@@ -240,7 +242,6 @@ def export(
     folder: Path,
     *,
     choices: Choices = Choices(),  # noqa: B008
-    offline: bool = False,
     force: bool = False,
 ) -> Exported:
     """Write an encoder as another program reads it, whole or not at all.
@@ -250,7 +251,6 @@ def export(
         target: A name of ``TARGETS``.
         folder: To be made.
         choices: Of the target.
-        offline: Never use the network.
         force: Replace an export that is there.
 
     Raises:
@@ -262,7 +262,7 @@ def export(
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
-        encoder = open_whole(entry, offline=offline)
+        encoder = open_whole(entry)
         source = Source(entry, encoder, choices)
         written = TARGETS[target](source, temporary)
         if not (temporary / MANIFEST).is_file():
@@ -275,14 +275,14 @@ def export(
     return Exported(target, folder, size, load, written.tool, written.cosine, written.notes)
 
 
-def open_whole(entry: Entry, *, offline: bool = False) -> Encoder:
+def open_whole(entry: Entry) -> Encoder:
     """Return an entry's encoder in float32 on the processor, its backbone the one it was made with.
 
     Raises:
         NotFoundError: The backbone is gone.
         UsageError: It has other weights than the entry was made with.
     """
-    encoder = load_encoder(entry, device="cpu", dtype="float32", offline=offline)
+    encoder = load_encoder(entry, device="cpu", dtype="float32")
     made_with, found = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
     if entry.tensors and made_with and made_with != found:
         raise UsageError(

@@ -25,7 +25,7 @@ from promptcli.interchange.card import CARD, write_card
 from promptcli.interchange.export import open_whole
 from promptcli.interchange.saving import save_encoder
 from promptcli.interchange.target import PROBES
-from promptcli.notes import note
+from promptcli.notes import is_offline, note, offline
 from promptcli.registry.entries import BACKBONE, MANIFEST, TENSORS, Entry, Manifest, read_manifest
 from promptcli.registry.reading import read_folder
 from promptcli.registry.registry import Registry, load_encoder
@@ -87,7 +87,6 @@ def push(
     *,
     private: bool = False,
     revision: str | None = None,
-    offline: bool = False,
 ) -> Pushed:
     """Send a model to a repository of the hub in one commit; none where it has all of it already.
 
@@ -100,14 +99,13 @@ def push(
         repo: ``OWNER/NAME``; made where it is not there.
         private: Only its owner may see it.
         revision: The branch, made where it is not there; by default the main one.
-        offline: Never use the network: refused.
 
     Raises:
         UsageError: No token, or one that may not write; ``private`` and the repository is public.
         NotFoundError: The backbone is gone, or the hub cannot be reached.
     """
     _check_repo(repo)
-    if offline:
+    if is_offline():
         raise NotFoundError(f"push sends {entry.name!r} to the hub, which --offline forbids")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
@@ -139,7 +137,8 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     name = repo.partition("/")[2]
     save_encoder(replace(entry, name=name, provenance=about), encoder, folder, backbone=backbone)
     del encoder  # there may not be room for two
-    again = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="float32", offline=True)
+    with offline():
+        again = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="float32")
     if not np.array_equal(again.encode(PROBES), vectors):
         raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")
     manifest = replace(read_manifest(folder), fingerprint=again.fingerprint, created="")
@@ -189,7 +188,6 @@ def pull(
     name: str,
     *,
     revision: str | None = None,
-    offline: bool = False,
     force: bool = False,
 ) -> Pulled:
     """Save a model that was pushed as an entry of the registry: the same encoder, by its fingerprint.
@@ -202,7 +200,6 @@ def pull(
         repo: ``OWNER/NAME``.
         name: Of the entry.
         revision: A branch, tag or commit; by default the main branch.
-        offline: Never use the network: refused.
         force: Replace an entry of that name.
 
     Raises:
@@ -212,7 +209,7 @@ def pull(
     """
     _check_repo(repo)
     registry.check_free(name, force=force)
-    if offline:
+    if is_offline():
         raise NotFoundError(f"pull fetches {repo} from the hub, which --offline forbids")
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,6 @@ def import_model(
     *,
     changes: dict[str, Any] | None = None,
     convert: bool = False,
-    offline: bool = False,
     force: bool = False,
 ) -> Imported:
     """Save what others trained as an entry.
@@ -51,7 +50,6 @@ def import_model(
         name: Of the entry.
         changes: Fields of the recipe that stand in for the recognised ones.
         convert: Pickles may be converted, by a process that reads nothing but tensors.
-        offline: Never use the network.
         force: Replace an entry of that name.
 
     Raises:
@@ -60,7 +58,7 @@ def import_model(
     """
     registry.check_free(name, force=force)
     files = [*FILES, "*.bin"] if convert else FILES
-    path, revision = locate(source, offline, files=files, one_of=MARKS)
+    path, revision = locate(source, files=files, one_of=MARKS)
     check_links(f"model {source!r}", path, path.rglob("*"))
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +83,7 @@ def import_model(
             entry = with_backbone(entry, str(backbone))
         elif entry.recipe.backbone == source and revision:
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
-        encoder = load_encoder(entry, device="cpu", dtype="float32", offline=offline)
+        encoder = load_encoder(entry, device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
         about = {"imported": {"source": source, "revision": revision, "kind": kind}, "width": encoder.width}
         entry = replace(

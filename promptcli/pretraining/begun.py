@@ -42,7 +42,7 @@ class BegunModel:
     shape: Mapping[str, Any]  #: fields of a plan
 
     @classmethod
-    def open(cls, names: Sequence[str], *, offline: bool) -> "BegunModel":
+    def open(cls, names: Sequence[str]) -> "BegunModel":
         """Find the models: shipped ones, folders, hub ids.
 
         Raises:
@@ -50,7 +50,7 @@ class BegunModel:
             UsageError: One is no BERT with the special tokens of this command's vocabularies, or they differ in shape
                 or vocabulary.
         """
-        folders = tuple(locate(name, offline)[0] for name in names)
+        folders = tuple(locate(name)[0] for name in names)
         shapes = [_shape(name, folder) for name, folder in zip(names, folders, strict=True)]
         vocabularies = [sha256(folder / "vocab.txt") for folder in folders]
         for name, shape, vocabulary in zip(names, shapes, vocabularies, strict=True):

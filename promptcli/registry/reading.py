@@ -130,18 +130,17 @@ class _Folder:
         return load_tensors(path, mend=_MEND, error=UsageError)
 
 
-def read_model(name: str, *, offline: bool = False) -> Entry:
+def read_model(name: str) -> Entry:
     """Return the encoder that a folder or hub repository says it is.
 
     Args:
         name: A folder, or a hub id with ``@revision`` after it.
-        offline: Never use the network.
 
     Raises:
         NotFoundError: No such folder or hub id.
         UsageError: A module, a mode or a weight that cannot be read faithfully; with its name.
     """
-    path, revision = locate(name, offline, files=FILES, one_of=MARKS)
+    path, revision = locate(name, files=FILES, one_of=MARKS)
     entry = read_folder(name, path)
     loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
     return replace(entry, provenance={**entry.provenance, "loaded": loaded})

@@ -49,7 +49,7 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
     return changed(entry, changes)
 
 
-def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
+def named(registry: Registry, text: str) -> Entry:
     """Return the entry of a single name: a model's, a folder's, a recipe's, or a hub id's.
 
     Raises:
@@ -66,7 +66,7 @@ def named(registry: Registry, text: str, *, offline: bool = False) -> Entry:
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
     try:
-        return read_model(text, offline=offline)
+        return read_model(text)
     except NotFoundError as error:
         if is_folder or "/" in text:
             raise

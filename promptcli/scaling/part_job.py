@@ -16,6 +16,7 @@ from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError, is_out_of_memory
 from promptcli.interchange.backends import build_on
+from promptcli.notes import offline
 from promptcli.registry.entries import Entry
 
 
@@ -40,9 +41,10 @@ class PartJob:
         """
         if self.threads is not None:
             set_threads(self.threads)
-        options: dict[str, Any] = {"device": device, "dtype": str(self.plan.model["dtype"]), "offline": self.offline}
+        options: dict[str, Any] = {"device": device, "dtype": str(self.plan.model["dtype"])}
         backend = str(self.plan.model.get("backend", "torch"))
-        encoder = build_on(backend, self.entry.recipe, folder=self.graphs, tensors=self.entry.tensors, **options)
+        with offline(self.offline):
+            encoder = build_on(backend, self.entry.recipe, folder=self.graphs, tensors=self.entry.tensors, **options)
         if encoder.fingerprint != self.plan.fingerprint:
             name = self.entry.recipe.backbone
             raise CheckFailedError(f"backbone {name!r} is another one here than the folder was begun with; copy that")

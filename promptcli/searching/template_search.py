@@ -8,7 +8,7 @@ from promptcli.data import demo
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError, unknown
-from promptcli.notes import is_offline, note, working
+from promptcli.notes import note, working
 from promptcli.recipe import Recipe
 from promptcli.searching import generate_mlm, generate_t5
 from promptcli.searching.racing import plan_rungs, planned_pairs, race
@@ -173,7 +173,7 @@ def _generate_t5(context: SearchContext) -> list[str]:
             "--generate t5 needs --t5 NAME, e.g. google/t5-v1_1-base, or a folder; --generate mlm needs none"
         )
     definitions = generate_t5.choose_definitions(_definitions(context), backbone.tokenizer)
-    t5 = load_t5(settings.t5, device=str(backbone.device), offline=is_offline())
+    t5 = load_t5(settings.t5, device=str(backbone.device))
     with working("generate", generate_t5.steps()) as advance:
         return generate_t5.generate_templates(t5, definitions, beam=settings.beam, progress=advance)
 

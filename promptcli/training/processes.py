@@ -15,6 +15,7 @@ from accelerate.tracking import get_available_trackers
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError
+from promptcli.notes import is_offline
 
 #: Trackers that only write files.
 _LOCAL_TRACKERS = ("tensorboard", "aim", "dvclive")
@@ -89,9 +90,7 @@ class Processes:
         return list(itertools.pairwise(edges))
 
 
-def start_processes(
-    device: str, *, halves: bool, trackers: Sequence[str], folder: Path, offline: bool = False
-) -> Processes:
+def start_processes(device: str, *, halves: bool, trackers: Sequence[str], folder: Path) -> Processes:
     """Join the other processes of this launch, where there are any.
 
     Args:
@@ -99,7 +98,6 @@ def start_processes(
         halves: Products in bfloat16; weights and optimiser stay float32.
         trackers: Names of accelerate's trackers to report to.
         folder: Where trackers may keep files, in a folder of their own.
-        offline: Never use the network.
 
     Raises:
         UsageError: A tracker that is unknown or not installed, or that sends what it is given while ``offline``.
@@ -109,7 +107,7 @@ def start_processes(
         if tracker not in available:
             installed = ", ".join(sorted(available)) or "none"
             raise UsageError(f"--report-to {tracker!r} is unknown or not installed; installed trackers: {installed}")
-        if offline and tracker not in _LOCAL_TRACKERS:
+        if is_offline() and tracker not in _LOCAL_TRACKERS:
             raise UsageError(
                 f"--report-to {tracker!r} uses the network, which --offline forbids; without it: "
                 f"{', '.join(_LOCAL_TRACKERS)}"

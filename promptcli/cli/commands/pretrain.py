@@ -97,7 +97,6 @@ def pretrain(
         resume=resume,
         save_minutes=save_minutes,
         device=runtime.device,
-        offline=runtime.offline,
         command=" ".join(["promptcli", *sys.argv[1:]]),
         **options.changes(),
     )

@@ -160,7 +160,6 @@ def _train(
         trackers=training.report_to or (),
         device=runtime.device,
         dtype=runtime.dtype,
-        offline=runtime.offline,
     )
     if not trained.is_main:
         return
