@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,34 @@ def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed_at_every_step(
+    folder: Path,
+    begin: Callable[[Path], Any],
+    work: Callable[[Path], Any],
+    look: Callable[[Path], Any],
+    finish: Callable[[Path], Any],
+    *,
+    least: int = 3,
+) -> list[Any]:
+    """Return what ``look`` finds after ``work`` was killed, a step later each time, the last time not at all.
+
+    Each time in a folder of its own, where ``begin`` was called before and ``finish`` is called afterwards; at least so
+    many processes die.
+    """
+    codes, found = [], []
+    for step in range(200):
+        own = folder / str(step)
+        own.mkdir(parents=True)
+        begin(own)
+        codes.append(in_a_process_that_dies(step, lambda: work(own)))  # noqa: B023
+        found.append(look(own))
+        finish(own)
+        if codes[-1] == 0:
+            break
+    assert codes[-1] == 0 and len(codes) > least and set(codes[:-1]) == {9}
+    return found
 
 
 def interrupted(calls: int, work: Callable[[], Any]) -> bool:

@@ -45,6 +45,26 @@ def context() -> Any:
     return multiprocessing.get_context("forkserver")
 
 
+def at_once(path: Path, *works: tuple[Callable[[Path, str, int], Any], int]) -> None:
+    """Run processes ``a`` and ``b`` at once; each calls its function so often, with path, letter and number from 0."""
+    barrier = context().Barrier(len(works))
+    running = [
+        context().Process(target=_repeat, args=(barrier, path, letter, *work))
+        for letter, work in zip("ab", works, strict=True)
+    ]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(300)
+    assert [process.exitcode for process in running] == [0] * len(works)
+
+
+def _repeat(barrier: Any, path: Path, letter: str, work: Callable[[Path, str, int], Any], times: int) -> None:
+    barrier.wait()
+    for number in range(times):
+        work(path, letter, number)
+
+
 class Program:
     """A run of the command line, used as ``subprocess.Popen`` is.
 

@@ -17,7 +17,7 @@ from promptcli.encoder import embedding
 from promptcli.encoder.embedding import embed_file, embed_stream, similarity_stream, windows
 from promptcli.errors import PromptcliError
 from tests.embed_fakes import FakeEncoder, vector
-from tests.killing import in_a_process_that_dies
+from tests.killing import killed_at_every_step
 from tests.processes import Program
 
 
@@ -158,21 +158,21 @@ def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkey
 
 
 def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_manifest(tmp_path):
-    codes, counts = [], []
-    for step in range(100):
-        folder = tmp_path / str(step)
-        folder.mkdir()
-        target, _ = embed(folder)
-        before = len(read_vectors(target).matrix)
-        codes.append(in_a_process_that_dies(step, lambda: embed(folder, text="quite\nanother\nfile\n!\n")))  # noqa: B023
+    def look(folder):
+        [target] = folder.glob("*.npy")
         found = read_vectors(target)
         assert found.manifest["rows"] == len(found.matrix)
-        counts.append(len(found.matrix))
-        embed(folder)
+        return len(found.matrix)
+
+    def finish(folder):
+        target, _ = embed(folder)
         assert {path.name for path in folder.iterdir()} == {"a.txt", target.name, manifest_path(target).name}
-        if codes[-1] == 0:
-            break
-    assert codes[-1] == 0 and set(codes[:-1]) == {9} and set(counts) == {before, 4}
+
+    def another(folder):
+        embed(folder, text="quite\nanother\nfile\n!\n")
+
+    counts = killed_at_every_step(tmp_path, embed, another, look, finish)
+    assert len(set(counts)) == 2 and counts[-1] == 4
 
 
 def test_a_name_that_is_no_utf8_is_escaped_in_the_manifest(tmp_path):

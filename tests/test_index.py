@@ -23,7 +23,7 @@ from promptcli.index.stored import Origin, StoredIndex, change, check, load, rea
 from promptcli.index.vector_index import VectorIndex
 from tests import processes
 from tests.embed_fakes import FakeEncoder
-from tests.killing import in_a_process_that_dies
+from tests.killing import killed_at_every_step
 
 ORIGIN = Origin("a" * 64, {"backbone": "mini-bert"}, None, {"dtype": "float32"})
 
@@ -441,17 +441,18 @@ def test_a_kill_at_any_step_leaves_the_old_index_or_the_new(tmp_path, how):
             with change(folder) as held:
                 held.index.add(ArrayRows(vectors(10, seed=1), range(10), ["new"] * 10))
 
-    codes, rows = [], []
-    for step in range(200):
-        folder = tmp_path / how / str(step) / "idx"
-        save(folder, stored())
-        codes.append(in_a_process_that_dies(step, lambda: work(folder)))  # noqa: B023
-        rows.append(load(folder).index.rows)
-        save(folder, stored(2), force=True)
-        assert {path.name for path in folder.parent.iterdir()} <= {"idx", ".idx.lock"}, "a killed process's rest"
-        if codes[-1] == 0:
-            break
-    assert codes[-1] == 0 and len(codes) > 15 and set(codes[:-1]) == {9}
+    def finish(folder):
+        save(folder / "idx", stored(2), force=True)
+        assert {path.name for path in folder.iterdir()} <= {"idx", ".idx.lock"}, "a killed process's rest"
+
+    rows = killed_at_every_step(
+        tmp_path / how,
+        lambda folder: save(folder / "idx", stored()),
+        lambda folder: work(folder / "idx"),
+        lambda folder: load(folder / "idx").index.rows,
+        finish,
+        least=15,
+    )
     assert rows == sorted(rows) and set(rows) == {50, 60}
 
 
@@ -492,34 +493,21 @@ def test_a_full_disk_is_said_and_leaves_the_old_index(tmp_path, room):
     assert {path.name for path in tmp_path.iterdir()} <= {"home", "idx", ".idx.lock"}
 
 
-def _add_five(folder, letter, barrier):
-    barrier.wait()
-    for number in range(5):
-        with change(folder) as held:
-            held.index.add(ArrayRows(vectors(1, seed=number), [f"{letter}{number}"], ["new"]))
+def _add(folder, letter, number):
+    with change(folder) as held:
+        held.index.add(ArrayRows(vectors(1, seed=number), [f"{letter}{number}"], ["new"]))
 
 
-def _read_often(folder, letter, barrier):
-    barrier.wait()
-    for _ in range(20):
-        again = load(folder)
-        assert again.index.rows in range(50, 56)
+def _read(folder, letter, number):
+    assert load(folder).index.rows in range(50, 56)
 
 
-@pytest.mark.parametrize("other", [_add_five, _read_often])
+@pytest.mark.parametrize("other", [(_add, 5), (_read, 20)])
 def test_two_processes_at_once_lose_nothing(tmp_path, other):
     save(tmp_path / "idx", stored())
-    context = processes.context()
-    barrier = context.Barrier(2)
-    works = zip("ab", (_add_five, other), strict=True)
-    running = [context.Process(target=work, args=(tmp_path / "idx", letter, barrier)) for letter, work in works]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join(300)
-    assert [process.exitcode for process in running] == [0, 0]
+    processes.at_once(tmp_path / "idx", (_add, 5), other)
     found = {hit.id for hit in load(tmp_path / "idx").index.search(vectors(1), 100)[0]}
-    letters = "ab" if other is _add_five else "a"
+    letters = "ab" if other[0] is _add else "a"
     assert found - set(map(str, range(50))) == {f"{letter}{number}" for letter in letters for number in range(5)}
 
 

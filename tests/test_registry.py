@@ -17,7 +17,7 @@ from promptcli.registry.entries import OPENERS
 from promptcli.registry.registry import SHIPPED, Entry, Registry, home, portable
 from promptcli.registry.resolving import resolve
 from tests import processes
-from tests.killing import in_a_process_that_dies
+from tests.killing import killed_at_every_step
 
 
 def fitted(name="white", fill=1.0):
@@ -246,59 +246,31 @@ def test_reading_needs_no_writable_home(tmp_path):
 # Several processes
 
 
-def _save_ten(path, letter, barrier):
-    registry = Registry(path)
-    barrier.wait()
-    for number in range(10):
-        registry.save(fitted(f"{letter}{number}"))
+def _save(path, letter, number):
+    Registry(path).save(fitted(f"{letter}{number}"))
 
 
-def _add_twenty(path, letter, barrier):
-    registry = Registry(path)
-    barrier.wait()
-    for number in range(20):
-        registry.add_scores("white", [{"by": letter, "number": number}])
+def _add_score(path, letter, number):
+    Registry(path).add_scores("white", [{"by": letter, "number": number}])
 
 
-def _alias_ten(path, letter, barrier):
-    registry = Registry(path)
-    barrier.wait()
-    for number in range(10):
-        registry.alias(f"{letter}{number}", "white")
+def _alias(path, letter, number):
+    Registry(path).alias(f"{letter}{number}", "white")
 
 
-def _replace_ten(path, letter, barrier):
-    registry = Registry(path)
-    barrier.wait()
-    for number in range(10):
-        registry.save(fitted(fill=float(number)), force=True)
+def _replace(path, letter, number):
+    Registry(path).save(fitted(fill=float(number)), force=True)
 
 
-def _read_often(path, letter, barrier):
-    registry = Registry(path)
-    barrier.wait()
-    for _ in range(30):
-        entry = registry.load("white")
-        values = {float(entry.tensors["whitening.mean"][0]), float(entry.tensors["whitening.matrix"][0, 0])}
-        assert len(values) == 1, "a mixture of two saves"
-        assert registry.names() == [*SHIPPED, "white"]
-
-
-def at_once(path, *works):
-    context = processes.context()
-    barrier = context.Barrier(len(works))
-    running = [
-        context.Process(target=work, args=(path, letter, barrier)) for letter, work in zip("ab", works, strict=True)
-    ]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join(300)
-    assert [process.exitcode for process in running] == [0] * len(works)
+def _read(path, letter, number):
+    entry = Registry(path).load("white")
+    values = {float(entry.tensors["whitening.mean"][0]), float(entry.tensors["whitening.matrix"][0, 0])}
+    assert len(values) == 1, "a mixture of two saves"
+    assert Registry(path).names() == [*SHIPPED, "white"]
 
 
 def test_two_processes_that_save_lose_nothing(registry, tmp_path):
-    at_once(tmp_path / "home", _save_ten, _save_ten)
+    processes.at_once(tmp_path / "home", (_save, 10), (_save, 10))
     names = [f"{letter}{number}" for letter in "ab" for number in range(10)]
     assert registry.names() == [*SHIPPED, *names]
     for name in names:
@@ -307,35 +279,32 @@ def test_two_processes_that_save_lose_nothing(registry, tmp_path):
 
 def test_two_processes_that_add_scores_and_aliases_lose_nothing(registry, tmp_path):
     registry.save(fitted())
-    at_once(tmp_path / "home", _add_twenty, _add_twenty)
+    processes.at_once(tmp_path / "home", (_add_score, 20), (_add_score, 20))
     added = [(score["by"], score["number"]) for score in registry.load("white").scores[1:]]
     assert sorted(added) == [(letter, number) for letter in "ab" for number in range(20)]
-    at_once(tmp_path / "home", _alias_ten, _alias_ten)
+    processes.at_once(tmp_path / "home", (_alias, 10), (_alias, 10))
     assert len(registry.aliases()) == 20
 
 
 def test_reader_never_sees_a_mixture(registry, tmp_path):
     registry.save(fitted())
-    at_once(tmp_path / "home", _replace_ten, _read_often)
+    processes.at_once(tmp_path / "home", (_replace, 10), (_read, 30))
 
 
 # A process killed at any step
 
 
 def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
-    codes, fills = [], []
-    for step in range(100):
-        path = tmp_path / str(step)
-        registry = Registry(path)
-        registry.save(fitted())
-        codes.append(in_a_process_that_dies(step, lambda: Registry(path).save(fitted(fill=2.0), force=True)))  # noqa: B023
-        assert registry.names() == [*SHIPPED, "white"]
-        fills.append(float(registry.load("white").tensors["whitening.mean"][0]))
-        registry.save(fitted(fill=3.0), force=True)
+    def look(path):
+        assert Registry(path).names() == [*SHIPPED, "white"]
+        return float(Registry(path).load("white").tensors["whitening.mean"][0])
+
+    def finish(path):
+        Registry(path).save(fitted(fill=3.0), force=True)
         assert [entry.name for entry in (path / "models").iterdir()] == ["white"], "a killed process's rest is swept"
-        if codes[-1] == 0:
-            break
-    assert codes[-1] == 0 and len(codes) > 20 and set(codes[:-1]) == {9}
+
+    first, second = (lambda path, fill=fill: Registry(path).save(fitted(fill=fill), force=True) for fill in (1.0, 2.0))
+    fills = killed_at_every_step(tmp_path / "r", first, second, look, finish, least=20)
     assert fills == sorted(fills) and set(fills) == {1.0, 2.0}
 
 
@@ -349,21 +318,19 @@ def with_backbone(path, number, name="white"):
 
 
 def test_a_kill_at_any_step_leaves_an_entry_with_its_own_backbone(tmp_path):
-    codes, fills = [], []
-    for step in range(200):
-        path = tmp_path / str(step)
-        with_backbone(path, 1)
-        codes.append(in_a_process_that_dies(step, lambda: with_backbone(path, 2)))  # noqa: B023
+    def look(path):
         entry = Registry(path).load("white")
-        backbone = Path(entry.recipe.backbone)
-        fills.append(float(entry.tensors["whitening.mean"][0]))
-        assert {(backbone / file).read_text() for file in ("config.json", "model.safetensors")} == {f"{fills[-1]:.0f}"}
+        backbone, fill = Path(entry.recipe.backbone), float(entry.tensors["whitening.mean"][0])
+        assert {(backbone / file).read_text() for file in ("config.json", "model.safetensors")} == {f"{fill:.0f}"}
+        return fill
+
+    def finish(path):
         shutil.rmtree(path / "imported" / ".made2", ignore_errors=True)
         last = Path(with_backbone(path, 3))
         assert list((path / "imported").iterdir()) == [last], "a killed process's rest is swept"
-        if codes[-1] == 0:
-            break
-    assert codes[-1] == 0 and len(codes) > 20 and set(codes[:-1]) == {9}
+
+    first, second = (lambda path, number=number: with_backbone(path, number) for number in (1, 2))
+    fills = killed_at_every_step(tmp_path / "r", first, second, look, finish, least=20)
     assert fills == sorted(fills) and set(fills) == {1.0, 2.0}
 
 

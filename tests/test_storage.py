@@ -39,7 +39,7 @@ from promptcli.storage.parts import (
 )
 from promptcli.storage.runs import RunFolder, log_until, read_log, truncate_log
 from tests import processes
-from tests.killing import in_a_process_that_dies, interrupted
+from tests.killing import in_a_process_that_dies, interrupted, killed_at_every_step
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -291,19 +291,16 @@ def test_a_write_that_fails_leaves_the_old_thing_and_nothing_else(tmp_path):
 
 
 def test_a_kill_at_any_file_event_leaves_the_old_thing_or_the_new(tmp_path):
-    codes, texts = [], []
-    for step in range(100):
-        folder = tmp_path / str(step) / "thing"
-        write_thing(folder, "old")
-        codes.append(in_a_process_that_dies(step, lambda: write_thing(folder, "new")))  # noqa: B023
-        found = read_thing(folder)
-        assert len(set(found)) == 1, "a mixture"
-        texts.append(found[0])
-        write_thing(folder, "third")
-        assert len(list(folder.iterdir())) == 4, "a killed process's rest is swept"
-        if codes[-1] == 0:
-            break
-    assert codes[-1] == 0 and len(codes) > 12 and set(codes[:-1]) == {9}
+    def look(folder):
+        [text] = set(read_thing(folder / "thing"))
+        return text
+
+    def finish(folder):
+        write_thing(folder / "thing", "third")
+        assert len(list((folder / "thing").iterdir())) == 4, "a killed process's rest is swept"
+
+    old, new = (lambda folder, text=text: write_thing(folder / "thing", text) for text in ("old", "new"))
+    texts = killed_at_every_step(tmp_path, old, new, look, finish, least=12)
     assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"}
 
 
@@ -313,21 +310,17 @@ def write_pair(folder, text):
 
 
 def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_document(tmp_path):
-    codes, texts = [], []
-    for step in range(100):
-        folder = tmp_path / str(step)
-        folder.mkdir()
-        write_pair(folder, "old")
-        codes.append(in_a_process_that_dies(step, lambda: write_pair(folder, "new")))  # noqa: B023
-        digest = sha256(folder / "v")
-        text = (folder / "v").read_text()
+    def look(folder):
+        digest, text = sha256(folder / "v"), (folder / "v").read_text()
         assert read_sidecar(folder / "v.json", digest).decode() == f"{digest} {text}"
-        texts.append(text)
+        return text
+
+    def finish(folder):
         write_pair(folder, "third")
         assert sorted(path.name for path in folder.iterdir()) == ["v", "v.json"]
-        if codes[-1] == 0:
-            break
-    assert codes[-1] == 0 and set(codes[:-1]) == {9} and set(texts) == {"old", "new"}
+
+    old, new = (lambda folder, text=text: write_pair(folder, text) for text in ("old", "new"))
+    assert set(killed_at_every_step(tmp_path, old, new, look, finish)) == {"old", "new"}
 
 
 def test_of_two_writers_of_a_file_the_last_one_leaves_it_with_its_own_document(tmp_path):
@@ -361,19 +354,16 @@ def test_a_folder_is_replaced_where_names_cannot_be_exchanged(tmp_path, monkeypa
 
 
 def test_a_kill_at_any_file_event_leaves_the_old_folder_or_the_new(tmp_path):
-    codes, texts = [], []
-    for step in range(100):
-        target = tmp_path / str(step) / "thing"
-        target.parent.mkdir()
-        write_folder(target, "old")
-        codes.append(in_a_process_that_dies(step, lambda: write_folder(target, "new")))  # noqa: B023
-        [text] = {(target / name).read_text() for name in ("marker", "other")}
-        texts.append(text)
-        write_folder(target, "newer")
-        assert os.listdir(target.parent) == ["thing"]
-        if codes[-1] == 0:
-            break
-    assert codes[-1] == 0 and set(codes[:-1]) == {9}
+    def look(folder):
+        [text] = {(folder / "thing" / name).read_text() for name in ("marker", "other")}
+        return text
+
+    def finish(folder):
+        write_folder(folder / "thing", "newer")
+        assert os.listdir(folder) == ["thing"]
+
+    old, new = (lambda folder, text=text: write_folder(folder / "thing", text) for text in ("old", "new"))
+    texts = killed_at_every_step(tmp_path, old, new, look, finish)
     assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"}
 
 

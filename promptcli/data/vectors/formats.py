@@ -287,8 +287,8 @@ class ParquetRows:
                     self._groups.append(_Group(path, number, row, file.metadata.row_group(number).num_rows))
                     row += self._groups[-1].rows
         if not layouts:
-            where = next(iter(self._files), Path()) if len(self._files) == 1 else "the folder"
-            raise UsageError(f"{where} holds no rows; give Parquet files with a column {COLUMN!r}")
+            where = ", ".join(sorted({str(path) for path in self._files})) or "the folder"
+            raise UsageError(f"{where:.200} holds no rows; give Parquet files with a column {COLUMN!r}")
         (known, (self._columns, width)), *others = layouts.items()
         for path, (names, numbers) in others:
             if numbers != width:
