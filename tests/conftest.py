@@ -9,9 +9,9 @@ takes seconds, too: where any score will do, use the fixture ``few_demo_pairs`` 
 import gc
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -111,8 +111,7 @@ def data_folder() -> Path:
     return Path(named)
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(NamedTuple):
     """What one run of the command line gave back."""
 
     code: int

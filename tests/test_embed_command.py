@@ -10,7 +10,7 @@ import pytest
 
 from promptcli.data.vectors import FORMATS, read_vectors
 from tests.embed_fakes import FakeEncoder, vector
-from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused, run_command  # noqa: F401
+from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused  # noqa: F401
 
 
 def test_embed_writes_beside_the_input(run, fake):

@@ -15,7 +15,7 @@ from promptcli.data.vectors.part_folder import part_name
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.storage.files import LONGEST_NAME
-from tests.embed_running import fake_encoder, refused, run_command  # noqa: F401
+from tests.embed_running import fake_encoder, refused  # noqa: F401
 
 EMBED = ("embed", "a.txt", "-o", "out", "--shards", "2")
 

@@ -16,6 +16,7 @@ from promptcli.data.vectors.formats import ParquetRows
 from promptcli.index.stored import load
 from promptcli.recipe import Recipe
 from tests.embed_fakes import FakeEncoder, vector
+from tests.embed_running import refused
 from tests.test_embedding_parts import embed
 
 SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "The market opens at nine."]
@@ -62,12 +63,6 @@ def built(run, fake, text, tmp_path):
 def lines(ran):
     assert ran.code == 0, ran.err
     return [json.loads(line) for line in ran.out.splitlines()]
-
-
-def one_line(ran, code):
-    assert ran.code == code and ran.out == ""
-    assert ran.err.startswith("promptcli: ") and ran.err.count("\n") == 1
-    return ran.err
 
 
 def cosine(left, right):
@@ -136,7 +131,7 @@ def test_the_encoder_is_made_again_from_the_index(run, built, fake):
     entry, dtype = fake.opened[0]
     assert (entry.recipe, entry.tensors, dtype) == (fake.recipe, {}, "float32")
     fake.fingerprint = "e" * 64
-    said = one_line(run("index", "search", built, "x"), 4)
+    said = refused(run("index", "search", built, "x"), 4)
     assert "f" * 12 in said and "e" * 12 in said
 
 
@@ -155,7 +150,7 @@ def test_an_index_of_a_fitted_entry_remembers_its_name(run, fake, text, tmp_path
     run("index", "search", tmp_path / "i", "x")
     assert torch.equal(fake.opened[0][0].tensors["mean"], torch.ones(2))
     registry.remove("white")
-    assert "white" in one_line(run("index", "search", tmp_path / "i", "x"), 3)
+    assert "white" in refused(run("index", "search", tmp_path / "i", "x"), 3)
 
 
 def test_blank_and_cut_lines_are_said(run, fake, tmp_path):
@@ -174,7 +169,7 @@ def test_factory_prints_its_recall(run, fake, tmp_path):
     assert document["recall"]["at_10"] > 0.9 and document["factory"] == "HNSW16"
     for factory, said in (("Nonsense", "Nonsense"), ("IVF64,Flat", "needs 2496 vectors")):
         ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "j", "--factory", factory)
-        assert said in one_line(ran, 2) and not (tmp_path / "j").exists()
+        assert said in refused(ran, 2) and not (tmp_path / "j").exists()
 
 
 def test_build_and_info_show_the_same(run, fake, text, tmp_path):
@@ -186,21 +181,21 @@ def test_build_and_info_show_the_same(run, fake, text, tmp_path):
 
 
 def test_an_index_is_replaced_only_by_force(run, built, text, fake):
-    assert "--force" in one_line(run("index", "build", text, "-o", built), 2)
+    assert "--force" in refused(run("index", "build", text, "-o", built), 2)
     assert fake.opened == [], "said before the work"
     assert run("index", "build", text, "-o", built, "--force").code == 0
     (built / "notes").write_text("mine")
-    assert "notes" in one_line(run("index", "build", text, "-o", built, "--force"), 2)
+    assert "notes" in refused(run("index", "build", text, "-o", built, "--force"), 2)
 
 
 @pytest.mark.parametrize("name", ["index.faiss", "ids.arrow", "texts.arrow", "index.json"])
-def test_damage_is_one_line(run, built, name):
+def test_damage_is_refused(run, built, name):
     stem, suffix = name.split(".")
     (path,) = built.glob(f"{stem}*.{suffix}")
     name = path.name
     path.write_bytes(path.read_bytes()[:-20])
     for arguments in (("search", built, "x"), ("info", built), ("add", built, built.parent / "in.txt")):
-        assert name in one_line(run("index", *arguments), 4)
+        assert name in refused(run("index", *arguments), 4)
 
 
 def test_mistakes_are_one_line_with_their_code(run, built, tmp_path, text, fake):
@@ -220,7 +215,7 @@ def test_mistakes_are_one_line_with_their_code(run, built, tmp_path, text, fake)
         (("add", built, tmp_path / "none.txt"), 3, "none.txt"),
         (("info", tmp_path), 3, "no index"),
     ):
-        assert said in one_line(run("index", *arguments), code)
+        assert said in refused(run("index", *arguments), code)
     assert not (tmp_path / "i").exists()
     assert load(built).index.rows == 4
 
@@ -259,11 +254,11 @@ def test_texts_must_be_the_ones_that_were_embedded(run, fake, text, tmp_path):
     stored = embedded(run, text, "v.npy")
     other = tmp_path / "other.txt"
     other.write_text(text.read_text().upper())
-    assert "sha256" in one_line(run("index", "build", stored, "--texts", other, "-o", tmp_path / "i"), 4)
+    assert "sha256" in refused(run("index", "build", stored, "--texts", other, "-o", tmp_path / "i"), 4)
     other.write_text("one\n")
-    assert "1 sentences" in one_line(run("index", "build", stored, "--texts", other, "-o", tmp_path / "i"), 2)
+    assert "1 sentences" in refused(run("index", "build", stored, "--texts", other, "-o", tmp_path / "i"), 2)
     parquet = embedded(run, text, "v.parquet")
-    assert "leave out" in one_line(run("index", "build", parquet, "--texts", text, "-o", tmp_path / "i"), 2)
+    assert "leave out" in refused(run("index", "build", parquet, "--texts", text, "-o", tmp_path / "i"), 2)
 
 
 def test_vectors_of_another_encoder_are_refused(run, built, fake, text):
@@ -271,9 +266,9 @@ def test_vectors_of_another_encoder_are_refused(run, built, fake, text):
     stored = embedded(run, text, "other.parquet")
     fake.fingerprint = "f" * 64
     for arguments in (("add", built, stored), ("search", built, stored)):
-        said = one_line(run("index", *arguments), 2)
+        said = refused(run("index", *arguments), 2)
         assert "e" * 12 in said and "f" * 12 in said
-    said = one_line(run("index", "build", stored, "-m", "mini", "-o", text.parent / "i"), 2)
+    said = refused(run("index", "build", stored, "-m", "mini", "-o", text.parent / "i"), 2)
     assert "e" * 12 in said and "f" * 12 in said
     assert load(built).index.rows == 4
 
@@ -283,11 +278,11 @@ def test_vectors_without_a_manifest_need_the_name_of_their_encoder(run, built, f
     bare = tmp_path / "bare.npy"
     shutil.copy(stored, bare)
     for arguments in (("build", bare, "-o", tmp_path / "i"), ("add", built, bare), ("search", built, bare)):
-        assert "no manifest" in one_line(run("index", *arguments), 2)
+        assert "no manifest" in refused(run("index", *arguments), 2)
     assert run("index", "build", bare, "-m", "mini", "-o", tmp_path / "i").code == 0
     assert load(tmp_path / "i").origin.fingerprint == "f" * 64
     np.save(bare, np.ones((3, 5), np.float32))
-    assert "width 5" in one_line(run("index", "build", bare, "-m", "mini", "-o", tmp_path / "j"), 2)
+    assert "width 5" in refused(run("index", "build", bare, "-m", "mini", "-o", tmp_path / "j"), 2)
 
 
 def test_not_a_number_and_zero_vectors(run, fake, text, tmp_path):
@@ -298,7 +293,7 @@ def test_not_a_number_and_zero_vectors(run, fake, text, tmp_path):
     assert ran.code == 0 and "row 1: the vector is zero" in ran.err
     matrix[2] = np.nan
     np.save(tmp_path / "v.npy", matrix)
-    assert "row 2" in one_line(run("index", "build", tmp_path / "v.npy", "-m", "mini", "-o", tmp_path / "j"), 2)
+    assert "row 2" in refused(run("index", "build", tmp_path / "v.npy", "-m", "mini", "-o", tmp_path / "j"), 2)
     assert not (tmp_path / "j").exists()
 
 
@@ -328,7 +323,7 @@ def test_add_sentences_and_vectors(run, built, fake, tmp_path):
 def test_add_that_cannot_be_leaves_the_index_as_it_was(run, built, fake, text, tmp_path):
     before = {path.name: path.read_bytes() for path in built.iterdir()}
     stored = embedded(run, text, "v.npy")
-    assert "has texts" in one_line(run("index", "add", built, stored), 2)
+    assert "has texts" in refused(run("index", "add", built, stored), 2)
     assert {path.name: path.read_bytes() for path in built.iterdir()} == before
     assert run("index", "add", built, stored, "--texts", text).code == 0
     assert load(built).index.rows == 8
@@ -364,15 +359,15 @@ def test_an_index_from_parts_is_the_one_from_the_file(run, built, fake, text, tm
     found = lines(run("index", "search", built, SENTENCES[1], "--json", "-k", 2))
     assert [hit["id"] for hit in found] == [1, 5], "row numbers go on"
     (tmp_path / "parts" / "part-00001-of-00003.parquet").unlink()
-    assert "missing" in one_line(run("index", "build", tmp_path / "parts", "-o", tmp_path / "q"), 4)
+    assert "missing" in refused(run("index", "build", tmp_path / "parts", "-o", tmp_path / "q"), 4)
     (tmp_path / "parts" / "_manifest.json").unlink()
-    assert "unfinished" in one_line(run("index", "build", tmp_path / "parts", "-o", tmp_path / "q"), 4)
+    assert "unfinished" in refused(run("index", "build", tmp_path / "parts", "-o", tmp_path / "q"), 4)
     assert not (tmp_path / "q").exists()
 
 
 def test_parts_of_another_program_need_the_name_of_their_encoder(run, fake, tmp_path):
     parts = plain_parts(tmp_path / "parts")
-    assert "no manifest" in one_line(run("index", "build", parts, "-o", tmp_path / "i"), 2)
+    assert "no manifest" in refused(run("index", "build", parts, "-o", tmp_path / "i"), 2)
     assert run("index", "build", parts, "-m", "mini", "-o", tmp_path / "i").code == 0
     found = lines(run("index", "search", tmp_path / "i", "s4", "--json", "-k", 1))
     assert (found[0]["id"], found[0]["text"]) == ("key 4", "s4")
@@ -382,7 +377,7 @@ def test_parts_of_another_program_need_the_name_of_their_encoder(run, fake, tmp_
     assert (found[0]["id"], found[0]["text"]) == (7, None)
 
 
-def test_parts_that_do_not_go_together_are_one_line(run, fake, tmp_path):
+def test_parts_that_do_not_go_together_are_refused(run, fake, tmp_path):
     parts, empty = plain_parts(tmp_path / "parts"), plain_parts(tmp_path / "empty", sizes=(0,))
     other = plain_parts(tmp_path / "other", sizes=(2,), width=5)
     few = plain_parts(tmp_path / "few", sizes=(2,), texts=False)
@@ -398,7 +393,7 @@ def test_parts_that_do_not_go_together_are_one_line(run, fake, tmp_path):
         ),
     ):
         (parts / "part-2.parquet").write_bytes(content)
-        assert said in one_line(run("index", "build", parts, "-m", "mini", "-o", tmp_path / "i"), code)
+        assert said in refused(run("index", "build", parts, "-m", "mini", "-o", tmp_path / "i"), code)
     (parts / "part-2.parquet").write_bytes(whole)
     for arguments, said in (
         ((empty, "-m", "mini"), "holds no rows"),
@@ -408,7 +403,7 @@ def test_parts_that_do_not_go_together_are_one_line(run, fake, tmp_path):
         ((parts, "-m", "mini", "--memory", "10MB"), "give at least"),
         ((parts, "-m", "mini", "--target-recall", 2), "target recall"),
     ):
-        assert said in one_line(run("index", "build", *arguments, "-o", tmp_path / "i"), 2)
+        assert said in refused(run("index", "build", *arguments, "-o", tmp_path / "i"), 2)
     assert not (tmp_path / "i").exists()
 
 
@@ -439,12 +434,12 @@ def test_upsert_delete_and_compact(run, keyed, text, tmp_path):
     assert ran.code == 0 and "1 of 2 rows replace others" in ran.err and "5 of 8 numbers" in ran.out
     found = lines(run("index", "search", keyed, "Birds sing.", "--json", "-k", 10))
     assert (found[0]["id"], len(found)) == ("k1", 5) and SENTENCES[1] not in {hit["text"] for hit in found}
-    assert "--id-field" in one_line(run("index", "add", "--replace", keyed, text), 2)
+    assert "--id-field" in refused(run("index", "add", "--replace", keyed, text), 2)
     (tmp_path / "gone").write_text("k0\nk9\n")
     ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
     assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted ones not freed yet" in ran.out
-    assert "nothing was deleted" in one_line(run("index", "delete", keyed, "k1", "k2"), 2)
-    assert "no ids" in one_line(run("index", "delete", keyed), 2)
+    assert "nothing was deleted" in refused(run("index", "delete", keyed, "k1", "k2"), 2)
+    assert "no ids" in refused(run("index", "delete", keyed), 2)
     assert json.loads(run("index", "compact", keyed, "--json").out)["deleted"] == 0
     found = lines(run("index", "search", keyed, "x", "--json"))
     assert {hit["id"] for hit in found} == {"k1", "k3"}
@@ -464,7 +459,7 @@ def test_search_with_filters_and_effort(run, keyed, tmp_path):
         (("--nprobe", 3), 2, "nprobe is for indexes with IVF"),
         (("--ef", 3), 2, "ef is for indexes with HNSW"),
     ):
-        assert said in one_line(run("index", "search", keyed, "x", *arguments), code)
+        assert said in refused(run("index", "search", keyed, "x", *arguments), code)
 
 
 def test_dups_and_pairs(run, fake, tmp_path):
@@ -481,7 +476,7 @@ def test_dups_and_pairs(run, fake, tmp_path):
     assert {(pair["first"]["id"], pair["second"]["id"]) for pair in best} == {(0, 4), (0, 6), (4, 6), (1, 5)}
     assert best[0]["score"] == pytest.approx(1) and best[0]["first"]["text"] in SENTENCES
     assert "pair 1: 1.0000" in run("index", "dups", tmp_path / "i", "--pairs", 1).out
-    assert "cannot be" in one_line(run("index", "dups", tmp_path / "i", "--threshold", 2, "-q"), 2)
+    assert "cannot be" in refused(run("index", "dups", tmp_path / "i", "--threshold", 2, "-q"), 2)
 
 
 def test_check_reads_every_byte(run, built):
@@ -489,7 +484,7 @@ def test_check_reads_every_byte(run, built):
     assert ran.code == 0 and "3 files" in ran.err and "all as they were written" in ran.err
     (path,) = built.glob("index-*.faiss")
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert path.name in one_line(run("index", "check", built), 4)
+    assert path.name in refused(run("index", "check", built), 4)
 
 
 # The real thing
@@ -506,7 +501,7 @@ def test_mini_finds_the_paraphrase(run, tmp_path):
     few.write_text("".join(demo.read_text().splitlines(keepends=True)[:20]))
     assert run("embed", few, "-o", stored, "-m", "first-last-avg").code == 0
     assert json.loads(run("index", "add", tmp_path / "i", stored, "--json").out)["rows"] == found_rows(demo) + 20
-    assert "cannot be compared" in one_line(
+    assert "cannot be compared" in refused(
         run("index", "build", stored, "-m", "static-avg", "-o", tmp_path / "j", "-q"), 2
     )
 

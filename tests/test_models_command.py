@@ -8,6 +8,7 @@ import torch
 from promptcli.cli.commands.models import method_line
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import SHIPPED, Entry, Registry
+from tests.embed_running import refused
 
 
 @pytest.fixture
@@ -24,12 +25,6 @@ def registry(home):
     )
     registry.alias("w", "white")
     return registry
-
-
-def one_line(ran, code):
-    assert ran.code == code and ran.out == ""
-    assert ran.err.startswith("promptcli: ") and ran.err.count("\n") == 1
-    return ran.err
 
 
 def test_method_line():
@@ -74,7 +69,7 @@ def test_a_damaged_entry_is_said_and_the_others_are_listed(run, registry, home):
     ran = run("models", "list", "--json")
     assert [row["name"] for row in json.loads(ran.out)] == list(SHIPPED)
     assert "white" in ran.err and ran.code == 0
-    assert recipe.name in one_line(run("models", "show", "white"), 4)
+    assert recipe.name in refused(run("models", "show", "white"), 4)
 
 
 def test_show(run, registry):
@@ -110,7 +105,7 @@ def test_remove_and_alias(run, registry):
     ],
 )
 def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, said):
-    assert said in one_line(run("models", *arguments), code)
+    assert said in refused(run("models", *arguments), code)
     assert registry.names() == [*SHIPPED, "white"] and registry.aliases() == {"w": "white"}
 
 

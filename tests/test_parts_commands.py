@@ -15,7 +15,7 @@ from promptcli.data.vectors.part_folder import part_name
 from promptcli.registry.entries import Entry
 from promptcli.scaling import part_job, workers
 from tests.embed_fakes import FakeEncoder, vector
-from tests.embed_running import fake_encoder, refused, run_command  # noqa: F401
+from tests.embed_running import fake_encoder, refused  # noqa: F401
 from tests.processes import context
 
 LINES = [f"line {number}" for number in range(10)]

@@ -16,7 +16,7 @@ from promptcli.data.vectors import FORMATS, manifest_path, read_vectors
 from promptcli.data.vectors.precision import PRECISIONS, Measured, measure, quantize
 from promptcli.errors import CheckFailedError, UsageError
 from tests.embed_fakes import vector
-from tests.embed_running import fake_encoder, names, refused, run_command  # noqa: F401
+from tests.embed_running import fake_encoder, names, refused  # noqa: F401
 
 LESS = [name for name in PRECISIONS if name != "float32"]
 LINES = [f"line {number}" for number in range(60)]

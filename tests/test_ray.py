@@ -11,7 +11,7 @@ from promptcli.data.vectors.part_folder import PartFolder
 from promptcli.registry.entries import Entry
 from promptcli.scaling import part_job
 from tests.embed_fakes import FakeEncoder
-from tests.embed_running import fake_encoder, refused, run_command  # noqa: F401
+from tests.embed_running import fake_encoder, refused  # noqa: F401
 
 ray = pytest.importorskip("ray", reason="extra ray")
 pytest.importorskip("ray.data", reason="extra ray")

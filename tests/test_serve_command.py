@@ -15,29 +15,22 @@ import pytest
 pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
 
 from promptcli.serving.batcher import Batcher
+from tests.embed_running import refused
 from tests.processes import Program
 from tests.tiny import SENTENCES
-
-
-def one_line(ran, code, *parts):
-    assert (ran.code, ran.out) == (code, "") and ran.err.count("\n") == 1, ran.err
-    assert ran.err.startswith("promptcli: ")
-    for part in parts:
-        assert part in ran.err
-    return True
 
 
 def test_without_the_extra_one_line_names_it(run, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else real(name))
-    assert one_line(run("serve"), 2, "uvicorn", "promptcli[serve]")
+    assert refused(run("serve"), 2, "uvicorn", "promptcli[serve]")
 
 
-def test_a_port_in_use_or_an_address_of_elsewhere_is_one_line(run, monkeypatch):
+def test_a_port_in_use_or_an_address_of_elsewhere_is_refused(run, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert one_line(run("serve", "--port", port), 1, f"127.0.0.1 port {port}", "in use", "--port")
-    assert one_line(run("serve", "--port", 70000), 2, "70000")
+        assert refused(run("serve", "--port", port), 1, f"127.0.0.1 port {port}", "in use", "--port")
+    assert refused(run("serve", "--port", 70000), 2, "70000")
 
     def resolve(host, port, **options):  # without asking a network
         if host == "nowhere.example":
@@ -45,23 +38,23 @@ def test_a_port_in_use_or_an_address_of_elsewhere_is_one_line(run, monkeypatch):
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert one_line(run("serve", "--host", "203.0.113.7", "--port", 0), 1, "203.0.113.7", "--host")
-    assert one_line(run("serve", "--host", "nowhere.example", "--port", 0), 1, "nowhere.example", "not known")
+    assert refused(run("serve", "--host", "203.0.113.7", "--port", 0), 1, "203.0.113.7", "--host")
+    assert refused(run("serve", "--host", "nowhere.example", "--port", 0), 1, "nowhere.example", "not known")
 
 
-def test_what_is_not_there_is_one_line(run, tmp_path):
-    assert one_line(run("serve", "minni", "--port", 0, "--offline"), 3, "minni", "did you mean mini?")
-    assert one_line(run("serve", "--port", 0, "--index", tmp_path / "none"), 3, "no index")
+def test_what_is_not_there_is_refused(run, tmp_path):
+    assert refused(run("serve", "minni", "--port", 0, "--offline"), 3, "minni", "did you mean mini?")
+    assert refused(run("serve", "--port", 0, "--index", tmp_path / "none"), 3, "no index")
 
 
-def test_two_indexes_of_one_name_are_one_line(run, tmp_path, tiny_folder):
+def test_two_indexes_of_one_name_are_refused(run, tmp_path, tiny_folder):
     (tmp_path / "in.txt").write_text("\n".join(SENTENCES))
     options = ("--backbone", tiny_folder("bert"), "--pooling", "last/avg", "--quiet")
     folders = [tmp_path / name / "idx" for name in ("a", "b")]
     for folder in folders:
         assert run("index", "build", tmp_path / "in.txt", "-o", folder, *options).code == 0
     given = [word for folder in folders for word in ("--index", folder)]
-    assert one_line(run("serve", tiny_folder("bert"), "--port", 0, *given), 2, "'idx'", "rename")
+    assert refused(run("serve", tiny_folder("bert"), "--port", 0, *given), 2, "'idx'", "rename")
 
 
 class Started:
@@ -133,14 +126,14 @@ def test_sigterm_does_not_wait_for_clients_that_stand_still(tiny_folder):
 
 
 @pytest.mark.parametrize("host", [os.fsdecode(b"\xff"), "a" * 300])
-def test_a_host_that_is_none_is_one_line(run, host):
-    one_line(run("serve", "--host", host), 1, "cannot listen on", "--host")
+def test_a_host_that_is_none_is_refused(run, host):
+    refused(run("serve", "--host", host), 1, "cannot listen on", "--host")
 
 
 @pytest.mark.parametrize("key", ["a key", "key\n"])
 def test_a_key_that_no_request_can_send_is_refused(run, monkeypatch, key):
     monkeypatch.setenv("PROMPTCLI_API_KEY", key)
-    one_line(run("serve"), 2, "PROMPTCLI_API_KEY holds blanks or line ends")
+    refused(run("serve"), 2, "PROMPTCLI_API_KEY holds blanks or line ends")
 
 
 def test_a_second_signal_ends_at_once(run, tiny_folder, monkeypatch):

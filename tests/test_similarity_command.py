@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.embed_fakes import vector
-from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused, run_command  # noqa: F401
+from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused  # noqa: F401
 
 
 def cosine(a, b):

@@ -224,14 +224,8 @@ class Store:
         from promptcli.index.factory import faiss
 
         index, origin, segments = stored.index, stored.origin, stored.index.segments
-        there = _parts_in_force(self.folder)
         for number, segment in enumerate(segments):
-            if set(segment.files.values()) <= self.writer.sums.keys() and segment.files:
-                continue
-            if segment.files and set(segment.files.values()) <= there.keys():
-                for file in segment.files.values():
-                    self.writer.keep(file, there[file])
-            else:
+            if not (segment.files and self.writer.keeps(segment.files.values())):
                 segments[number] = self.segment(segment)
         deleted = index.deleted
         if len(deleted):
@@ -317,14 +311,6 @@ def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
         elif size != manifest.sizes[file]:
             raise _damaged(folder, file, f"it has {size:,} bytes, {manifest.sizes[file]:,} were written")
     return manifest
-
-
-def _parts_in_force(folder: Path) -> dict[str, str]:
-    """Return the parts that the manifest in force names, with their checksums; none where there is no manifest."""
-    with contextlib.suppress(CheckFailedError):
-        if (folder / MANIFEST).exists():
-            return read_document(folder / MANIFEST, IndexManifest, mend=_MEND).sha256
-    return {}
 
 
 _MEND = "build it again: promptcli index build FILE --force"

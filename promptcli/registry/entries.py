@@ -107,7 +107,7 @@ def write_entry(folder: Path, entry: Entry) -> None:
                 save_tensors(entry.tensors, path)
         for name, text in OPENERS.items():
             write_text(folder / name, text)
-            writer.keep(name, hashlib.sha256(text.encode()).hexdigest())
+            writer.sums[name] = hashlib.sha256(text.encode()).hexdigest()
         writer.commit(to_json(manifest_of(entry, sha256=dict(writer.sums))))
 
 

@@ -34,6 +34,7 @@ class PartsWriter:
         self._folder, self._manifest = folder, manifest
         self.sums: dict[str, str] = {}  #: File name and SHA-256 of each part, for the manifest.
         self.committed = False
+        self.before = _sums_of(folder / manifest)  #: Those of the version in force; None where they cannot be read.
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[Path]:
@@ -47,9 +48,12 @@ class PartsWriter:
             os.replace(path, self._folder / stored)
             self.sums[stored] = digest
 
-    def keep(self, file: str, digest: str) -> None:
-        """Let a part of the version in force be one of the new version, too."""
-        self.sums[file] = digest
+    def keeps(self, files: Collection[str]) -> bool:
+        """Let parts of the version in force be some of the new version, too; False where one of them is not there."""
+        known = {**(self.before or {}), **self.sums}
+        there = all(file in known for file in files)
+        self.sums |= {file: known[file] for file in files if there}
+        return there
 
     def commit(self, manifest: str) -> None:
         """Let a new manifest take effect."""
@@ -77,7 +81,7 @@ def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> I
     try:
         yield writer
     finally:
-        named = set(writer.sums) if writer.committed else _named_parts(folder / manifest)
+        named = writer.sums if writer.committed else writer.before
         for path in folder.iterdir():
             if named is not None and path.name not in {manifest, *named} and owns(path.name):
                 delete(path)
@@ -199,11 +203,11 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
     return None
 
 
-def _named_parts(manifest: Path) -> set[str] | None:
+def _sums_of(manifest: Path) -> dict[str, str] | None:
     """Return the files that a manifest names; None where it cannot be read, so that nothing is deleted."""
     try:
-        return set(json.loads(manifest.read_bytes())["sha256"])
+        return dict(json.loads(manifest.read_bytes())["sha256"])
     except FileNotFoundError:
-        return set()
+        return {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
