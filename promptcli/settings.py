@@ -182,5 +182,5 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> P
 def _read_file(path: Path) -> SettingsFile:
     if not path.exists():
         return SettingsFile()
-    mend = 'write lines such as backbone = "mini-bert", or `promptcli config KEY VALUE`'
-    return read_document(path, SettingsFile, mend=mend, error=UsageError, closed=True)
+    hint = 'write lines such as backbone = "mini-bert", or `promptcli config KEY VALUE`'
+    return read_document(path, SettingsFile, hint=hint, error=UsageError, closed=True)

@@ -205,7 +205,7 @@ def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blo
 
 
 class Streamed:
-    """Rows made anew block by block, never all there."""
+    """Rows made again block by block, never all there."""
 
     has_texts = True
 

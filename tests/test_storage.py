@@ -67,7 +67,7 @@ WHOLE = {"dim": 3, "name": "ü", "inner": {"a": 1, "b": [0.5]}, "scores": [{"x":
 
 
 def parsed(content, kind=Sample, name="FILE", **options):
-    return read_document(Path(name), kind, mend="MEND", content=content, **options)
+    return read_document(Path(name), kind, hint="MEND", content=content, **options)
 
 
 def test_a_document_comes_back():
@@ -173,7 +173,7 @@ def test_what_cannot_be_opened_is_one_line(tmp_path):
     (tmp_path / "folder.json").mkdir()
     for name in ("folder.json", "none.json"):
         with pytest.raises(UsageError, match=name):
-            read_document(tmp_path / name, Sample, mend="MEND", error=UsageError)
+            read_document(tmp_path / name, Sample, hint="MEND", error=UsageError)
 
 
 def test_help_needs_no_schema_library():
@@ -262,7 +262,7 @@ def read_thing(folder):
         return CheckFailedError(f"{name}: {reason}")
 
     def read():
-        manifest = read_document(folder / "thing.json", dict[str, Any], mend="")
+        manifest = read_document(folder / "thing.json", dict[str, Any], hint="")
         sums = manifest["sha256"]
         files = [part_named(sums, f"{letter}.txt") for letter in "abc"]
         texts = [check_part(folder, file, sums[file], damaged).read_text().partition(" ")[2] for file in files]

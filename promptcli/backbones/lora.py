@@ -18,7 +18,7 @@ from promptcli.storage.documents import read_document, shown
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ALPHA = "lora_alpha"
-_MEND = "save it again (peft: save_pretrained)"
+_HINT = "save it again (peft: save_pretrained)"
 _DOWN, _UP = ".lora_A.default.weight", ".lora_B.default.weight"
 #: Fields of an adapter's configuration -> what a plain LoRA has there; others are other formulas.
 _PLAIN: dict[str, tuple[Any, ...]] = {
@@ -93,7 +93,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
         for name in sorted(parts):
             weight, down, up = modules[name].weight, tensors[name + _DOWN].float(), tensors[name + _UP].float()
             if up.dim() != 2 or down.dim() != 2 or up.size(1) != len(down):
-                raise UsageError(f"{what} has tensors of {name} that are no (out, r) and (r, in); {_MEND}")
+                raise UsageError(f"{what} has tensors of {name} that are no (out, r) and (r, in); {_HINT}")
             change = alpha / len(down) * (up @ down)
             if _is_transposed(modules[name]):
                 change = change.T
@@ -116,7 +116,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
     Raises:
         UsageError: No safetensors, or no plain LoRA.
     """
-    config = read_document(folder / CONFIG, dict[str, Any], mend=_MEND, error=UsageError)
+    config = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
             raise UsageError(
@@ -133,7 +133,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
         raise UsageError(f"{WEIGHTS} of {what} is broken: {str(error)[:160]}") from None
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
-        raise UsageError(f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is no number; {_MEND}")
+        raise UsageError(f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is no number; {_HINT}")
     found = {ALPHA: torch.tensor(float(alpha))}
     for name, tensor in stored.items():
         inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
@@ -149,7 +149,7 @@ def base_of(what: str, folder: Path) -> str | None:
     """
     if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return None
-    base = read_document(folder / CONFIG, dict[str, Any], mend=_MEND, error=UsageError).get("base_model_name_or_path")
+    base = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError).get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UsageError(f"{CONFIG} of {what} names no base model; write its base_model_name_or_path")
     return base

@@ -256,11 +256,11 @@ def open_parquet(
     source: Path | str | BinaryIO,
     name: Path | str,
     *,
-    mend: str,
+    hint: str,
     error: type[PromptcliError] = CheckFailedError,
     sums: bool = False,
 ) -> Iterator[Any]:
-    """Yield an open ``pyarrow.parquet.ParquetFile``; ``name``, ``mend`` and ``error`` are for what is wrong with it.
+    """Yield an open ``pyarrow.parquet.ParquetFile``; ``name``, ``hint`` and ``error`` are for what is wrong with it.
 
     With ``sums`` the checksum of each page is compared when it is read.
 
@@ -275,7 +275,7 @@ def open_parquet(
         with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums) as file:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:  # the last: the name of a column
-        raise error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {mend}") from None
+        raise error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}") from None
 
 
 def read_batches(file: Any, rows: int, **options: Any) -> Iterator[Any]:
@@ -312,7 +312,7 @@ def read_parquet(
     Raises:
         UsageError: no Parquet file, no such field, or a value that is no text; with the row number from 1.
     """
-    with open_parquet(file or path, path, mend="give another file", error=UsageError) as opened:
+    with open_parquet(file or path, path, hint="give another file", error=UsageError) as opened:
         choice = choose(opened.schema_arrow.names, str(path))
         sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
         ends = list(itertools.accumulate(sizes))

@@ -54,13 +54,13 @@ class BuildContext:
         Raises:
             UsageError: They are not there, or of another shape; with the command that fits them.
         """
-        mend = f"`promptcli fit {choice} --on FILE --name NAME`, then `--model NAME`"
+        hint = f"`promptcli fit {choice} --on FILE --name NAME`, then `--model NAME`"
         if name not in self.tensors:
-            raise UsageError(f"{part}: {mend}")
+            raise UsageError(f"{part}: {hint}")
         found = self.tensors[name]
         sides = [side if wanted is None else wanted for side, wanted in zip(found.shape, shape, strict=False)]
         if found.dtype != dtype or found.dim() != len(shape) or list(found.shape) != sides:
-            raise UsageError(f"{part}, and the {name} that are there, {_described(found)}, do not fit: {mend}")
+            raise UsageError(f"{part}, and the {name} that are there, {_described(found)}, do not fit: {hint}")
         return found
 
     def learned(self, prefix: str, part: str, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:

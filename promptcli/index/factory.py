@@ -1,6 +1,6 @@
 """FAISS factory strings: choosing one, making an index of it, what its training needs, how it is searched.
 
-The door to FAISS.
+The one place where FAISS is imported from.
 """
 
 import math

@@ -79,7 +79,7 @@ class Segment:
         return [(rows[one, :count], scores[one, :count]) for one, count in enumerate(counts)]  # -1 is "no hit"
 
     def _exactly(self, units: Floats, k: int, there: int, given: Any) -> list[tuple[RowNumbers, Floats]]:
-        """Fetch some more than k, score them anew in a way that does not depend on the batch, and cut at k."""
+        """Fetch some more than k, score them again in a way that does not depend on the batch, and cut at k."""
         found = []
         fetched = self.index.search(units, min(there, k + _MARGIN), params=given)
         for query, scores, rows in zip(units, *fetched, strict=True):
@@ -87,9 +87,9 @@ class Segment:
                 again = self.index.search(query[None], min(there, 2 * len(rows)), params=given)
                 scores, rows = again[0][0], again[1][0]
             vectors = self.index.reconstruct_batch(rows).astype(np.float64)
-            anew = (vectors * query.astype(np.float64)).sum(axis=1).astype(np.float32)
-            order = np.lexsort((rows, -anew))[:k]
-            found.append((rows[order], anew[order]))
+            again = (vectors * query.astype(np.float64)).sum(axis=1).astype(np.float32)
+            order = np.lexsort((rows, -again))[:k]
+            found.append((rows[order], again[order]))
         return found
 
     def vectors(self, rows: RowNumbers) -> Floats:

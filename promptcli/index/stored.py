@@ -293,7 +293,7 @@ def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
     """Return the manifest, each part looked at: its size, and its bytes where they are few or ``whole``."""
     if not (folder / MANIFEST).exists():
         raise _missing(folder)
-    manifest = read_document(folder / MANIFEST, IndexManifest, mend=_MEND)
+    manifest = read_document(folder / MANIFEST, IndexManifest, hint=_HINT)
     try:
         Recipe.from_dict(manifest.recipe)
     except UsageError as error:
@@ -313,7 +313,7 @@ def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
     return manifest
 
 
-_MEND = "build it again: promptcli index build FILE --force"
+_HINT = "build it again: promptcli index build FILE --force"
 
 
 def _lock(folder: Path) -> Path:
@@ -329,4 +329,4 @@ def _missing(folder: Path) -> NotFoundError:
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:
-    return CheckFailedError(f"{folder / name} is damaged: {reason}; {_MEND}")
+    return CheckFailedError(f"{folder / name} is damaged: {reason}; {_HINT}")

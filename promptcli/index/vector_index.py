@@ -275,7 +275,7 @@ class VectorIndex:
         return len(rows)
 
     def compact(self) -> None:
-        """Write all segments anew, as few as the memory allows, without the rows that are deleted.
+        """Write all segments again, as few as the memory allows, without the rows that are deleted.
 
         Raises:
             UsageError: the index does not give its vectors back.
@@ -389,7 +389,7 @@ class VectorIndex:
         return found
 
     def _rewrite(self, first: int, builder: Builder, more: Callable[[], None] = lambda: None) -> None:
-        """Write the segments from ``first`` on anew without what is deleted, and what ``more`` adds after them."""
+        """Write the segments from ``first`` on again without what is deleted, and what ``more`` adds after them."""
         start = sum(map(len, self.segments[:first]))
         kept = start
         for segment in self.segments[first:]:
@@ -406,7 +406,7 @@ class VectorIndex:
             raise UsageError(f"vectors of width {rows.shape[1]} do not go into an index of width {self.width}")
         if self.rows and rows.has_texts != self.has_texts:
             has = "has texts and the new rows have none" if self.has_texts else "has no texts and the new rows have"
-            raise UsageError(f"the index {has}; build it anew from all rows with `promptcli index build`")
+            raise UsageError(f"the index {has}; build it again from all rows with `promptcli index build`")
 
     def _builder(self) -> Builder:
         return Builder(self.empty, self.store, self.memory)

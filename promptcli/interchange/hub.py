@@ -243,13 +243,13 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[s
     def download(name: str) -> Path:
         return Path(api.hf_hub_download(repo, name, revision=info.sha, local_dir=folder))
 
-    mend = "push it again"
-    document = read_document(download(MANIFEST), Manifest, mend=mend)
+    hint = "push it again"
+    document = read_document(download(MANIFEST), Manifest, hint=hint)
     for name, digest in document.sha256.items():
         if not _OURS.fullmatch(name):
-            raise CheckFailedError(f"{repo}: {MANIFEST} names {name!r}, which no model of promptcli has; {mend}")
+            raise CheckFailedError(f"{repo}: {MANIFEST} names {name!r}, which no model of promptcli has; {hint}")
         if sha256(download(name)) != digest:
-            raise CheckFailedError(f"{repo}: {name} is not the file that was pushed; {mend}")
+            raise CheckFailedError(f"{repo}: {name} is not the file that was pushed; {hint}")
     delete(folder / ".cache")  # the client's own notes, which hold times of day
     return info.sha, document
 

@@ -121,7 +121,7 @@ def _shape(name: str, folder: Path) -> dict[str, Any]:
 def _weights(name: str, folder: Path) -> dict[str, Tensor]:
     stored: dict[str, Tensor] = {}
     for path in weight_files(f"backbone {name!r}", folder):
-        stored |= load_tensors(path, mend="take another --from", error=UsageError)
+        stored |= load_tensors(path, hint="take another --from", error=UsageError)
     return stored
 
 

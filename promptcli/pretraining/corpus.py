@@ -156,7 +156,7 @@ def open_corpus(folder: Path, vocab_size: int) -> Corpus:
     Raises:
         UsageError: A file is not what was written, or they do not fit together.
     """
-    about = read_document(folder / "corpus.json", CorpusDocument, mend=start_again(folder), error=UsageError)
+    about = read_document(folder / "corpus.json", CorpusDocument, hint=start_again(folder), error=UsageError)
     ends = read_prepared(folder / "lines.npy")
     whole = ends.ndim == 1 and ends.dtype.kind == "i" and about.dtype in _DTYPES
     whole = whole and [0, *ends] == sorted([0, *ends]) and 0 <= about.unrelated_from <= len(ends) > 0

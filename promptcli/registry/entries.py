@@ -124,7 +124,7 @@ def read_entry(folder: Path) -> Entry:
         from promptcli.storage.tensors import load_tensors
 
         path = check_part(folder, file, manifest.sha256[file], lambda *found: _damaged(folder, *found))
-        tensors = load_tensors(path, mend=_hint(folder))
+        tensors = load_tensors(path, hint=_hint(folder))
         for key, tensor in tensors.items():
             if tensor.is_floating_point() and not tensor.float().isfinite().all():
                 raise _damaged(folder, path.name, f"its {key} holds numbers that are not finite")
@@ -191,7 +191,7 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         CheckFailedError: It is not there, or damaged.
     """
-    return read_document(folder / MANIFEST, Manifest, mend=_hint(folder))
+    return read_document(folder / MANIFEST, Manifest, hint=_hint(folder))
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:

@@ -41,7 +41,7 @@ from promptcli.storage.tensors import load_tensors
 
 _MODULES, _ADAPTER, _CONFIG = "modules.json", "adapter_config.json", "config.json"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
-_MEND = "fetch the folder again"
+_HINT = "fetch the folder again"
 #: What a folder of a deep prefix is, as peft has it.
 PREFIX_ADAPTER = "peft prefix tuning"
 _NO_LIMIT = 1 << 30  # tokens; a tokenizer's file has a larger number where there is no limit
@@ -97,17 +97,17 @@ class _Folder:
         """
         path = self.path / file
         if not path.is_file():
-            raise UsageError(f"{self.name} has no {file}: half of its files are not there; {_MEND}")
+            raise UsageError(f"{self.name} has no {file}: half of its files are not there; {_HINT}")
         if path.name == "tokenizer_config.json":  # it says "no limit" by an integer of 31 digits
             try:
                 found = json.loads(path.read_bytes())
             except ValueError:
                 found = None
         else:
-            found = read_document(path, Any, mend=_MEND, error=UsageError)
+            found = read_document(path, Any, hint=_HINT, error=UsageError)
         items: Any = found if kind is list and isinstance(found, list) else []
         if not isinstance(found, kind) or not all(isinstance(item, dict) for item in items):
-            raise UsageError(f"{file} of {self.name} is no JSON {'list' if kind is list else 'object'}; {_MEND}")
+            raise UsageError(f"{file} of {self.name} is no JSON {'list' if kind is list else 'object'}; {_HINT}")
         return found
 
     def optional(self, file: str) -> dict[str, Any]:
@@ -125,9 +125,9 @@ class _Folder:
         if not path.is_file():
             raise UsageError(
                 f"{self.name} has no {file}: pickles are not read; convert them by `promptcli models import"
-                f" {self.name} --name NAME --convert`, or {_MEND}"
+                f" {self.name} --name NAME --convert`, or {_HINT}"
             )
-        return load_tensors(path, mend=_MEND, error=UsageError)
+        return load_tensors(path, hint=_HINT, error=UsageError)
 
 
 def read_model(name: str) -> Entry:
@@ -191,10 +191,10 @@ def _check_together(folder: _Folder, manifest: Manifest) -> None:
     for file, digest in manifest.sha256.items():
         path = folder.path / file
         if not path.is_file() and file != "README.md":
-            raise UsageError(f"{folder.name} has no {file}: half of its files are not there; {_MEND}")
+            raise UsageError(f"{folder.name} has no {file}: half of its files are not there; {_HINT}")
         if path.suffix == ".json" and sha256(path) != digest:
             raise UsageError(
-                f"{folder.name} says two things: {file} was changed after {MANIFEST} was written; {_MEND}, or delete"
+                f"{folder.name} says two things: {file} was changed after {MANIFEST} was written; {_HINT}, or delete"
                 f" {MANIFEST} to have it read by its {_MODULES}"
             )
 
@@ -222,7 +222,7 @@ def _adapted(folder: _Folder) -> tuple[str, Recipe, dict[str, Tensor]]:
     layers, heads, width, length = (_size(config, name) for name in sizes)
     if stored is None or 0 in (layers, heads, width, length) or tuple(stored.shape) != (length, 2 * layers * width):
         raise UsageError(
-            f"{folder.name}: prompt_embeddings is not there, or not of the shape that {_ADAPTER} says; {_MEND}"
+            f"{folder.name}: prompt_embeddings is not there, or not of the shape that {_ADAPTER} says; {_HINT}"
         )
     numbers = from_prompt_embeddings(stored.float(), (layers, 2, heads, length, width // heads))
     revision = config.get("revision")
@@ -326,7 +326,7 @@ def _after_pooling(
             if width not in (0, takes):
                 raise UsageError(
                     f"{folder.name} has a Dense layer for vectors of {takes} numbers ({path}), and those before it have"
-                    f" {width}: not of one model; {_MEND}"
+                    f" {width}: not of one model; {_HINT}"
                 )
             width = out
         elif kind == "Normalize":
@@ -349,13 +349,13 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
     stored = folder.tensors(f"{path}/model.safetensors")
     weight = stored.get("linear.weight")
     if weight is None:
-        raise UsageError(f"{folder.name} has no linear.weight in {path}/model.safetensors; {_MEND}")
+        raise UsageError(f"{folder.name} has no linear.weight in {path}/model.safetensors; {_HINT}")
     wanted = tuple(
         config.get(name, side) for name, side in zip(("out_features", "in_features"), weight.shape, strict=True)
     )
     if tuple(weight.shape) != wanted:
         shape = tuple(weight.shape)
-        raise UsageError(f"{folder.name} has a weight of {shape} in {path}, and its config.json says {wanted}; {_MEND}")
+        raise UsageError(f"{folder.name} has a weight of {shape} in {path}, and its config.json says {wanted}; {_HINT}")
     bias = stored.get("linear.bias", torch.zeros(len(weight)))
     return f"dense:{number}:{activation}", {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
 
@@ -365,7 +365,7 @@ def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompt
     texts |= {str(key): str(text or "") for key, text in (about.get("prompts") or {}).items()}
     default = about.get("default_prompt_name")
     if default is not None and default not in texts:
-        raise UsageError(f"{folder.name} takes the prompt {default!r} by default and has none of that name; {_MEND}")
+        raise UsageError(f"{folder.name} takes the prompt {default!r} by default and has none of that name; {_HINT}")
     for text in texts.values():
         if SLOT in text or MASK in text:
             raise UsageError(f"{folder.name} has a prompt with {SLOT} or {MASK} in it, {text!r}, which is not read")

@@ -157,7 +157,7 @@ class Registry:
                 remove_folder(self._models / name)
 
     def alias(self, alias: str, name: str) -> None:
-        """Let ``alias`` stand for an entry; an alias that is there already is set anew.
+        """Let ``alias`` stand for an entry; an alias that is there already is set again.
 
         Raises:
             NotFoundError: no such entry.
@@ -178,7 +178,7 @@ class Registry:
         path = self._home / "aliases.json"
         if not path.exists():
             return {}
-        return read_document(path, dict[str, str], mend="delete it and set the aliases anew")
+        return read_document(path, dict[str, str], hint="delete it and set the aliases again")
 
     def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
         """Append figures to an entry's card; ``name`` may be an alias.

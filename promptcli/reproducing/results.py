@@ -108,15 +108,15 @@ def read_result(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise NotFoundError(f"no result file {str(path)!r}; `promptcli reproduce TABLE` makes one in results/")
-    mend = "make it again by `promptcli reproduce`"
-    document = read_document(path, dict[str, Any], mend=mend)
-    read_document(path, ResultDocument, mend=mend, content=to_json(document))
+    hint = "make it again by `promptcli reproduce`"
+    document = read_document(path, dict[str, Any], hint=hint)
+    read_document(path, ResultDocument, hint=hint, content=to_json(document))
     if document["table"] not in published_tables():
-        raise CheckFailedError(f"{path} is of table {shown(document['table'])}, which promptcli does not know; {mend}")
+        raise CheckFailedError(f"{path} is of table {shown(document['table'])}, which promptcli does not know; {hint}")
     try:
         table_page(document)
     except Exception as error:  # whatever a field holds that is read for the page alone
-        raise CheckFailedError(f"{path} cannot be shown: {type(error).__name__}: {shown(str(error))}; {mend}") from None
+        raise CheckFailedError(f"{path} cannot be shown: {type(error).__name__}: {shown(str(error))}; {hint}") from None
     return document
 
 

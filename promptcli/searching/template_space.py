@@ -210,14 +210,14 @@ def check_candidates(texts: Sequence[str], source: str) -> list[str]:
 
 
 def _read_toml(path: Path) -> list[str]:
-    mend = f"write tables with text = '{SLOT} means {MASK} .', or a [grammar] as in templates/search.toml"
-    tables = read_document(path, dict[str, Any], mend=mend, error=UsageError)
+    hint = f"write tables with text = '{SLOT} means {MASK} .', or a [grammar] as in templates/search.toml"
+    tables = read_document(path, dict[str, Any], hint=hint, error=UsageError)
 
     def table(name: str, kind: type[Table]) -> Table:
         try:
             return convert(tables[name], kind)
         except ValueError as problem:
-            raise UsageError(f"{path}, [{name}]: {problem}; {mend}") from None
+            raise UsageError(f"{path}, [{name}]: {problem}; {hint}") from None
 
     if "grammar" in tables:
         return _expand(table("grammar", Grammar), str(path))

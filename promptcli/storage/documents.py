@@ -37,7 +37,7 @@ def read_document(
     path: Path,
     kind: type[Document],
     *,
-    mend: str,
+    hint: str,
     error: type[PromptcliError] = CheckFailedError,
     closed: bool = False,
     content: bytes | str | None = None,
@@ -47,7 +47,7 @@ def read_document(
     Args:
         path: The file; it is there.
         kind: A dataclass, or a type such as ``dict[str, str]``.
-        mend: What the user is to do about a wrong file; ends the message.
+        hint: What the user is to do about a wrong file; ends the message.
         error: ``CheckFailedError`` for files that promptcli wrote, ``UsageError`` for the user's.
         closed: Refuse keys that are no fields.
         content: What was read of the file already.
@@ -62,9 +62,9 @@ def read_document(
             content = path.read_bytes()
         return convert(parse_toml(content) if path.suffix == ".toml" else parse_json(content), kind, closed=closed)
     except OSError as problem:
-        raise error(f"{path} cannot be read: {problem.strerror}; {mend}") from None
+        raise error(f"{path} cannot be read: {problem.strerror}; {hint}") from None
     except ValueError as problem:
-        raise error(f"{path}: {problem}; {mend}") from None
+        raise error(f"{path}: {problem}; {hint}") from None
 
 
 def parse_json(content: bytes | str) -> Any:

@@ -65,8 +65,8 @@ class RunFolder:
             return wanted
         if not resume:
             raise UsageError(f"{name} holds an unfinished run; resume it by --resume, or {elsewhere}")
-        mend = f"delete {self.folder}, or {elsewhere}"
-        stored = read_document(self._identity, dict[str, Any], mend=mend, error=UsageError)
+        hint = f"delete {self.folder}, or {elsewhere}"
+        stored = read_document(self._identity, dict[str, Any], hint=hint, error=UsageError)
         for field in [*wanted, *(field for field in stored if field not in wanted)]:
             if field not in ignored and stored.get(field) != wanted.get(field):
                 raise UsageError(
@@ -171,4 +171,4 @@ class _Step:
 
 
 def _parse_line(path: Path, line: str, kind: type[Report]) -> Report:
-    return read_document(path, kind, mend=f"delete {path.parent} and start again", error=UsageError, content=line)
+    return read_document(path, kind, hint=f"delete {path.parent} and start again", error=UsageError, content=line)

@@ -25,8 +25,8 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[st
         save_file(whole, path, metadata=None if metadata is None else dict(metadata))
 
 
-def load_tensors(path: Path, *, mend: str, error: type[PromptcliError] = CheckFailedError) -> dict[str, Tensor]:
-    """Return the tensors of a file by name; ``mend`` and ``error`` are those of ``documents.read_document``.
+def load_tensors(path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError) -> dict[str, Tensor]:
+    """Return the tensors of a file by name; ``hint`` and ``error`` are those of ``documents.read_document``.
 
     Raises:
         PromptcliError: of class ``error``: the file is not there, or damaged.
@@ -34,7 +34,7 @@ def load_tensors(path: Path, *, mend: str, error: type[PromptcliError] = CheckFa
     try:
         return load_file(path)
     except (SafetensorError, RuntimeError, OSError) as problem:  # torch's own for a file that is gone
-        raise error(f"{path} is damaged: {str(problem).partition(chr(10))[0][:200]}; {mend}") from None
+        raise error(f"{path} is damaged: {str(problem).partition(chr(10))[0][:200]}; {hint}") from None
 
 
 @contextlib.contextmanager

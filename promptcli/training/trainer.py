@@ -309,7 +309,7 @@ class Trainer:
         """
         self.processes.wait()
         path = self.folder / "best.safetensors"
-        found = load_tensors(path, mend=self._hint, error=UsageError)
+        found = load_tensors(path, hint=self._hint, error=UsageError)
         shapes, wanted = ({name: one.shape for name, one in own.items()} for own in (found, self.learner.tensors()))
         if shapes != wanted:
             raise UsageError(f"{path} holds the numbers of another model; {self._hint}")

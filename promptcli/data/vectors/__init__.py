@@ -101,13 +101,13 @@ def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
     Raises:
         CheckFailedError: the manifest is damaged.
     """
-    file, mend = manifest_path(path), "run `promptcli embed` again with --force"
+    file, hint = manifest_path(path), "run `promptcli embed` again with --force"
     try:
         content = read_sidecar(file, digest)
         if content is None:
             return None
-        manifest = read_document(file, dict[str, Any], mend=mend, content=content)
-        read_document(file, VectorManifest, mend=mend, content=content)
+        manifest = read_document(file, dict[str, Any], hint=hint, content=content)
+        read_document(file, VectorManifest, hint=hint, content=content)
     except (CheckFailedError, OSError) as error:
         raise CheckFailedError(f"damaged manifest: {error}") from None
     return manifest

@@ -33,7 +33,7 @@ ABOUT = b"promptcli"
 BLOCK, _WRITTEN = 16_384, 512
 #: Row groups that a sample comes from, at least, and how many rows of each stand for one that is taken.
 _GROUPS, _SPARSE = 64, 4
-_MEND = "make it again"
+_HINT = "make it again"
 #: Bytes kept for the header of .safetensors; it is padded with spaces, as the format allows.
 _HEADER = 256
 
@@ -267,16 +267,16 @@ class ParquetRows:
         files: With the same columns: ``embedding``, and ``id`` and ``text`` where there are any. A file may be open
             already; then its path is only what it is called.
         first: Number of the first row.
-        mend: What to do about a file that is wrong, for messages.
+        hint: What to do about a file that is wrong, for messages.
 
     Raises:
         UsageError: There are no rows, or columns or widths differ.
         CheckFailedError: A file is no whole Parquet file.
     """
 
-    def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO], *, first: int = 0, mend: str = _MEND) -> None:
+    def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO], *, first: int = 0, hint: str = _HINT) -> None:
         self._files = files if isinstance(files, Mapping) else dict.fromkeys(files)
-        self._mend, self._groups = mend, list[_Group]()
+        self._hint, self._groups = hint, list[_Group]()
         layouts: dict[Path, tuple[list[str], int]] = {}
         row = first
         for path in self._files:
@@ -336,7 +336,7 @@ class ParquetRows:
         """Refuse a file before its rows are read; here nothing is known of it."""
 
     def _open(self, path: Path) -> AbstractContextManager[Any]:
-        return open_parquet(self._files[path] or path, path, mend=self._mend)
+        return open_parquet(self._files[path] or path, path, hint=self._hint)
 
     def _read(self, group: _Group, rows: int) -> Iterator[Block]:
         self.check_file(group.path)
@@ -396,7 +396,7 @@ def rows_of(column: Any, where: str) -> Floats:
 
 
 def _parquet_columns(path: Path) -> Sequence[str]:
-    with contextlib.suppress(CheckFailedError), open_parquet(path, path, mend="") as file:
+    with contextlib.suppress(CheckFailedError), open_parquet(path, path, hint="") as file:
         names: list[str] = file.schema_arrow.names
         return names
     return []  # no vector file; whoever reads it as sentences says what is wrong

@@ -133,7 +133,7 @@ class PartFolder(ParquetRows):
         self._sums = {folder / part.path: part.sha256 for part in self.manifest.parts}
         for shard, path in enumerate(self._sums):
             check_follows(path, about_part(path), self.manifest, shard)
-        super().__init__(list(self._sums), mend=_DELETE)
+        super().__init__(list(self._sums), hint=_DELETE)
 
     def check_file(self, path: Path) -> None:
         """Compare the checksum of a whole part, once: a number with one bit flipped is a number, too."""
@@ -152,7 +152,7 @@ def read_folder(folder: Path) -> FolderManifest:
         plan = read_plan(folder)
         there = len(parts_there(folder, plan.shards))
         raise CheckFailedError(f"{folder} is unfinished: {there:,} of {plan.shards:,} parts are there; {_AGAIN}")
-    return read_document(folder / MANIFEST, FolderManifest, mend=_AGAIN)
+    return read_document(folder / MANIFEST, FolderManifest, hint=_AGAIN)
 
 
 def check_folder(folder: Path, precision: str) -> None:
@@ -191,7 +191,7 @@ def read_plan(folder: Path) -> Plan:
         raise NotFoundError(
             f"{folder} is no folder of vectors in parts; make one: promptcli embed FILE -o DIR --shards N"
         )
-    return read_document(folder / PLAN, Plan, mend="delete the folder and embed again")
+    return read_document(folder / PLAN, Plan, hint="delete the folder and embed again")
 
 
 def keep_plan(folder: Path, plan: Plan) -> Plan:
@@ -222,7 +222,7 @@ def about_part(path: Path) -> About:
     """
     if not path.is_file():
         raise CheckFailedError(f"{path} is missing; {_AGAIN}")
-    with open_parquet(path, path, mend=_AGAIN) as file:
+    with open_parquet(path, path, hint=_AGAIN) as file:
         metadata = file.metadata
     try:
         about = convert(parse_json((metadata.metadata or {})[ABOUT]), About)
@@ -258,7 +258,7 @@ def _check_pages(path: Path) -> None:
     Raises:
         CheckFailedError: It is damaged.
     """
-    with open_parquet(path, path, mend=_DELETE, sums=True) as file:
+    with open_parquet(path, path, hint=_DELETE, sums=True) as file:
         deque(read_batches(file, BLOCK), maxlen=0)
 
 
@@ -409,7 +409,7 @@ def _check_part(folder: Path, plan: Plan, shard: int, digest: str | None) -> lis
     check_follows(path, about_part(path), plan, shard)
     if digest is not None:
         _check_sum(path, digest)
-    rows, hashes = ParquetRows([path], first=plan.bounds(shard)[0], mend=_DELETE), []
+    rows, hashes = ParquetRows([path], first=plan.bounds(shard)[0], hint=_DELETE), []
     if rows.shape[1] != plan.dim:
         raise CheckFailedError(f"{path}: vectors of {rows.shape[1]} numbers, not {plan.dim}; {_DELETE}")
     for block in rows.blocks():

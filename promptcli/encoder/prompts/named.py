@@ -32,7 +32,7 @@ def templates_folder() -> Path:
 @functools.cache
 def named_templates() -> Mapping[str, NamedTemplate]:
     """Return the templates by name."""
-    return read_document(templates_folder() / "named.toml", dict[str, NamedTemplate], mend="install promptcli again")
+    return read_document(templates_folder() / "named.toml", dict[str, NamedTemplate], hint="install promptcli again")
 
 
 def template_text(prompt: str, backbone: str = "") -> str:
