@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from promptcli.data.streams import STANDARD
 from promptcli.data.tables import Fields
-from promptcli.data.text import Source, open_source
-from promptcli.data.vectors import Vectors, holds_vectors, manifest_path, open_sink, read_vectors
+from promptcli.data.text import open_source
+from promptcli.data.vectors import holds_vectors, manifest_path, open_sink, read_vectors
 from promptcli.data.vectors.formats import Floats, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
@@ -40,10 +40,11 @@ Opener = Callable[[], "Encoder"]
 
 @dataclass(frozen=True)
 class Incoming:
-    """Rows that are to be indexed, and how their encoding went (None: none was needed)."""
+    """Rows that are to be indexed."""
 
     rows: Rows
-    report: EmbedReport | None
+    report: EmbedReport | None = None  #: How their encoding went; None: none was needed.
+    manifest: dict[str, Any] | None = None  #: Of stored vectors: what made them.
 
 
 @dataclass(frozen=True)
@@ -64,30 +65,76 @@ class RowFiles:
         return self.file != STANDARD and holds_vectors(self.file)
 
     def encoded(self, opener: Opener) -> "tuple[Incoming, Encoder]":
-        """Return the rows of a file of sentences."""
+        """Return the rows of a file of sentences, encoded window by window into a nameless file, and the encoder."""
         if self.texts is not None:
             raise UsageError(f"{self.file} holds sentences itself; leave out --texts, it is for .npy and .safetensors")
         with open_source(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
             with working("index", source.total() if is_shown() else None) as advance:
-                return _encode_rows(encoder, source, self.spool, advance), encoder
+                spool = cast(BinaryIO, tempfile.TemporaryFile(dir=self.spool))
+                with open_sink(spool, ".parquet", encoder.width) as sink:
+                    report = embed_stream(encoder, source, sink, progress=advance)
+                return Incoming(ParquetRows({self.file: spool}), report), encoder
 
-    def stored(self) -> "tuple[Incoming, dict[str, Any] | None]":
-        """Return the rows of a file of vectors, and its manifest where it has one."""
+    def stored(self, origin: Origin | None = None) -> Incoming:
+        """Return the rows of vectors; ``origin``: they must come from that encoder.
+
+        Raises:
+            NotFoundError, UsageError: See ``read_vectors`` and ``open_source``; other options, an unknown encoder or
+                another one, or texts that are not equally many.
+            CheckFailedError: A damaged file, or ``texts`` is not the file that the manifest names.
+        """
         if self.texts is None and self.fields != Fields():
             raise UsageError(f"{self.file} holds vectors; --text-field and --id-field are for sentences")
-        if self.file.is_dir():
-            if self.texts is not None:
-                raise UsageError(f"{self.file} is a folder of parts, which hold their texts; leave out --texts")
-            if is_part_folder(self.file):
-                parts = PartFolder(self.file)
-                return Incoming(parts, None), vars(parts.manifest)
-            inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
-            return Incoming(ParquetRows(sorted(inside)), None), None
-        return _stored_rows(self.file, self.texts, self.fields)
+        incoming = self._in_folder() if self.file.is_dir() else self._in_file()
+        if origin is not None and incoming.manifest is None:
+            raise UsageError(
+                f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again with -o FILE"
+            )
+        if origin is not None and incoming.manifest is not None:
+            check_same(str(incoming.manifest["fingerprint"]), origin.fingerprint, str(self.file))
+        return incoming
+
+    def _in_folder(self) -> Incoming:
+        if self.texts is not None:
+            raise UsageError(f"{self.file} is a folder of parts, which hold their texts; leave out --texts")
+        if is_part_folder(self.file):
+            parts = PartFolder(self.file)
+            return Incoming(parts, manifest=vars(parts.manifest))
+        inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+        return Incoming(ParquetRows(sorted(inside)))
+
+    def _in_file(self) -> Incoming:
+        vectors = read_vectors(self.file)
+        if PRECISIONS[vectors.precision].packed:
+            raise UsageError(
+                f"{self.file} holds one bit a number; embed again with --precision float32, float16 or int8"
+            )
+        about = vectors.manifest
+        if about is not None and not {"fingerprint", "recipe", "model"} <= about.keys():
+            raise CheckFailedError(
+                f"{manifest_path(self.file)} does not say which encoder made the vectors; embed again"
+            )
+        if self.texts is None:
+            return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), manifest=about)
+        if vectors.texts is not None:
+            raise UsageError(f"{self.file} holds its texts itself; leave out --texts")
+        with open_source(self.texts, self.fields) as source:
+            records = list(source)
+            digest = source.sha256()
+        if len(records) != len(vectors.matrix):
+            raise UsageError(
+                f"{self.texts} has {len(records):,} sentences and {self.file} {len(vectors.matrix):,} vectors"
+            )
+        if digest != ((about or {}).get("input") or {}).get("sha256", digest):
+            raise CheckFailedError(
+                f"{self.texts} is not the file that {self.file} was made from (its sha256 differs); embed it again"
+            )
+        ids, texts = [record.id for record in records], [record.text for record in records]
+        return Incoming(ArrayRows(vectors.matrix, ids, texts), manifest=about)
 
 
-def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | None) -> "tuple[Incoming, Origin]":
+def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | None) -> tuple[Incoming, Origin]:
     """Return the rows of a new index, and the encoder they come from.
 
     Args:
@@ -102,44 +149,39 @@ def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | 
     if not files.are_vectors:
         rows, encoder = files.encoded(opener)
         return rows, origin_of(encoder, model)
-    rows, manifest = files.stored()
+    rows = files.stored()
+    about = rows.manifest
     if named:
         encoder = opener()
-        if manifest is not None:
-            check_same(manifest["fingerprint"], encoder.fingerprint, str(files.file), "the encoder you name")
+        if about is not None:
+            check_same(about["fingerprint"], encoder.fingerprint, str(files.file), "the encoder you name")
         width = rows.rows.shape[1]
         if width != encoder.width:
             raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
         return rows, origin_of(encoder, model)
-    if manifest is None:
+    if about is None:
         raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; name it, e.g. --model NAME")
-    recipe = portable(Recipe.from_dict(manifest["recipe"]))
-    return rows, Origin(manifest["fingerprint"], recipe.to_dict(), None, manifest["model"])
+    recipe = portable(Recipe.from_dict(about["recipe"]))
+    return rows, Origin(about["fingerprint"], recipe.to_dict(), None, about["model"])
 
 
-def rows_to_add(files: RowFiles, origin: Origin, opener: Opener) -> "Incoming":
+def rows_to_add(files: RowFiles, origin: Origin, opener: Opener) -> Incoming:
     """Return rows for an index whose vectors come from ``origin``; ``opener`` makes that encoder.
 
     Raises:
         UsageError: vectors of another encoder, or of an unknown one.
         CheckFailedError: the encoder cannot be made again.
     """
-    if not files.are_vectors:
-        return files.encoded(opener)[0]
-    rows, manifest = files.stored()
-    _check_manifest(manifest, origin, files.file)
-    return rows
+    return files.stored(origin) if files.are_vectors else files.encoded(opener)[0]
 
 
-def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> "Iterator[tuple[list[str], Floats]]":
+def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tuple[list[str], Floats]]:
     """Yield the queries of a file, text or else id, and their vectors (q, d), window by window.
 
     Stored vectors need no encoder.
     """
     if files.are_vectors:
-        stored, manifest = RowFiles(files.file, None, files.fields).stored()
-        _check_manifest(manifest, origin, files.file)
-        for block in stored.rows.blocks():
+        for block in replace(files, texts=None).stored(origin).rows.blocks():
             yield list(block.texts or map(str, block.ids)), block.vectors
         return
     with open_source(files.file, files.fields, stdin=files.stdin) as source:
@@ -147,63 +189,6 @@ def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> "Iterator[t
         for part in windows(source, lambda record: len(record.text), size=_WINDOW):
             texts = [record.text for record in part]
             yield texts, encoder.encode(texts)
-
-
-def _check_manifest(manifest: "dict[str, object] | None", origin: Origin, file: Path) -> None:
-    if manifest is None:
-        raise UsageError(f"{file} has no manifest, so its encoder is unknown; embed the sentences again with -o FILE")
-    check_same(str(manifest["fingerprint"]), origin.fingerprint, str(file))
-
-
-def _encode_rows(encoder: "Encoder", source: Source, folder: Path | None, progress: Progress) -> Incoming:
-    """Encode all sentences of a source, window by window, into a nameless file on the disk of ``folder``.
-
-    Raises:
-        PromptcliError: see ``embed_stream`` and ``Source``.
-    """
-    spool = cast(BinaryIO, tempfile.TemporaryFile(dir=folder))
-    with open_sink(spool, ".parquet", encoder.width) as sink:
-        report = embed_stream(encoder, source, sink, progress=progress)
-    return Incoming(ParquetRows({Path(source.name): spool}), report)
-
-
-def _stored_rows(path: Path, texts: Path | None, fields: Fields) -> tuple[Incoming, dict[str, Any] | None]:
-    """Return the rows of a vector file, and its manifest where it has one.
-
-    Args:
-        path: The vector file.
-        texts: The file of sentences it was made from, for a file that holds no texts itself.
-        fields: Of that file.
-
-    Raises:
-        NotFoundError, UsageError: see ``read_vectors`` and ``open_source``; or the rows are not equally many.
-        CheckFailedError: a damaged file, or ``texts`` is not the file that the manifest names.
-    """
-    vectors = read_vectors(path)
-    if PRECISIONS[vectors.precision].packed:
-        raise UsageError(f"{path} holds one bit a number; embed again with --precision float32, float16 or int8")
-    if vectors.manifest is not None and not {"fingerprint", "recipe", "model"} <= vectors.manifest.keys():
-        raise CheckFailedError(f"{manifest_path(path)} does not say which encoder made the vectors; embed again")
-    if texts is not None:
-        vectors = _with_texts(vectors, path, texts, fields)
-    return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), None), vectors.manifest
-
-
-def _with_texts(vectors: Vectors, path: Path, texts: Path, fields: Fields) -> Vectors:
-    if vectors.texts is not None:
-        raise UsageError(f"{path} holds its texts itself; leave out --texts")
-    with open_source(texts, fields) as source:
-        records = list(source)
-        digest = source.sha256()
-    if len(records) != len(vectors.matrix):
-        raise UsageError(f"{texts} has {len(records):,} sentences and {path} {len(vectors.matrix):,} vectors")
-    expected = ((vectors.manifest or {}).get("input") or {}).get("sha256", digest)
-    if digest != expected:
-        raise CheckFailedError(
-            f"{texts} is not the file that {path} was made from (its sha256 differs); embed it again"
-        )
-    ids: Any = [record.id for record in records]
-    return replace(vectors, ids=ids, texts=[record.text for record in records])
 
 
 def origin_of(encoder: "Encoder", model: str | None = None) -> Origin:
