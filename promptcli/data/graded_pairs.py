@@ -32,10 +32,16 @@ def split_columns(given: str, columns: tuple[str, ...] = COLUMNS) -> tuple[Path,
 
 
 def is_pair_file(given: str) -> bool:
-    """Return whether text names a file of pairs rather than a task: there is one, or it is written like one."""
+    """Return whether text names a file of pairs rather than a task: there is one, or it is written like one.
+
+    Raises:
+        NotFoundError: It is only written like one.
+    """
     path, _ = split_columns(given)
-    there = path.exists() and not path.is_dir()
-    return there or len(path.parts) > 1 or path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
+    written = len(path.parts) > 1 or path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
+    if written and not path.exists():
+        raise NotFoundError(f"no task and no file {str(path)!r}; give a task's name, or graded pairs as {SPELLING}")
+    return written or (path.exists() and not path.is_dir())
 
 
 def read_graded_pairs(path: Path, columns: Sequence[str] = COLUMNS) -> list[GoldRow]:
@@ -81,14 +87,3 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
     if not rows:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(columns)}")
     return list(rows)
-
-
-def check_pair_file(given: str) -> None:
-    """Refuse a file that is not there, with what may be written.
-
-    Raises:
-        NotFoundError: There is none.
-    """
-    path, _ = split_columns(given)
-    if not path.exists():
-        raise NotFoundError(f"no task and no file {str(path)!r}; give a task's name, or graded pairs as {SPELLING}")

@@ -76,21 +76,16 @@ def _quiet_and(offline: bool) -> Iterator[None]:
     """Keep `datasets` and the hub client from printing, and from the network where ``offline``; both for the block."""
     import datasets
 
-    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets")]
-    levels = [logger.level for logger in loggers]
-    was_offline, bars = datasets.config.HF_HUB_OFFLINE, datasets.are_progress_bars_disabled()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    datasets.config.HF_HUB_OFFLINE = offline or was_offline
-    datasets.disable_progress_bars()
-    try:
+    with contextlib.ExitStack() as after:
+        for logger in (logging.getLogger(name) for name in ("huggingface_hub", "datasets")):
+            after.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
+        after.callback(setattr, datasets.config, "HF_HUB_OFFLINE", datasets.config.HF_HUB_OFFLINE)
+        datasets.config.HF_HUB_OFFLINE |= offline
+        if not datasets.are_progress_bars_disabled():
+            after.callback(datasets.enable_progress_bars)
+            datasets.disable_progress_bars()
         yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        datasets.config.HF_HUB_OFFLINE = was_offline
-        if not bars:
-            datasets.enable_progress_bars()
 
 
 #: The data set of SimCSE's training files.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.given import check_rows
-from promptcli.data.graded_pairs import check_pair_file, is_pair_file
+from promptcli.data.graded_pairs import is_pair_file
 from promptcli.data.hub import UnreachableError, read_hub_set
 from promptcli.data.senteval import GoldRow, Parts, moses, senteval_root
 from promptcli.data.task_table import (
@@ -227,7 +227,6 @@ def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
         if argument and family in FAMILIES:
             others[TaskName(family, argument)] = None
         elif is_pair_file(name):
-            check_pair_file(name)
             others[TaskName(name)] = None
         else:
             raise unknown("task", name, [*known, *GROUPS, *(f"{family}:..." for family in FAMILIES)])

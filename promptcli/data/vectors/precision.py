@@ -209,8 +209,8 @@ def unit(vectors: Floats) -> Floats:
     """Return vectors (n, d) scaled to length 1; a vector of zeros stays one."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        extreme = ~np.isfinite(lengths[:, 0]) | (lengths[:, 0] == 0)
-        if extreme.any():  # squares of very large or very small numbers are infinite or zero
+        extreme = ~((lengths[:, 0] > 1e-15) & (lengths[:, 0] < 1e15))
+        if extreme.any():  # squares of very large or very small numbers are infinite, zero, or have few digits
             largest = np.abs(vectors[extreme]).max(axis=1, keepdims=True)
             vectors = vectors.copy()
             vectors[extreme] /= np.where(largest > 0, largest, 1)
