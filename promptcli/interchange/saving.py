@@ -34,6 +34,7 @@ from promptcli.interchange.target import BLANK, PROBES, TOO_LONG, TYPED, Inexact
 from promptcli.interchange.tokenization import add_tokens, with_template
 from promptcli.recipe import split_spec
 from promptcli.registry.entries import BACKBONE, MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
+from promptcli.registry.reading import FLAGS, MODES
 from promptcli.registry.registry import load_encoder
 from promptcli.storage.documents import to_json
 from promptcli.storage.files import atomic_folder, sha256
@@ -43,14 +44,7 @@ _MODELS = "sentence_transformers.models."
 #: The token that is read, in the place of the template's mask, so that a sentence may hold the mask token itself.
 _READ = "[promptcli-mask]"
 #: Weights -> the flag of the module Pooling, in the order in which it joins several.
-_FLAGS = {
-    "cls": "cls_token",
-    "max": "max_tokens",
-    "avg": "mean_tokens",
-    "sqrt": "mean_sqrt_len_tokens",
-    "weighted": "weightedmean_tokens",
-    "last-token": "lasttoken",
-}
+_FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
 
 
 @dataclass
@@ -131,7 +125,7 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
         chosen[sorted(layers)] = 1
         config = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": last}
         modules.append(_Module("WeightedLayerPooling", config, {"layer_weights": chosen}))
-    chosen_modes = {f"pooling_mode_{flag}": kind in kinds for kind, flag in _FLAGS.items()}
+    chosen_modes = {flag: kind in kinds for kind, flag in _FLAGS.items()}
     modules.append(_Module("Pooling", {"word_embedding_dimension": width, **chosen_modes}))
     return modules, split_spec(spec)[0]
 
