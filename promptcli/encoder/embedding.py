@@ -21,7 +21,7 @@ import promptcli
 from promptcli.data.input_files import InputFile, check_same, count_input, has_text_ids, read_rows
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source
-from promptcli.data.vectors import kind_of, manifest_path, open_sink
+from promptcli.data.vectors import new_vectors, readable
 from promptcli.data.vectors.formats import ParquetSink, Sink, opened
 from promptcli.data.vectors.part_folder import (
     MANIFEST,
@@ -39,9 +39,8 @@ from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured, unit
 from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.storage.documents import shown, to_json
+from promptcli.storage.documents import shown
 from promptcli.storage.files import atomic_path, remove_leftovers
-from promptcli.storage.parts import replace_with_sidecar
 
 Floats = NDArray[np.float32]
 
@@ -140,18 +139,9 @@ def embed_file(
     Raises:
         PromptcliError: see ``embed_stream`` and ``Source``.
     """
-    manifest: dict[str, Any] = {}
-
-    def document(digest: str) -> str:
-        return to_json({**manifest, "output": {"path": _readable(target.name), "sha256": digest}})
-
-    with replace_with_sidecar(target, manifest_path(target), document) as temporary:
-        with (
-            temporary.open("xb") as file,
-            open_sink(file, kind_of(target), encoder.width, with_text=with_text) as sink,
-        ):
-            options: dict[str, Any] = {"batch_size": batch_size, "normalize": normalize, "precision": precision}
-            report = embed_stream(encoder, source, sink, progress=progress, **options)
+    options: dict[str, Any] = {"batch_size": batch_size, "normalize": normalize, "precision": precision}
+    with new_vectors(target, encoder.width, with_text=with_text) as (sink, manifest):
+        report = embed_stream(encoder, source, sink, progress=progress, **options)
         manifest |= _manifest(encoder, source, report, normalize=normalize, precision=precision)
     return report
 
@@ -210,7 +200,7 @@ def _manifest(
         "recipe": encoder.recipe.to_dict(),
         "fingerprint": encoder.fingerprint,
         "model": encoder.provenance,
-        "input": {"path": _readable(source.name), "sha256": source.sha256()},
+        "input": {"path": readable(source.name), "sha256": source.sha256()},
         "blank": report.blank,
         "truncated": report.truncated,
         **_stored_as(report, precision),
@@ -230,11 +220,6 @@ def _stored_as(report: EmbedReport, precision: str) -> dict[str, Any]:
     if report.ranges is not None and PRECISIONS[precision].ranged:
         known["ranges"] = report.ranges.tolist()
     return known
-
-
-def _readable(name: str) -> str:
-    """Return a file name as UTF-8 text, other bytes escaped."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

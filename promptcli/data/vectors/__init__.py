@@ -17,9 +17,9 @@ from promptcli.data.streams import STANDARD, check_file
 from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, Sink, VectorFormat, as_floats, opened
 from promptcli.data.vectors.precision import PRECISIONS, Quantized
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.storage.documents import read_document
+from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import check_output, sha256
-from promptcli.storage.parts import read_parts, read_sidecar
+from promptcli.storage.parts import read_parts, read_sidecar, replace_with_sidecar
 
 
 @dataclass(frozen=True)
@@ -204,3 +204,32 @@ def open_sink(file: BinaryIO, kind: str, width: int, *, with_text: bool = True) 
     """
     with opened(FORMATS[kind].open(file, width, with_text)) as sink:
         yield sink
+
+
+@contextlib.contextmanager
+def new_vectors(target: Path, width: int, *, with_text: bool) -> Iterator[tuple[Sink, dict[str, Any]]]:
+    """Yield what takes the rows of a vector file, and its manifest, to be filled in the block.
+
+    Whenever the process dies, both are the old ones or the new.
+
+    Args:
+        target: The file, in the format of its extension.
+        width: Numbers in a vector.
+        with_text: Store the sentences where the format has room for them.
+    """
+    manifest: dict[str, Any] = {}
+
+    def document(digest: str) -> str:
+        return to_json({**manifest, "output": {"path": readable(target.name), "sha256": digest}})
+
+    with (
+        replace_with_sidecar(target, manifest_path(target), document) as temporary,
+        temporary.open("xb") as file,
+        open_sink(file, kind_of(target), width, with_text=with_text) as sink,
+    ):
+        yield sink, manifest
+
+
+def readable(name: str) -> str:
+    """Return a file name as UTF-8 text, other bytes escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -21,12 +21,11 @@ import numpy as np
 from promptcli.data.given import is_unicode
 from promptcli.data.input_files import InputFile, check_unchanged, is_remote
 from promptcli.data.tables import Record, open_parquet, read_batches
-from promptcli.data.vectors import kind_of, manifest_path, open_sink, output_of
+from promptcli.data.vectors import new_vectors, output_of
 from promptcli.data.vectors.formats import ABOUT, BLOCK, Block, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.storage.documents import convert, parse_json, read_document, to_json
 from promptcli.storage.files import check_name, hold_folder, sha256, write_text
-from promptcli.storage.parts import replace_with_sidecar
 
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
 
@@ -316,16 +315,9 @@ def merge_folder(
     output_of(folder, target, force=force)
     parts = PartFolder(folder)
     about = parts.manifest
-    facts = {key: value for key, value in asdict(about).items() if key not in ("parts", "shards")}
-
-    def document(digest: str) -> str:
-        return to_json({**facts, "dtype": about.precision, "output": {"path": target.name, "sha256": digest}})
-
-    with (
-        replace_with_sidecar(target, manifest_path(target), document) as temporary,
-        temporary.open("xb") as file,
-        open_sink(file, kind_of(target), about.dim, with_text=about.with_text) as sink,
-    ):
+    with new_vectors(target, about.dim, with_text=about.with_text) as (sink, manifest):
+        manifest |= {key: value for key, value in asdict(about).items() if key not in ("parts", "shards")}
+        manifest["dtype"] = about.precision
         for block in parts.blocks():
             records = [_record(block, place) for place in range(len(block.ids))]
             sink.write(records, block.vectors.astype(about.precision, copy=False))
