@@ -20,7 +20,6 @@ from promptcli.data.vectors.formats import Floats, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
-from promptcli.encoder.encoded import Progress
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
