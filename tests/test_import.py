@@ -19,6 +19,7 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.interchange.export import export_peft
 from promptcli.interchange.importing import import_model
 from promptcli.interchange.target import Choices, Source
+from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from promptcli.registry.registry import Entry, Registry
 from tests.killing import in_a_process_that_dies
@@ -247,8 +248,8 @@ def test_the_recipe_is_changed_by_options_and_names_may_have_slashes_after_the_a
         raise FileNotFoundError
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    with pytest.raises(NotFoundError, match="not in the local cache"):
-        locate("owner/name@refs/pr/5", True)
+    with offline(), pytest.raises(NotFoundError, match="not in the local cache"):
+        locate("owner/name@refs/pr/5")
     assert asked == [("owner/name", "refs/pr/5")]
 
 

@@ -189,7 +189,7 @@ def test_an_index_is_replaced_only_by_force(run, built, text, fake):
 
 
 @pytest.mark.parametrize("name", ["index.faiss", "ids.arrow", "texts.arrow", "index.json"])
-def test_damage_is_refused(run, built, name):
+def test_damage_is_one_line(run, built, name):
     stem, suffix = name.split(".")
     (path,) = built.glob(f"{stem}*.{suffix}")
     name = path.name
@@ -377,7 +377,7 @@ def test_parts_of_another_program_need_the_name_of_their_encoder(run, fake, tmp_
     assert (found[0]["id"], found[0]["text"]) == (7, None)
 
 
-def test_parts_that_do_not_go_together_are_refused(run, fake, tmp_path):
+def test_parts_that_do_not_go_together_are_one_line(run, fake, tmp_path):
     parts, empty = plain_parts(tmp_path / "parts"), plain_parts(tmp_path / "empty", sizes=(0,))
     other = plain_parts(tmp_path / "other", sizes=(2,), width=5)
     few = plain_parts(tmp_path / "few", sizes=(2,), texts=False)

@@ -26,7 +26,7 @@ def test_without_the_extra_one_line_names_it(run, monkeypatch):
     assert refused(run("serve"), 2, "uvicorn", "promptcli[serve]")
 
 
-def test_a_port_in_use_or_an_address_of_elsewhere_is_refused(run, monkeypatch):
+def test_a_port_in_use_or_an_address_of_elsewhere_is_one_line(run, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refused(run("serve", "--port", port), 1, f"127.0.0.1 port {port}", "in use", "--port")
@@ -42,12 +42,12 @@ def test_a_port_in_use_or_an_address_of_elsewhere_is_refused(run, monkeypatch):
     assert refused(run("serve", "--host", "nowhere.example", "--port", 0), 1, "nowhere.example", "not known")
 
 
-def test_what_is_not_there_is_refused(run, tmp_path):
+def test_what_is_not_there_is_one_line(run, tmp_path):
     assert refused(run("serve", "minni", "--port", 0, "--offline"), 3, "minni", "did you mean mini?")
     assert refused(run("serve", "--port", 0, "--index", tmp_path / "none"), 3, "no index")
 
 
-def test_two_indexes_of_one_name_are_refused(run, tmp_path, tiny_folder):
+def test_two_indexes_of_one_name_are_one_line(run, tmp_path, tiny_folder):
     (tmp_path / "in.txt").write_text("\n".join(SENTENCES))
     options = ("--backbone", tiny_folder("bert"), "--pooling", "last/avg", "--quiet")
     folders = [tmp_path / name / "idx" for name in ("a", "b")]
@@ -126,7 +126,7 @@ def test_sigterm_does_not_wait_for_clients_that_stand_still(tiny_folder):
 
 
 @pytest.mark.parametrize("host", [os.fsdecode(b"\xff"), "a" * 300])
-def test_a_host_that_is_none_is_refused(run, host):
+def test_a_host_that_is_none_is_one_line(run, host):
     refused(run("serve", "--host", host), 1, "cannot listen on", "--host")
 
 
