@@ -334,6 +334,15 @@ def test_no_mask_token_is_one_line_where_it_is_needed(bert, tmp_path, invoke):
     assert code == 2 and not out and err.count("\n") == 1 and "mask" in err
 
 
+def test_what_the_tokenizer_s_library_prints_is_no_result(tmp_path, invoke):
+    folder = save_tiny("roberta", tmp_path / "roberta")
+    sound = invoke(folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"][0]["note"] = "of another program"
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    assert invoke(folder) == sound and sound[0] == 0
+
+
 def test_a_panic_of_the_tokenizer_is_one_line(bert, monkeypatch):
     class PanicException(BaseException):
         """As pyo3's, which is no Exception."""

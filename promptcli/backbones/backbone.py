@@ -16,7 +16,7 @@ from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
-from promptcli.backbones.library import transformers
+from promptcli.backbones.library import load_tokenizer
 from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.seam import SeamCall, allow_prepending, register, seam_fault
 from promptcli.backbones.states import (
@@ -132,7 +132,7 @@ class Backbone:
         """Return the tokenizer as transformers has it."""
         own = self.folder / OWN_TOKENIZER
         folder = own if own.is_dir() else self.folder
-        return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return load_tokenizer(folder)
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
         """Put tuned weights in the place of the pre-trained ones, or add an adapter to them.

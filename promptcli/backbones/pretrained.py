@@ -30,7 +30,7 @@ from promptcli.backbones.checking import (
 )
 from promptcli.backbones.devices import computes
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.library import transformers
+from promptcli.backbones.library import load_tokenizer, transformers
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
 from promptcli.backbones.probing import check_probe, check_vocabulary
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
@@ -145,7 +145,7 @@ def family_and_width(name: str) -> tuple[str, int]:
 def added_after(folder: Path) -> str:
     """Return the text of the tokens that a folder's tokenizer itself adds after an input."""
     with opening(f"the tokenizer of {folder}"):
-        tokenizer = transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = load_tokenizer(folder)
         return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
 
 
@@ -256,7 +256,7 @@ def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
 
 def _load_tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
     plain = read_wordpiece(folder, config) if config["model_type"] == "bert" else None
-    return plain or transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return plain or load_tokenizer(folder)
 
 
 def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoTokenizer
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.checking import opening
+from promptcli.backbones.library import load_tokenizer
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
 
@@ -94,7 +94,7 @@ def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[l
     For some families it takes a tokenizer class of its own, whatever the files say, and leaves out half of them.
     """
     with opening("the tokenizer that was written"):
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = load_tokenizer(folder)
         ids: list[list[int]] = tokenizer(list(sentences), truncation=True, max_length=longest)["input_ids"]
     return ids
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, T5ForConditionalGeneration
+from transformers import T5ForConditionalGeneration
 
 from promptcli.backbones import pretrained
 from promptcli.backbones.checking import (
@@ -19,6 +19,7 @@ from promptcli.backbones.checking import (
     opening,
     read_config,
 )
+from promptcli.backbones.library import load_tokenizer
 from promptcli.errors import NotFoundError, UsageError
 
 _ROWS = 256  # examples through the decoder at a time
@@ -134,7 +135,7 @@ def load_t5(
         weights = pretrained.weight_files(what, folder)
         check_folder(what, folder, config)
         check_files(what, weights, config)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = load_tokenizer(folder)
         model, info = load_model(T5ForConditionalGeneration, folder)
         check_loaded(what, model, info)
         return T5(model.to(device), tokenizer, name)
