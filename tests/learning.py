@@ -1,5 +1,7 @@
 """For tests of training: a method at work on a tiny backbone, and the gradients of one of its steps."""
 
+import pytest
+import torch
 from accelerate import Accelerator
 
 from promptcli.backbones.loading import load_backbone
@@ -17,16 +19,29 @@ def small(method, **changes):
     return method.small.replace(**{**prefix, "max_length": 20, "seed": 1, **changes})
 
 
-def learner_of(method, folder, supervised=False, **changes):
+def learner_of(method, folder, supervised=False, *, device="cpu", models=None, **changes):
     """Return a learner of a method, given itself or by its name."""
     method = find_method(method, supervised=supervised) if isinstance(method, str) else method
-    return Learner(method, small(method, **changes), load_backbone(str(folder)))
+    backbone = load_backbone(str(folder), device=device, dtype=torch.float32)
+    return Learner(method, small(method, **changes), backbone, models or {})
 
 
-def trainer_of(learner):
-    return Trainer(learner, Processes(Accelerator(cpu=True)))
+def trainer_of(learner, *, halves=False):
+    device = learner.backbone.device.type
+    return Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves))
 
 
-def gradients(learner, number=0, columns=COLUMNS):
-    loss = float(trainer_of(learner).gradients(number, columns))
-    return loss, {name: one.grad.clone() for name, one in learner.trainable().items() if one.grad is not None}
+def gradients(learner, number=0, columns=COLUMNS, **options):
+    """Return the loss of a step and the gradients, in the processor's memory."""
+    loss = float(trainer_of(learner, **options).gradients(number, columns))
+    return loss, {name: one.grad.clone().cpu() for name, one in learner.trainable().items() if one.grad is not None}
+
+
+def assert_equal(one, other, tolerance=1e-5):
+    """Compare what ``gradients`` returned."""
+    assert one[0] == pytest.approx(other[0], rel=tolerance)
+    assert one[1].keys() == other[1].keys()
+    largest = max(float(gradient.abs().max()) for gradient in one[1].values())
+    assert largest > 0
+    for name, gradient in one[1].items():
+        assert (gradient - other[1][name]).abs().max() <= tolerance * largest, name

@@ -5,19 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as hf
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AutoModel,
-    BertConfig,
-    Gemma3TextConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    Qwen3Config,
-    XLMRobertaConfig,
-)
 
-from tests.tiny import SENTENCES, random_model
+from tests.tiny import SENTENCES, SIZES, random_model
 
 MODULES = "sentence_transformers.models."
 _TEXTS = [*SENTENCES, "Instruct: given a question\nQuery: what is it", "query: passage: search_query: task: result |"]
@@ -122,22 +114,9 @@ def gemma_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
     return made, {**about, **{f"{key}_token": name for key, name in names.items()}}
 
 
-_BERT = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 24,
-    "max_position_embeddings": 512,
-}
+_BERT = {**SIZES, "max_position_embeddings": 512}
 _XLMR = {**_BERT, "max_position_embeddings": 514, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-_CAUSAL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "intermediate_size": 24,
-}
+_CAUSAL = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
 _GEMMA = {
     **_CAUSAL,
     "max_position_embeddings": 2048,
@@ -184,38 +163,40 @@ _GEMMA_PROMPTS = {
 
 #: Model -> configuration, its fields, tokenizer, limit of the module, lower-casing, pooling, what comes after, prompts.
 MODELS: dict[str, tuple[Any, dict[str, Any], Any, Any, bool, dict[str, Any], list[Any], dict[str, str] | None]] = {
-    "all-MiniLM-L6-v2": (BertConfig, _BERT, bert_tokenizer, 256, False, _pooling(16, "mean_tokens"), [_NORM], None),
-    "all-MiniLM-L12-v2": (BertConfig, _BERT, bert_tokenizer, 128, False, _pooling(16, "mean_tokens"), [_NORM], None),
-    "all-mpnet-base-v2": (MPNetConfig, _XLMR, mpnet_tokenizer, 384, False, _pooling(16, "mean_tokens"), [_NORM], None),
-    "bge-small-en-v1.5": (BertConfig, _BERT, bert_tokenizer, 512, True, _pooling(16, "cls_token"), [_NORM], None),
-    "e5-base-v2": (BertConfig, _BERT, bert_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], _E5),
-    "gte-base": (BertConfig, _BERT, bert_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], None),
+    "all-MiniLM-L6-v2": (hf.BertConfig, _BERT, bert_tokenizer, 256, False, _pooling(16, "mean_tokens"), [_NORM], None),
+    "all-MiniLM-L12-v2": (hf.BertConfig, _BERT, bert_tokenizer, 128, False, _pooling(16, "mean_tokens"), [_NORM], None),
+    "all-mpnet-base-v2": (
+        hf.MPNetConfig, _XLMR, mpnet_tokenizer, 384, False, _pooling(16, "mean_tokens"), [_NORM], None,
+    ),
+    "bge-small-en-v1.5": (hf.BertConfig, _BERT, bert_tokenizer, 512, True, _pooling(16, "cls_token"), [_NORM], None),
+    "e5-base-v2": (hf.BertConfig, _BERT, bert_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], _E5),
+    "gte-base": (hf.BertConfig, _BERT, bert_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], None),
     "multilingual-e5-small": (  # a BERT with XLM-R's tokenizer
-        BertConfig, {**_BERT, "tokenizer_class": "XLMRobertaTokenizer"}, xlmr_tokenizer, 512, False,
+        hf.BertConfig, {**_BERT, "tokenizer_class": "XLMRobertaTokenizer"}, xlmr_tokenizer, 512, False,
         _pooling(16, "mean_tokens"), [_NORM], _E5,
     ),
     "multilingual-e5-base": (
-        XLMRobertaConfig, _XLMR, xlmr_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], None,
+        hf.XLMRobertaConfig, _XLMR, xlmr_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], None,
     ),
     "paraphrase-multilingual-MiniLM-L12-v2": (
-        BertConfig, _BERT, xlmr_tokenizer, 128, False, _pooling(16, "mean_tokens"), [], None,
+        hf.BertConfig, _BERT, xlmr_tokenizer, 128, False, _pooling(16, "mean_tokens"), [], None,
     ),
     "paraphrase-multilingual-mpnet-base-v2": (
-        XLMRobertaConfig, _XLMR, xlmr_tokenizer, 128, False, _pooling(16, "mean_tokens"), [], None,
+        hf.XLMRobertaConfig, _XLMR, xlmr_tokenizer, 128, False, _pooling(16, "mean_tokens"), [], None,
     ),
     "gte-modernbert-base": (
-        ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, False, _pooling(16, "cls_token"), [], None,
+        hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, False, _pooling(16, "cls_token"), [], None,
     ),
     "modernbert-embed-base": (
-        ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, False, _pooling(16, "mean_tokens"), [_NORM],
+        hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, False, _pooling(16, "mean_tokens"), [_NORM],
         {"search_query": "search_query: ", "search_document": "search_document: "},
     ),
     "Qwen3-Embedding-0.6B": (
-        Qwen3Config, {**_CAUSAL, "max_position_embeddings": 32768, "pad_token_id": 0}, qwen_tokenizer, None, False,
+        hf.Qwen3Config, {**_CAUSAL, "max_position_embeddings": 32768, "pad_token_id": 0}, qwen_tokenizer, None, False,
         _pooling(16, "lasttoken", include_prompt=True), [_NORM], {"query": _QUERY, "document": ""},
     ),
     "embeddinggemma-300m": (
-        Gemma3TextConfig, _GEMMA, gemma_tokenizer, None, False, _pooling(16, "mean_tokens", include_prompt=True),
+        hf.Gemma3TextConfig, _GEMMA, gemma_tokenizer, None, False, _pooling(16, "mean_tokens", include_prompt=True),
         [_dense(32, 16, 1), _dense(16, 32, 2), _NORM], _GEMMA_PROMPTS,
     ),
 }  # fmt: skip
@@ -230,7 +211,7 @@ def save_body(folder: Path, config_class: Any, fields: dict[str, Any], make_toke
     """Write configuration, weights large enough that layers matter, and the tokenizer's files."""
     tokenizer, about = make_tokenizer()
     config = config_class(vocab_size=tokenizer.get_vocab_size(), initializer_range=0.3, **fields)
-    random_model(lambda: AutoModel.from_config(config)).save_pretrained(folder)
+    random_model(lambda: hf.AutoModel.from_config(config)).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
     write(folder, "tokenizer_config.json", about)
 

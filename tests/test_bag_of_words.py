@@ -183,16 +183,8 @@ TINY = ["--layers", "1", "--width", "16", "--vocab-size", "120", "--batch-tokens
 
 def test_from_text_to_a_card_and_a_resumed_run_ends_at_the_same_numbers(run, sentences, tmp_path, monkeypatch):
     arguments = [
-        "pretrain",
-        sentences,
-        *TINY,
-        *BAGS,
-        "--tokens",
-        "12000",
-        "--save-minutes",
-        "0",
-        "--set",
-        "dropout-from=0",
+        *["pretrain", sentences, *TINY, *BAGS],
+        *["--tokens", "12000", "--save-minutes", "0", "--set", "dropout-from=0"],
     ]
     assert run(*arguments, "-o", tmp_path / "whole").code == 0
     kept = loop.save_state
@@ -260,19 +252,8 @@ def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, sent
     script = "\n".join("привет мир как дела сегодня утром" for _ in range(100))
     other.write_text("word\n" * 30 + script + "\n" + sentences.read_text(), encoding="utf-8")
     assert run("pretrain", sentences, *TINY, "--tokens", "600", "-o", tmp_path / "first").code == 0
-    ran = run(
-        "pretrain",
-        other,
-        *BAGS,
-        "--from",
-        tmp_path / "first",
-        "--batch-tokens",
-        "512",
-        "--tokens",
-        "2000",
-        "-o",
-        tmp_path / "m",
-    )
+    start, small = ["--from", tmp_path / "first"], ["--batch-tokens", "512", "--tokens", "2000"]
+    ran = run("pretrain", other, *BAGS, *start, *small, "-o", tmp_path / "m")
     assert ran.code == 0, ran.err
     assert "of the tokens are [UNK]" in ran.err
     assert "30 lines have fewer than 4 tokens and stand in no template" in ran.err

@@ -16,29 +16,8 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 
 PLANNED = [name for name, family in FAMILIES.items() if family.plan]
-SPECIALS = {
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-}
-VOCABULARY = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "cat",
-    "##s",
-    "É",
-    "e",
-    "猫",
-    ",",
-    "[NEW]",
-    "the cat",
-]
+SPECIALS = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
+VOCABULARY = [*"[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s É e 猫 , [NEW]".split(), "the cat"]
 TEXTS = ["The cats , été 猫", "[MASK] the cat[SEP] [NEW] x", "É\u0301 e"]
 
 
@@ -73,7 +52,7 @@ def test_states_and_gradients_are_those_of_transformers(family, tiny_folder):
                 assert torch.allclose(weight.grad, gradients[name], atol=1e-5), name
 
 
-@pytest.mark.parametrize("activation", [*ACTIVATIONS, "gelu_fast", "tanh"])
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "gelu_fast"])
 def test_activations_are_those_of_transformers_or_left_to_it(activation, tiny_folder, tmp_path):
     def changed(folder):
         config = json.loads((folder / "config.json").read_text())

@@ -101,21 +101,8 @@ def text(tmp_path_factory):
 
 def test_transformers_loads_the_folder_by_itself(run, text, tmp_path):
     folder = tmp_path / "model"
-    arguments = [
-        "pretrain",
-        text,
-        "-o",
-        folder,
-        "--objective",
-        "causal",
-        "--layers",
-        "1",
-        "--width",
-        "16",
-        "--vocab-size",
-        "600",
-    ]
-    arguments += ["--batch-tokens", "512", "--positions", "64", "--held-out", text, "--json"]
+    shape = ["--objective", "causal", "--layers", "1", "--width", "16", "--vocab-size", "600", "--positions", "64"]
+    arguments = ["pretrain", text, "-o", folder, *shape, "--batch-tokens", "512", "--held-out", text, "--json"]
     ran = run(*arguments, "--tokens", "12000")
     assert ran.code == 0, ran.err
     figures = json.loads(ran.out)["held_out"]

@@ -5,6 +5,7 @@ Everything here runs on a pretend device (``tests/pretend_cuda.py``), or on a re
 """
 
 import contextlib
+import functools
 import itertools
 import warnings
 from collections import Counter
@@ -12,7 +13,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 import promptcli as pc
@@ -29,10 +29,9 @@ from promptcli.fitting.fits import fit
 from promptcli.pretraining import loop
 from promptcli.pretraining.plan import Plan
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
-from promptcli.training.learner import Learner
-from promptcli.training.methods import METHODS, find_method
-from promptcli.training.processes import Processes
+from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
+from tests import learning
 from tests.pretend_cuda import PretendCuda, load_switch
 from tests.test_pretraining_steps import random_corpus
 from tests.tiny import FAMILIES, SENTENCES
@@ -173,34 +172,17 @@ def read_by(name, supervised):
 
 
 def learner_of(name, supervised, device, tiny_folder, **changes):
-    method = find_method(name, supervised=supervised)
-    small = {"prefix_length": 3} if "prefix_length" in vars(method.small) else {}
-    settings = method.small.replace(**{**small, "max_length": 20, "batch_size": 4, "seed": 1, **changes})
     folder = tiny_folder("llama" if name == "prompteol" else "bert")
-    backbone = load_backbone(str(folder), device=device, dtype=torch.float32)
     teacher = Recipe(backbone=str(folder), pooling="last/avg")
-    models = {"teacher": pc.load(teacher, device=device)} if "teacher" in vars(method.small) else {}
-    return Learner(method, settings, backbone, models)
-
-
-def trainer_of(learner, *, halves=False):
-    device = learner.backbone.device.type
-    return Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves))
+    models = {"teacher": pc.load(teacher, device=device)} if name == "distill" else {}
+    return learning.learner_of(name, folder, supervised, device=device, models=models, **{"batch_size": 4, **changes})
 
 
 def gradients(learner, columns, **options):
-    """Return the loss and the gradients, in the processor's memory."""
-    loss = float(trainer_of(learner, **options).gradients(0, columns))
-    return loss, {name: one.grad.cpu() for name, one in learner.trainable().items() if one.grad is not None}
+    return learning.gradients(learner, columns=columns, **options)
 
 
-def assert_equal(one, other, tolerance=1e-4):
-    assert one[0] == pytest.approx(other[0], rel=tolerance)
-    assert one[1].keys() == other[1].keys()
-    largest = max(float(gradient.abs().max()) for gradient in one[1].values())
-    assert largest > 0
-    for name, gradient in one[1].items():
-        assert (gradient - other[1][name]).abs().max() <= tolerance * largest, name
+assert_equal = functools.partial(learning.assert_equal, tolerance=1e-4)
 
 
 @pytest.mark.parametrize(("name", "supervised"), FORMS)
@@ -261,7 +243,7 @@ def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, t
     def go(folder):
         learner = learner_of(name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2)
         folder.mkdir(exist_ok=True)
-        return trainer_of(learner).train(examples_of(SENTENCES), graded_task(), folder)
+        return learning.trainer_of(learner).train(examples_of(SENTENCES), graded_task(), folder)
 
     def kill(trainer, number, *given, whole=Trainer.gradients):
         if number == 4:
@@ -412,7 +394,7 @@ def test_encoding_by_a_causal_model_waits_once_a_batch(family, cuda, tiny_folder
 def test_a_training_step_waits_twice_at_most(name, supervised, cuda, tiny_folder):
     changes = {"mlm_weight": 0.1} if name == "dcpcse" else {}
     learner = learner_of(name, supervised, "cuda", tiny_folder, **changes)
-    trainer, columns = trainer_of(learner), read_by(name, supervised)
+    trainer, columns = learning.trainer_of(learner), read_by(name, supervised)
     trainer.gradients(0, columns)
     with cuda.waits() as waits:
         trainer.gradients(1, columns)
@@ -464,7 +446,7 @@ def test_a_training_step_that_memory_does_not_hold_is_done_in_parts(cuda, tiny_f
     changes = CERTAIN | {"chunk_tokens": 10_000}
     whole = gradients(learner_of("simcse", False, "cuda", tiny_folder, **changes), COLUMNS)
     learner = learner_of("simcse", False, "cuda", tiny_folder, **changes)
-    trainer = trainer_of(learner)
+    trainer = learning.trainer_of(learner)
     with cuda.memory_for(6000), caplog.at_level("INFO", logger="promptcli"):
         loss = float(trainer.gradients(0, COLUMNS))
     parts = {name: one.grad.cpu() for name, one in learner.trainable().items() if one.grad is not None}
@@ -479,7 +461,7 @@ def test_moments_that_memory_does_not_hold_are_one_line(cuda, tiny_folder, tmp_p
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(torch.optim.AdamW, "step", full)
-    trainer = trainer_of(learner_of("simcse", False, "cuda", tiny_folder))
+    trainer = learning.trainer_of(learner_of("simcse", False, "cuda", tiny_folder))
     with pytest.raises(OutOfMemoryError, match=r"numbers learn, .* take a smaller --backbone"):
         trainer.train(examples_of(SENTENCES), graded_task(), tmp_path)
 

@@ -1,7 +1,6 @@
 """Distillation: both targets against plain loops, and runs that hold a second model."""
 
 import itertools
-import math
 
 import pytest
 import torch
@@ -12,13 +11,8 @@ from promptcli.errors import UsageError
 from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import similarity_distance, vector_distance
+from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
-
-
-def cosine(one, other):
-    return sum(a * b for a, b in zip(one, other, strict=True)) / math.sqrt(
-        sum(a * a for a in one) * sum(b * b for b in other)
-    )
 
 
 def drawn(*shape):

@@ -1,7 +1,6 @@
 """Objectives and methods as rows of tables: SBERT's classifier against a plain loop, a method made here and trained."""
 
 import json
-import math
 from dataclasses import dataclass, replace
 
 import pytest
@@ -19,6 +18,7 @@ from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.sbert import CLASSES
 from promptcli.training.trainer import learning_rate
 from tests.learning import learner_of, trainer_of
+from tests.reference import losses
 from tests.tiny import SENTENCES
 
 LABELS = ["entailment", "contradiction", "neutral", "neutral"]
@@ -31,14 +31,12 @@ def test_sberts_loss_is_the_papers(family, tiny_folder):
     vectors = [learner.encoder().encode(texts).tolist() for texts in PAIRS[:2]]
     weight = learner.objective.classifier.weight.tolist()
     bias = learner.objective.classifier.bias.tolist()
-    expected = 0.0
-    for first, second, label in zip(*vectors, LABELS, strict=True):
-        features = [*first, *second, *(abs(u - v) for u, v in zip(first, second, strict=True))]
-        scores = [
-            sum(w * x for w, x in zip(row, features, strict=True)) + b for row, b in zip(weight, bias, strict=True)
-        ]
-        expected += math.log(sum(map(math.exp, scores))) - scores[CLASSES[label]]
-    assert float(trainer_of(learner).gradients(0, PAIRS)) == pytest.approx(expected / 4, rel=1e-4)
+    rows = [
+        [*first, *second, *(abs(u - v) for u, v in zip(first, second, strict=True))]
+        for first, second in zip(*vectors, strict=True)
+    ]
+    expected = losses.softmax_loss(rows, weight, bias, [CLASSES[label] for label in LABELS])
+    assert float(trainer_of(learner).gradients(0, PAIRS)) == pytest.approx(expected, rel=1e-4)
     assert learner.encoder().recipe.pooling == "last/avg"
     gradients = {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
     assert gradients["objective.classifier.weight"].abs().max() > 0
@@ -60,18 +58,8 @@ def test_sbert_trains_from_a_table_of_labelled_pairs(word, run, tiny_folder, tmp
     data = tmp_path / "nli.tsv"
     rows = [f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}" for at in range(8)]
     data.write_text("label\tpremise\thypothesis\n" + "\n".join([*rows, "-\tNobody\tagreed"]))
-    options = [
-        "--backbone",
-        tiny_folder("bert"),
-        "--data",
-        data,
-        "--batch-size",
-        4,
-        "--set",
-        "eval-steps=1",
-        "--offline",
-    ]
-    ran = run("train", *word, *options, "--epochs", 2, "--json")
+    options = ["--backbone", tiny_folder("bert"), "--data", data, "--batch-size", 4, "--set", "eval-steps=1"]
+    ran = run("train", *word, *options, "--epochs", 2, "--offline", "--json")
     assert ran.code == 0, ran.err
     assert "1 rows without a label left out" in ran.err
     assert json.loads(ran.out)["steps"] == 4

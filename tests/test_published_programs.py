@@ -118,28 +118,9 @@ def test_steps_with_a_score(run, tiny_folder, tmp_path, scored, steps):
         + "".join(f"{a}\t{b}\t{n}\n" for n, (a, b) in enumerate(zip(SENTENCES[:6], SENTENCES[4:10], strict=True))),
         encoding="utf-8",
     )
-    ran = run(
-        "train",
-        "simcse",
-        "--backbone",
-        tiny_folder("bert"),
-        "--data",
-        data,
-        "--on",
-        pairs,
-        *TINY,
-        "--batch-size",
-        "4",
-        "--epochs",
-        "1.67",
-        "--name",
-        scored,
-        "--json",
-        "--set",
-        f"scored={scored}",
-        "--test",
-        pairs,
-    )
+    files = ["--backbone", tiny_folder("bert"), "--data", data, "--on", pairs, "--test", pairs]
+    settings = [*TINY, "--batch-size", "4", "--epochs", "1.67", "--set", f"scored={scored}"]
+    ran = run("train", "simcse", *files, *settings, "--name", scored, "--json")
     assert ran.code == 0, ran.err
     kept = json.loads(run("models", "show", scored, "--json").out)
     assert [score["step"] for score in kept["provenance"]["trained"]["curve"]] == steps

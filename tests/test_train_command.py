@@ -274,17 +274,8 @@ def test_two_processes_make_one_entry(options, tmp_path):
     rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.product(SENTENCES, repeat=2)]
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
     options += ["--on", pairs]
-    arguments = [
-        "train",
-        "--method",
-        "dcpcse",
-        *map(str, options),
-        "--set",
-        "dropout=0",
-        "--set",
-        "prefix-length=2",
-        "--json",
-    ]
+    settings = ["--set", "dropout=0", "--set", "prefix-length=2"]
+    arguments = ["train", "--method", "dcpcse", *map(str, options), *settings, "--json"]
     entries = {}
     for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
         home = {"PROMPTCLI_HOME": str(tmp_path / name)}

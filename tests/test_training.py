@@ -23,6 +23,7 @@ from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.trainer import batch_lengths, batches, source_shares, steps_of
 from tests.learning import learner_of
 from tests.processes import Program
+from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"]
@@ -33,14 +34,6 @@ CONTRASTIVE = [
     if pair[supervised] and pair[supervised].objective == "contrastive"
 ]
 FAMILY = {name: "llama" if name == "prompteol" else "bert" for name in METHODS}
-
-
-def cosine(one, other):
-    return (
-        sum(a * b for a, b in zip(one, other, strict=True))
-        / math.sqrt(sum(a * a for a in one))
-        / math.sqrt(sum(b * b for b in other))
-    )
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -294,19 +287,9 @@ def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tin
             f"{one},{other},{third}" for one, other, third in zip(SENTENCES, SENTENCES[1:], SENTENCES[2:], strict=False)
         ]
         data.write_text("sent0,sent1,hard_neg\n" + "\n".join(row for row in rows if row.count(",") == 2))
-    options = [
-        "--backbone",
-        tiny_folder(FAMILY[name]),
-        "--data",
-        data,
-        "--batch-size",
-        4,
-        "--set",
-        "eval-steps=2",
-        "--name",
-        "mine",
-    ]
-    options += ["--learning-rate", 0.01, "--epochs", 0.5 if not supervised else 3, "--offline"]
+    options = ["--backbone", tiny_folder(FAMILY[name]), "--data", data, "--name", "mine"]
+    options += ["--batch-size", 4, "--set", "eval-steps=2", "--learning-rate", 0.01, "--offline"]
+    options += ["--epochs", 3 if supervised else 0.5]
     options += ["--set", "prefix-length=3"] if name == "dcpcse" else []
     ran = run("train", "--method", name, *options, "--json")
     assert ran.code == 0, ran.err

@@ -27,7 +27,7 @@ from promptcli.training.objectives.contrastive import contrastive_loss, equal_se
 from promptcli.training.processes import Processes
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import Trainer
-from tests.learning import COLUMNS, gradients, learner_of
+from tests.learning import COLUMNS, assert_equal, gradients, learner_of
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
@@ -46,19 +46,11 @@ READ = {
 CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}}
 
 
-def equal(one, other, tolerance=1e-5):
-    assert one[0] == pytest.approx(other[0], rel=tolerance)
-    assert one[1].keys() == other[1].keys()
-    largest = max(grad.abs().max() for grad in one[1].values())
-    assert largest > 0
-    assert all((one[1][name] - other[1][name]).abs().max() <= tolerance * largest for name in one[1])
-
-
 @pytest.mark.parametrize("name", ["promptbert", "dcpcse", "optiprompt", "simcse"])
 def test_cached_gradients_equal_those_of_the_plain_step_dropout_included(name, tiny_folder):
     plain = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64))
     cached = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64, gradient_caching=True))
-    equal(plain, cached)
+    assert_equal(plain, cached)
     other = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64), number=1)
     assert other[0] != plain[0]  # each step has dropout of its own
 
@@ -68,7 +60,7 @@ def test_chunks_change_nothing_but_the_draw_of_dropout(tiny_folder):
     chunks = gradients(
         learner_of("promptbert", tiny_folder("bert"), dropout=0.0, chunk_tokens=64, gradient_caching=True)
     )
-    equal(whole, chunks)
+    assert_equal(whole, chunks)
 
 
 def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, monkeypatch, caplog):
@@ -83,7 +75,7 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
 
     monkeypatch.setattr(learner.backbone, "run", run)
     with caplog.at_level("INFO", "promptcli"):
-        equal(expected, gradients(learner))
+        assert_equal(expected, gradients(learner))
     assert (learner.chunk_tokens, learner.caching) == (128, True)
     assert caplog.messages == [
         "out of memory at step 1: gradient caching from now on, 128 tokens a pass; the batch and its negatives stay"
@@ -251,7 +243,7 @@ def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path)
         learner = learner_of(name, folder, len(columns) > 2, dropout=0.0, **CERTAIN.get(name, {}))
         expected = gradients(learner, columns=columns)
         for got in found:
-            equal(expected, got[name])
+            assert_equal(expected, got[name])
 
 
 def test_batches_smaller_than_the_processes_are_refused():
@@ -353,7 +345,7 @@ def test_word_embeddings_learn_from_the_words_of_each_pass(tiny_folder):
     assert 0 < int(words.grad.any(dim=1).sum()) < len(words)
     dense = learner_of("promptbert", tiny_folder("bert"), chunk_tokens=64)
     dense.backbone.model.get_input_embeddings().sparse = False
-    equal(found, gradients(dense))
+    assert_equal(found, gradients(dense))
 
 
 def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():

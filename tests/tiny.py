@@ -5,30 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as hf
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AlbertConfig,
-    AlbertForMaskedLM,
-    BertConfig,
-    BertForMaskedLM,
-    CamembertConfig,
-    CamembertForMaskedLM,
-    DebertaV2Config,
-    DebertaV2ForMaskedLM,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
-    ElectraConfig,
-    ElectraForMaskedLM,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-    MPNetConfig,
-    MPNetForMaskedLM,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    XLMRobertaConfig,
-    XLMRobertaForMaskedLM,
-)
 
 SENTENCES = [
     "A man is playing the guitar.",
@@ -60,7 +38,7 @@ def _wordpiece() -> Any:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return PreTrainedTokenizerFast(
+    return hf.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",
     )  # fmt: skip
@@ -70,7 +48,7 @@ def _roberta_like(tokenizer: Tokenizer) -> Any:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    return PreTrainedTokenizerFast(
+    return hf.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", unk_token="<unk>", pad_token="<pad>",
         mask_token=AddedToken("<mask>", lstrip=True, special=True),
@@ -101,40 +79,35 @@ def _sentencepiece() -> Any:
     return _roberta_like(tokenizer)
 
 
-_COMMON: dict[str, Any] = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 24,
-    "max_position_embeddings": 66,
-}
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+_COMMON: dict[str, Any] = {**SIZES, "max_position_embeddings": 66}
 _ROBERTA: dict[str, Any] = {**_COMMON, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 
 #: Family -> (config class, its options, masked-LM class, tokenizer).
 FAMILIES: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
-    "bert": (BertConfig, _COMMON, BertForMaskedLM, _wordpiece),
-    "roberta": (RobertaConfig, _ROBERTA, RobertaForMaskedLM, _byte_level),
-    "electra": (ElectraConfig, {**_COMMON, "embedding_size": 8}, ElectraForMaskedLM, _wordpiece),
-    "xlm-roberta": (XLMRobertaConfig, _ROBERTA, XLMRobertaForMaskedLM, _sentencepiece),
-    "camembert": (CamembertConfig, _ROBERTA, CamembertForMaskedLM, _sentencepiece),
+    "bert": (hf.BertConfig, _COMMON, hf.BertForMaskedLM, _wordpiece),
+    "roberta": (hf.RobertaConfig, _ROBERTA, hf.RobertaForMaskedLM, _byte_level),
+    "electra": (hf.ElectraConfig, {**_COMMON, "embedding_size": 8}, hf.ElectraForMaskedLM, _wordpiece),
+    "xlm-roberta": (hf.XLMRobertaConfig, _ROBERTA, hf.XLMRobertaForMaskedLM, _sentencepiece),
+    "camembert": (hf.CamembertConfig, _ROBERTA, hf.CamembertForMaskedLM, _sentencepiece),
     "modernbert": (
-        ModernBertConfig,
+        hf.ModernBertConfig,
         {**_ROBERTA, "cls_token_id": 0, "sep_token_id": 2, "local_attention": 8, "global_attn_every_n_layers": 2},
-        ModernBertForMaskedLM,
+        hf.ModernBertForMaskedLM,
         _byte_level,
     ),
-    "albert": (AlbertConfig, {**_COMMON, "embedding_size": 8}, AlbertForMaskedLM, _wordpiece),
+    "albert": (hf.AlbertConfig, {**_COMMON, "embedding_size": 8}, hf.AlbertForMaskedLM, _wordpiece),
     "distilbert": (
-        DistilBertConfig,
+        hf.DistilBertConfig,
         {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": 66},
-        DistilBertForMaskedLM,
+        hf.DistilBertForMaskedLM,
         _wordpiece,
     ),
-    "mpnet": (MPNetConfig, _ROBERTA, MPNetForMaskedLM, _byte_level),
+    "mpnet": (hf.MPNetConfig, _ROBERTA, hf.MPNetForMaskedLM, _byte_level),
     "deberta-v2": (
-        DebertaV2Config,
+        hf.DebertaV2Config,
         {**_COMMON, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False},
-        DebertaV2ForMaskedLM,
+        hf.DebertaV2ForMaskedLM,
         _wordpiece,
     ),
 }

@@ -4,28 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import transformers as hf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
-from tests.tiny import SENTENCES, save_random
+from tests.tiny import SENTENCES, SIZES, save_random
 
 _TEXTS = [*SENTENCES, 'This sentence : "It rains." means in one word:"Rain".', "After thinking step by step , this one"]
 
@@ -36,7 +18,7 @@ def _finish(tokenizer: Tokenizer, *, front: str = "", after: str = "", **special
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{front} $A {after}".strip(), special_tokens=[(text, tokenizer.token_to_id(text)) for text in added]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials)
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials)
 
 
 def byte_level(front: str = "", after: str = "", pad: str | None = None) -> Any:
@@ -80,11 +62,9 @@ def unigram(scheme: str = "first") -> Any:
 
 
 _GROUPED: dict[str, Any] = {
-    "hidden_size": 16,
+    **SIZES,
     "num_hidden_layers": 3,
-    "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "intermediate_size": 24,
     "max_position_embeddings": 700,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -95,13 +75,13 @@ _GEMMA: dict[str, Any] = {**_GROUPED, "head_dim": 8, "query_pre_attn_scalar": 5,
 #: Family -> (config class, its options, causal-LM class, tokenizer).
 CAUSAL: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
     "gpt2": (
-        GPT2Config,
+        hf.GPT2Config,
         {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 700, "scale_attn_by_inverse_layer_idx": True},
-        GPT2LMHeadModel,
+        hf.GPT2LMHeadModel,
         byte_level,
     ),
     "opt": (
-        OPTConfig,
+        hf.OPTConfig,
         {
             "hidden_size": 16,
             "word_embed_proj_dim": 16,
@@ -114,28 +94,28 @@ CAUSAL: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
             "bos_token_id": 1,
             "eos_token_id": 1,
         },
-        OPTForCausalLM,
+        hf.OPTForCausalLM,
         lambda: byte_level(front="</s>", pad="<|pad|>"),
     ),
-    "llama": (LlamaConfig, _GROUPED, LlamaForCausalLM, llama_pieces),
-    "mistral": (MistralConfig, {**_GROUPED, "sliding_window": 7}, MistralForCausalLM, unigram),
-    "qwen2": (Qwen2Config, _GROUPED, Qwen2ForCausalLM, lambda: byte_level(pad="<|pad|>")),
+    "llama": (hf.LlamaConfig, _GROUPED, hf.LlamaForCausalLM, llama_pieces),
+    "mistral": (hf.MistralConfig, {**_GROUPED, "sliding_window": 7}, hf.MistralForCausalLM, unigram),
+    "qwen2": (hf.Qwen2Config, _GROUPED, hf.Qwen2ForCausalLM, lambda: byte_level(pad="<|pad|>")),
     "qwen3": (
-        Qwen3Config,
+        hf.Qwen3Config,
         {**_GROUPED, "head_dim": 8, "use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
-        Qwen3ForCausalLM,
+        hf.Qwen3ForCausalLM,
         lambda: byte_level(after="</s>"),
     ),
     "gemma2": (
-        Gemma2Config,
+        hf.Gemma2Config,
         {**_GEMMA, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
-        Gemma2ForCausalLM,
+        hf.Gemma2ForCausalLM,
         lambda: unigram("never"),
     ),
     "gemma3_text": (
-        Gemma3TextConfig,
+        hf.Gemma3TextConfig,
         {**_GEMMA, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
-        Gemma3ForCausalLM,
+        hf.Gemma3ForCausalLM,
         lambda: unigram("always"),
     ),
 }

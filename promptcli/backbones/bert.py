@@ -22,11 +22,15 @@ from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.seam import SeamCall, attend, attention, with_prefix
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")
+#: By the names that configurations have for them.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda numbers: numbers,
+    "tanh": torch.tanh,
     "gelu": functional.gelu,
     "gelu_new": _TANH,
     "gelu_pytorch_tanh": _TANH,
     "relu": functional.relu,
+    "sigmoid": torch.sigmoid,
     "silu": functional.silu,
 }
 _OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in checkpoints that came from TensorFlow

@@ -51,7 +51,7 @@ class Vocabulary:
             return cls(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
             reason = one_line(error, 120)
-            raise UsageError(f"{path} is no vocabulary: {reason}; delete {path.parent} and start anew") from None
+            raise UsageError(f"{path} is no vocabulary: {reason}; delete {path.parent} and start again") from None
 
 
 def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:

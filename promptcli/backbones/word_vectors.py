@@ -219,7 +219,7 @@ def _numbers(fields: list[str], where: str) -> list[float]:
     except ValueError as error:
         raise UsageError(f"{where}: {error}; expected a word and {len(fields)} numbers with blanks between") from None
     if not all(map(math.isfinite, values)):
-        raise UsageError(f"{where}: a number that is not finite; leave the line out or make the file anew")
+        raise UsageError(f"{where}: a number that is not finite; leave the line out or make the file again")
     return values
 
 

@@ -21,20 +21,9 @@ import promptcli
 from promptcli.data.input_files import InputFile, check_same, count_input, has_text_ids, read_rows
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source
-from promptcli.data.vectors import new_vectors, readable
+from promptcli.data.vectors import new_vectors, part_folder, readable
 from promptcli.data.vectors.formats import ParquetSink, Sink, opened
-from promptcli.data.vectors.part_folder import (
-    MANIFEST,
-    PLAN,
-    About,
-    Plan,
-    finish,
-    is_whole,
-    keep_plan,
-    part_name,
-    parts_there,
-    read_plan,
-)
+from promptcli.data.vectors.part_folder import Plan
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured, unit
 from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder
@@ -239,8 +228,8 @@ def counted_inputs(folder: Path, names: Sequence[str], fields: Fields, shards: i
             fewer rows than shards.
     """
     began = str(folder)
-    if (folder / PLAN).is_file():
-        plan = read_plan(folder)
+    if (folder / part_folder.PLAN).is_file():
+        plan = part_folder.read_plan(folder)
         if plan.shards != shards:
             raise UsageError(
                 f"{folder} was begun with --shards {plan.shards}, not {shards}; give that, or another folder"
@@ -252,8 +241,8 @@ def counted_inputs(folder: Path, names: Sequence[str], fields: Fields, shards: i
                     raise UsageError(f"{folder} was begun with {option} {chosen!r}, not {given!r}; give another folder")
         return found
     held = {path.name for path in folder.iterdir() if not path.name.startswith(".")} if folder.is_dir() else set()
-    if held and PLAN not in held:  # else another process has begun it just now
-        raise UsageError(f"{folder} holds other files (no {PLAN}); give a new folder with -o")
+    if held and part_folder.PLAN not in held:  # else another process has begun it just now
+        raise UsageError(f"{folder} holds other files (no {part_folder.PLAN}); give a new folder with -o")
     inputs = [count_input(name, fields) for name in names]
     rows = sum(file.rows for file in inputs)
     if rows < shards:
@@ -292,7 +281,7 @@ def make_plan(
         inputs=list(inputs),
         versions=_versions("torch", "transformers", "tokenizers", "pyarrow"),
     )
-    plan = keep_plan(folder, wanted)
+    plan = part_folder.keep_plan(folder, wanted)
     for what, there, now in (
         ("--dtype", plan.model.get("dtype"), wanted.model.get("dtype")),
         ("--backend", plan.model.get("backend", "torch"), wanted.model.get("backend", "torch")),
@@ -317,9 +306,9 @@ def missing_shards(folder: Path, plan: Plan, shard: int | None = None) -> list[i
     Raises:
         CheckFailedError: A part is of another recipe or other inputs.
     """
-    there = set(parts_there(folder, plan.shards))
+    there = set(part_folder.parts_there(folder, plan.shards))
     wanted = range(plan.shards) if shard is None else [shard]
-    return [one for one in wanted if one not in there or not is_whole(folder, plan, one)]
+    return [one for one in wanted if one not in there or not part_folder.is_whole(folder, plan, one)]
 
 
 def make_part(
@@ -341,7 +330,7 @@ def make_part(
     start, stop = plan.bounds(shard)
     for one in (encoder, *encoder.members):
         one.biases.clear()  # made batch by batch: another shard's batches would show in the last bits
-    path = folder / part_name(shard, plan.shards)
+    path = folder / part_folder.part_name(shard, plan.shards)
     try:
         with atomic_path(path) as temporary, temporary.open("xb") as file:
             sink = ParquetSink(file, plan.dim, plan.with_text)
@@ -349,12 +338,14 @@ def make_part(
                 records = read_rows(inputs, start, stop, str(folder))
                 options: dict[str, Any] = {"normalize": plan.normalized, "precision": plan.precision}
                 report = embed_stream(encoder, records, sink, **options, progress=progress)
-                about = About(plan.digest(), shard, report.rows, report.blank, report.zero, report.truncated)
+                about = part_folder.About(
+                    plan.digest(), shard, report.rows, report.blank, report.zero, report.truncated
+                )
                 sink.about = json.dumps(vars(about))
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        whole = len(parts_there(folder, plan.shards))
+        whole = len(part_folder.parts_there(folder, plan.shards))
         raise PromptcliError(
             f"disk full: {path} could not be written; {whole:,} of {plan.shards:,} parts are whole and stay; make room"
             " and run the same command again"
@@ -370,6 +361,6 @@ def finish_folder(folder: Path, plan: Plan, made: int) -> bool:
         made: Parts that were made since the folder was last looked at; with none a manifest that is there holds.
     """
     remove_leftovers(folder)
-    if not made and (folder / MANIFEST).is_file():
+    if not made and (folder / part_folder.MANIFEST).is_file():
         return True
-    return finish(folder, plan)
+    return part_folder.finish(folder, plan)

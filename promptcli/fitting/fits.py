@@ -153,8 +153,8 @@ def fit_flow(
 ) -> dict[str, Tensor]:
     """Return the numbers of a flow trained on vectors (n, d), by name.
 
-    The vectors are fixed. The published code makes them anew in each step, with the frozen BERT's dropout on; ours come
-    from one pass without dropout, which is many times faster. Batches are full; the rest of an epoch is left out.
+    The vectors are fixed. The published code makes them again in each step, with the frozen BERT's dropout on; ours
+    come from one pass without dropout, which is many times faster. Batches are full; the rest of an epoch is left out.
 
     Args:
         vectors: (n, d) float32, a sentence as often as it occurs.

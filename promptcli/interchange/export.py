@@ -287,6 +287,6 @@ def open_whole(entry: Entry) -> Encoder:
     if entry.tensors and made_with and made_with != found:
         raise UsageError(
             f"model {entry.name!r} was made with other weights of {entry.recipe.backbone!r} (sha256"
-            f" {str(made_with)[:12]}, now {found[:12]}); put those back, or make the model anew"
+            f" {str(made_with)[:12]}, now {found[:12]}); put those back, or make the model again"
         )
     return encoder

@@ -50,7 +50,7 @@ def lacking(*names: str) -> list[str]:
 
 
 def require(*names: str, extra: str) -> None:
-    """Refuse to go on without libraries.
+    """Refuse to run without libraries.
 
     Raises:
         UsageError: One is not installed; with the extra that brings it.

@@ -1,4 +1,4 @@
-"""Going on from a model that a run made before: its shape, its vocabulary and its weights."""
+"""Starting from a model that an earlier run made: its shape, its vocabulary and its weights."""
 
 import dataclasses
 import shutil

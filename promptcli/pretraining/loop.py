@@ -137,7 +137,7 @@ _LARGEST_PIECE, _KEPT = 1 << 30, (1 << 31) - 1
 def keep_freed_memory() -> None:
     """Let the process reuse freed memory instead of giving it back: every step takes and frees the same sizes.
 
-    Where the C library is glibc; elsewhere nothing happens. Without it each large result is mapped anew and its pages
+    Where the C library is glibc; elsewhere nothing happens. Without it each large result is mapped again and its pages
     are cleared by the system, which costs as much as a product that fills them.
     """
     if platform.libc_ver()[0] != "glibc":

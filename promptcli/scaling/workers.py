@@ -19,7 +19,7 @@ from promptcli.errors import PromptcliError, is_out_of_memory
 from promptcli.scaling.part_job import PartJob, Pool, release_memory
 from promptcli.storage.files import remove_leftovers
 
-#: Processes begin anew, since a forked one cannot use a GPU.
+#: Processes are spawned, since a forked one cannot use a GPU.
 CONTEXT: Any = multiprocessing.get_context("spawn")
 
 

@@ -9,36 +9,26 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
+from promptcli.encoder.pooling import weights as plain
 from promptcli.encoder.pooling.convolution import Convolution
 from promptcli.encoder.pooling.ditto import Ditto
 from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.token_states import STATES, States
 from promptcli.encoder.pooling.unbiased import Unbiased
-from promptcli.encoder.pooling.weights import (
-    Average,
-    Cls,
-    From,
-    Joined,
-    LastToken,
-    Mask,
-    Maximum,
-    SquareRoot,
-    Weighted,
-    Weights,
-)
+from promptcli.encoder.pooling.weights import From, Joined, Weights
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
 WEIGHTS: MutableMapping[str, Callable[[BuildContext], Weights]] = {
-    "avg": Average,
-    "max": Maximum,
-    "sqrt": SquareRoot,
-    "weighted": Weighted,
+    "avg": plain.Average,
+    "max": plain.Maximum,
+    "sqrt": plain.SquareRoot,
+    "weighted": plain.Weighted,
     "cnn": Convolution,
-    "cls": Cls,
-    "mask": Mask,
-    "last-token": LastToken,
+    "cls": plain.Cls,
+    "mask": plain.Mask,
+    "last-token": plain.LastToken,
     "unbiased": Unbiased,
     "tfidf": choose_granularity,
     "ditto": Ditto,

@@ -1,11 +1,10 @@
 """``cnn``: the mean of local features, convolutions over the token states with several kernel sizes (IS-BERT)."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from promptcli.backbones.bert import ACTIVATIONS
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights
@@ -15,7 +14,7 @@ from promptcli.errors import unknown
 KERNELS, CHANNELS = (1, 3, 5), 256
 _PREFIX = "cnn."
 #: What follows each convolution: the paper has ReLU, the released code nothing.
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "linear": lambda features: features}
+_ACTIVATIONS = ("relu", "linear")
 
 
 class Convolution(Weights):
@@ -31,7 +30,7 @@ class Convolution(Weights):
         name = context.argument or "relu"
         if name not in _ACTIVATIONS:
             raise unknown("activation of weights 'cnn':", name, _ACTIVATIONS)
-        self.spec, self._activation = f"cnn:{name}", _ACTIVATIONS[name]
+        self.spec, self._activation = f"cnn:{name}", ACTIVATIONS[name]
         with torch.device("meta"):
             wanted = _parameters(context.backbone.width)
         numbers = context.learned(_PREFIX, "pooling 'cnn' (`train isbert`)", wanted)

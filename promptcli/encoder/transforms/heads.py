@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from promptcli.backbones import bert
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, unknown
@@ -22,14 +23,7 @@ class ClsPooler(Transform):
 
 
 #: The last part of a class's name in torch, lower-cased, to what it computes.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "identity": lambda vectors: vectors,
-    "tanh": torch.tanh,
-    "gelu": functional.gelu,
-    "relu": functional.relu,
-    "sigmoid": torch.sigmoid,
-    "silu": functional.silu,
-}
+ACTIVATIONS = {"identity": bert.ACTIVATIONS["linear"], **bert.ACTIVATIONS}
 
 
 class Dense(Transform):

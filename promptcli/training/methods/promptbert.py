@@ -17,6 +17,7 @@ _OF, _COLON = 'This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" me
 #: RoBERTa's quotes have blanks inside, and the mask touches the period, as in the published code.
 _THIS, _THE = "This sentence : ' [X] ' means[MASK].", "The sentence : ' [X] ' means[MASK]."
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
+_BACKBONES = ("bert-base-uncased", "roberta-base")
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,7 @@ UNSUPERVISED = Method(
     variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
     counts_specials=False,
     small=PromptBERTSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
-    paper={
-        "bert-base-uncased": PromptBERTSettings(batch_size=256, learning_rate=1e-5),
-        "roberta-base": PromptBERTSettings(batch_size=256, learning_rate=1e-5),
-    },
+    paper=dict.fromkeys(_BACKBONES, PromptBERTSettings(batch_size=256, learning_rate=1e-5)),
 )
 
 SUPERVISED = Method(
@@ -65,8 +63,5 @@ SUPERVISED = Method(
     plain_transfer=True,
     counts_specials=False,
     small=SupervisedPromptBERTSettings(batch_size=128, learning_rate=6e-4, eval_steps=25),
-    paper={
-        "bert-base-uncased": SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3),
-        "roberta-base": SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3),
-    },
+    paper=dict.fromkeys(_BACKBONES, SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3)),
 )
