@@ -85,7 +85,7 @@ def test_every_real_token_predicts_the_next():
 
 def test_muon_takes_the_matrices_of_the_layers():
     parameters = tiny_model().parameters
-    muon, matrices, vectors = make_optimizer("muon", parameters, learning_rate=1e-3, weight_decay=0.1).param_groups
+    muon, matrices, vectors = make_optimizer(Plan(optimizer="muon"), parameters).param_groups
     names = {id(parameter): name for name, parameter in parameters.items()}
     assert len(muon["params"]) == 2 * 7
     assert [names[id(one)] for one in matrices["params"]] == ["model.embed_tokens.weight"]

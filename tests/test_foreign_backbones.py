@@ -177,17 +177,12 @@ DAMAGES = {
     "a line twice": (vocabulary(lambda items: [*items[:-1], "the"]), "has 'the' twice"),
     "a line too many": (vocabulary(lambda items: [*items, "more"]), r"goes to id 108 \('more'\)"),
     "no words": (
-        both(
-            vocabulary(lambda items: [*items[:5], *(f"[unused{number}]" for number in range(len(items) - 5))]),
-        ),
+        vocabulary(lambda items: [*items[:5], *(f"[unused{number}]" for number in range(len(items) - 5))]),
         "knows no word in any script",
     ),
     "no such mask": (tokenizer_config(mask_token="<foo>"), "goes to id 108 .'<foo>'"),
     "no such mask, rows to spare": (
-        both(
-            vocabulary(lambda items: items[:-2]),
-            tokenizer_config(mask_token="<foo>"),
-        ),
+        both(vocabulary(lambda items: items[:-2]), tokenizer_config(mask_token="<foo>")),
         "has no <foo>",
     ),
     "the mask means unknown": (tokenizer_config(mask_token="[UNK]"), "which means something else"),

@@ -141,7 +141,7 @@ def test_chunks_begin_anywhere_in_the_position_table():
 def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
     shape = {"layers": 2, "width": 32, "heads": 2, "positions": 32, "vocab_size": 700, "tied": True, "seed": 0}
     parameters = MaskedLM(**shape, device="cpu", dtype=torch.float32).parameters
-    pair = make_optimizer("muon", parameters, learning_rate=1e-3, weight_decay=0.1)
+    pair = make_optimizer(Plan(optimizer="muon", weight_decay=0.1), parameters)
     names = {id(parameter): name for name, parameter in parameters.items()}
     muon, matrices, vectors = ([names[id(one)] for one in group["params"]] for group in pair.param_groups)
     assert len(muon) == 2 * 6 + 1
@@ -150,7 +150,7 @@ def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
     assert all("bias" in name or "LayerNorm" in name for name in vectors)
     assert sorted([*muon, *matrices, *vectors]) == sorted(parameters)
     assert [group["weight_decay"] for group in pair.param_groups] == [0.1, 0.1, 0.0]
-    alone = make_optimizer("adamw", parameters, learning_rate=1e-3, weight_decay=0.1)
+    alone = make_optimizer(Plan(), parameters)
     assert sum(len(group["params"]) for group in alone.param_groups) == len(parameters)
     assert not of_a_layer("cls.predictions.decoder.weight", parameters["bert.embeddings.word_embeddings.weight"])
 
@@ -158,7 +158,8 @@ def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
 def test_muon_turns_gradients_into_matrices_of_equal_singular_values():
     weight = torch.nn.Parameter(torch.zeros(24, 16))
     weight.grad = torch.randn(24, 16, generator=torch.Generator().manual_seed(0))
-    make_optimizer("muon", {"encoder.layer.0.x": weight}, learning_rate=1.0, weight_decay=0.0).step()
+    plan = Plan(optimizer="muon", learning_rate=1.0, weight_decay=0.0)
+    make_optimizer(plan, {"encoder.layer.0.x": weight}).step()
     wanted = 0.2 * math.sqrt(24)  # so that the numbers' mean square is AdamW's, 0.2 x 0.2
     singular = torch.linalg.svdvals(weight.detach())
     assert (singular > 0.6 * wanted).all()

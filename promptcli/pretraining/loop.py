@@ -36,6 +36,7 @@ from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.prepare import sinusoids
 from promptcli.storage.runs import Position, load_state, log_until, read_log, save_state, truncate_log
 
+_SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _CLIP = 1.0
 _LOG_EVERY = 20  # steps; their mean is logged
 _WARM_STEPS, _TIMED_STEPS = 3, 24  # of each phase, to learn its pace
@@ -159,17 +160,8 @@ class Trainer:
         self.device = device
         self.dtype = choose_dtype("auto", device) if dtype is None else dtype
         self.objective = OBJECTIVES[plan.objective]
-        self.model = self.objective.model(
-            layers=plan.layers,
-            width=plan.width,
-            heads=plan.heads,
-            positions=plan.positions,
-            vocab_size=plan.vocab_size,
-            tied=plan.tied,
-            device=device,
-            seed=plan.seed,
-            dtype=self.dtype,
-        )
+        shape = {name: getattr(plan, name) for name in _SHAPE}
+        self.model = self.objective.model(**shape, seed=plan.seed, device=device, dtype=self.dtype)
         if start is not None:
             self.model.start_from(start)
         places = self.model.position_rows
@@ -182,14 +174,7 @@ class Trainer:
         if self._parts > 1:
             pool = ThreadPoolExecutor(self._parts, initializer=lambda: torch.set_num_threads(threads // self._parts))
             self._map = pool.map
-        self.optimizer = make_optimizer(
-            plan.optimizer,
-            self.model.parameters,
-            learning_rate=plan.learning_rate,
-            weight_decay=plan.weight_decay,
-            executor=pool,
-            parts=self._parts,
-        )
+        self.optimizer = make_optimizer(plan, self.model.parameters, pool, self._parts)
 
     def step(self, step: Step, batch: Batch) -> tuple[float, int]:
         """Take one step; return the loss and the number of right first guesses.

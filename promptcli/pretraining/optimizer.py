@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from promptcli.pretraining.plan import Plan
+
 _BETAS = (0.9, 0.98)
 _EPSILON = 1e-6
 _MOMENTUM = 0.95
@@ -38,38 +40,29 @@ class Together(torch.optim.Optimizer):
 
 
 def make_optimizer(
-    kind: str,
-    parameters: dict[str, nn.Parameter],
-    *,
-    learning_rate: float,
-    weight_decay: float,
-    executor: Executor | None = None,
-    parts: int = 1,
+    plan: Plan, parameters: dict[str, nn.Parameter], executor: Executor | None = None, parts: int = 1
 ) -> torch.optim.Optimizer:
-    """Return the optimiser.
+    """Return the optimiser that a plan names; biases, LayerNorms and the like have no weight decay.
 
     Args:
-        kind: ``adamw`` or ``muon``.
+        plan: Of the run.
         parameters: By name, as in the models of ``transformers``.
-        learning_rate: Of both.
-        weight_decay: Of matrices; biases, LayerNorms and the like have none.
         executor: Takes steps at a time.
         parts: Muon's matrices are dealt out to so many optimisers, whose steps it can take at a time.
     """
-    hidden = [parameter for name, parameter in parameters.items() if kind == "muon" and of_a_layer(name, parameter)]
+    rate, decay, is_muon = plan.learning_rate, plan.weight_decay, plan.optimizer == "muon"
+    hidden = [parameter for name, parameter in parameters.items() if is_muon and of_a_layer(name, parameter)]
     taken = {id(parameter) for parameter in hidden}
     rest = [parameter for parameter in parameters.values() if id(parameter) not in taken]
     groups = [
-        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
+        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": decay},
         {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
     ]
-    adamw = torch.optim.AdamW(groups, lr=learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
-    if kind == "adamw":
+    adamw = torch.optim.AdamW(groups, lr=rate, betas=_BETAS, eps=_EPSILON, fused=True)
+    if not is_muon:
         return adamw
     muons = [
-        torch.optim.Muon(
-            hidden[part::parts], lr=learning_rate, weight_decay=weight_decay, momentum=_MOMENTUM, adjust_lr_fn=_SCALE
-        )
+        torch.optim.Muon(hidden[part::parts], lr=rate, weight_decay=decay, momentum=_MOMENTUM, adjust_lr_fn=_SCALE)
         for part in range(min(parts, len(hidden)))
     ]
     return Together([*muons, adamw], executor)

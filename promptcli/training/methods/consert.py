@@ -1,6 +1,6 @@
 """ConSERT (Yan et al., 2021): two augmentations of the embedding layer as two views; alone, or with NLI's classes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, setting
@@ -67,15 +67,11 @@ UNSUPERVISED = Method(
     },
 )
 
-JOINT = Method(
-    name="consert",
+JOINT = replace(
+    UNSUPERVISED,
     source="ConSERT, joint: softmax over [u; v; |u - v|; max(u, v)^2] of labelled pairs and 0.15 NT-Xent",
-    pooling="last-two/avg",
-    training_pooling="last/avg",
     learns=("backbone", "classifier"),
-    variants={"*": Variant(head=None)},
     objective="nt-xent-joint",
-    program=_PROGRAM,
     small=_JOINT.replace(learning_rate=1e-4, eval_steps=50),
     paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _JOINT),
 )

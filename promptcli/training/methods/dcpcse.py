@@ -1,6 +1,6 @@
 """DCPCSE (Jiang and Wang, 2022): deep continuous prefixes on a frozen backbone (tables 3 and 4: settings)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings, setting
@@ -17,14 +17,12 @@ class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
         return f"deep-prefix:{self.prefix_length}"
 
 
-_VARIANTS = {"*": Variant(), "causal": Variant(pooling="last/last-token")}
-
 UNSUPERVISED = Method(
     name="dcpcse",
     source="DCPCSE, unsupervised: keys and values in front of every layer's, backbone frozen",
     pooling="last/cls",
     learns=("prompt",),
-    variants=_VARIANTS,
+    variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},
     mlm_decay=0.95,
     small=DCPCSESettings(batch_size=128, learning_rate=3e-2, epochs=3, eval_steps=25),
     paper={
@@ -35,14 +33,10 @@ UNSUPERVISED = Method(
     },
 )
 
-SUPERVISED = Method(
-    name="dcpcse",
+SUPERVISED = replace(
+    UNSUPERVISED,
     source="DCPCSE, supervised: hard negatives, head kept",
-    pooling="last/cls",
-    learns=("prompt",),
-    variants=_VARIANTS,
     keeps_head=True,
-    mlm_decay=0.95,
     small=DCPCSESettings(batch_size=128, learning_rate=3e-3, epochs=10, eval_steps=25, prefix_length=4),
     paper={
         "bert-base-uncased": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),

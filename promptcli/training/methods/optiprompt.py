@@ -1,6 +1,6 @@
 """OptiPrompt (PromptBERT, section 4.2) and SCPCSE (DCPCSE, ablation): a template's words as learned vectors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
@@ -49,13 +49,11 @@ OPTIPROMPT = Method(
     paper={"bert-base-uncased": OptiPromptSettings(batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000)},
 )
 
-SCPCSE = Method(
+SCPCSE = replace(
+    OPTIPROMPT,
     name="scpcse",
     source="DCPCSE's ablation: input vectors only, backbone frozen",
-    pooling="last/mask",
-    learns=("prompt",),
     variants={"*": Variant((_TEMPLATE, _TEMPLATE))},
-    counts_specials=False,
     small=SCPCSESettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
     paper={"bert-base-uncased": SCPCSESettings(batch_size=256, learning_rate=1e-3, epochs=5)},
 )

@@ -1,6 +1,6 @@
 """PromptBERT (Jiang et al., 2022): two templates as two views, template denoising (section 4.3; appendix B)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import (
@@ -50,18 +50,15 @@ UNSUPERVISED = Method(
     paper=dict.fromkeys(_BACKBONES, PromptBERTSettings(batch_size=256, learning_rate=1e-5)),
 )
 
-SUPERVISED = Method(
-    name="promptbert",
+SUPERVISED = replace(
+    UNSUPERVISED,
     source="PromptBERT, supervised: one template, hard negatives, denoised at test too",
-    pooling="last/mask",
-    learns=("backbone",),
     variants={
         "*": Variant((_OF, _OF), head="mlm", denoise_at_test="head"),
         **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoise_at_test="hidden")),
     },
     keeps_head=True,
     plain_transfer=True,
-    counts_specials=False,
     small=SupervisedPromptBERTSettings(batch_size=128, learning_rate=6e-4, eval_steps=25),
     paper=dict.fromkeys(_BACKBONES, SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3)),
 )

@@ -1,7 +1,6 @@
 """PromptEOL trained (Jiang et al., 2023, section 3.3): SimCSE's losses at the last token, learned by LoRA."""
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptcli.recipe import RECIPES
 from promptcli.training.methods.method import Method, Variant
@@ -42,7 +41,7 @@ UNSUPERVISED = Method(
     paper=_PAPER,
 )
 
-SUPERVISED = dataclasses.replace(
+SUPERVISED = replace(
     UNSUPERVISED,
     source="PromptEOL, supervised: entailment pairs, contradictions as hard negatives, LoRA on every linear map",
 )

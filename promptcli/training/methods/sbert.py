@@ -1,6 +1,6 @@
 """SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u; v; |u - v|]; cosines of graded pairs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import TrainingSettings, setting
@@ -13,7 +13,6 @@ class GradedSettings(TrainingSettings):
     top_score: float = setting(5.0, "maximum score of a pair; scores are divided by it.", min=1e-6)
 
 
-_VARIANTS = {"*": Variant(head=None)}
 _BACKBONES = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
 #: The paper's section 3.1 and the library's training_nli.py, on SNLI and MultiNLI together.
 _PAPER = TrainingSettings(
@@ -25,7 +24,7 @@ SBERT = Method(
     source="SBERT, classification objective: softmax over [u; v; |u - v|] of labelled pairs",
     pooling="last/avg",
     learns=("backbone", "classifier"),
-    variants=_VARIANTS,
+    variants={"*": Variant(head=None)},
     objective="pair-classifier",
     # not searched: a larger rate, as for the other methods that tune a narrow backbone
     small=_PAPER.replace(batch_size=32, learning_rate=1e-4, eval_steps=100),
@@ -35,12 +34,11 @@ SBERT = Method(
 #: The paper's section 4.2 and the library's training_stsbenchmark.py, on STS-B's training pairs.
 _REGRESSION = GradedSettings(**{**vars(_PAPER), "epochs": 4})
 
-REGRESSION = Method(
+REGRESSION = replace(
+    SBERT,
     name="sbert-regression",
     source="SBERT, regression objective: cosine of graded pairs, squared error; after `sbert` by --from",
-    pooling="last/avg",
     learns=("backbone",),
-    variants=_VARIANTS,
     objective="pair-cosine",
     small=_REGRESSION.replace(batch_size=32, learning_rate=1e-4, eval_steps=50),
     paper=dict.fromkeys(_BACKBONES, _REGRESSION),

@@ -1,6 +1,6 @@
 """SimCSE (Gao, Yao and Chen, 2021): the baseline that every figure is compared with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings
@@ -11,14 +11,12 @@ class SimCSESettings(MaskedLMSettings, ContrastiveSettings):
     """Settings of SimCSE."""
 
 
-_VARIANTS = {"*": Variant(), "causal": Variant(pooling="last/last-token")}
-
 UNSUPERVISED = Method(
     name="simcse",
     source="SimCSE, unsupervised: two dropout views of [CLS]",
     pooling="last/cls",
     learns=("backbone",),
-    variants=_VARIANTS,
+    variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},
     small=SimCSESettings(batch_size=128, learning_rate=3e-4, eval_steps=25),
     paper={
         "bert-base-uncased": SimCSESettings(batch_size=64, learning_rate=3e-5),
@@ -28,12 +26,9 @@ UNSUPERVISED = Method(
     },
 )
 
-SUPERVISED = Method(
-    name="simcse",
+SUPERVISED = replace(
+    UNSUPERVISED,
     source="SimCSE, supervised: entailment pairs, contradictions as hard negatives",
-    pooling="last/cls",
-    learns=("backbone",),
-    variants=_VARIANTS,
     keeps_head=True,
     small=SimCSESettings(batch_size=128, learning_rate=6e-4, eval_steps=25),
     paper={
