@@ -409,7 +409,8 @@ def _check_part(folder: Path, plan: Plan, shard: int, digest: str | None) -> lis
         if not np.isfinite(block.vectors).all():
             raise CheckFailedError(f"{where}: vectors are not of finite numbers; {_DELETE}")
         if plan.text_ids:
-            hashes.append(np.array([_hash(str(one)) for one in block.ids if one], dtype=np.uint64))
+            digests = (hashlib.blake2b(str(one).encode(), digest_size=8).digest() for one in block.ids if one)
+            hashes.append(np.frombuffer(b"".join(digests), np.uint64))
         elif not isinstance(block.ids, range):
             raise CheckFailedError(f"{where}: ids are not the row numbers; {_DELETE}")
     return hashes
@@ -418,7 +419,3 @@ def _check_part(folder: Path, plan: Plan, shard: int, digest: str | None) -> lis
 def _check_sum(path: Path, digest: str) -> None:
     if sha256(path) != digest:
         raise CheckFailedError(f"{path}: its sha256 is not the manifest's; {_DELETE}")
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
