@@ -384,6 +384,19 @@ def test_an_interrupt_at_any_file_event_leaves_nothing_temporary(work, tmp_path)
     assert 1 < step < 99
 
 
+def test_an_interrupt_at_any_file_event_leaves_the_old_thing_or_the_new(tmp_path):
+    texts = []
+    for step in range(100):
+        folder = tmp_path / str(step)
+        write_thing(folder, "old")
+        if not interrupted(step, lambda: write_thing(folder, "new")):  # noqa: B023
+            break
+        texts += set(read_thing(folder))
+        write_thing(folder, "third")
+        assert len(list(folder.iterdir())) == 4, "what an interrupt left is swept"
+    assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"} and len(texts) == step < 99
+
+
 def test_readers_next_to_a_writer_never_see_a_mixture(tmp_path):
     write_thing(tmp_path / "thing", "start")
     context = processes.context()

@@ -33,7 +33,6 @@ class PartsWriter:
     def __init__(self, folder: Path, manifest: str) -> None:
         self._folder, self._manifest = folder, manifest
         self.sums: dict[str, str] = {}  #: File name and SHA-256 of each part, for the manifest.
-        self.committed = False
         self.before = _sums_of(folder / manifest)  #: Those of the version in force; None where they cannot be read.
 
     @contextlib.contextmanager
@@ -59,7 +58,6 @@ class PartsWriter:
         """Let a new manifest take effect."""
         sync(self._folder)
         write_text(self._folder / self._manifest, manifest)
-        self.committed = True
 
 
 @contextlib.contextmanager
@@ -81,12 +79,12 @@ def replace_parts(folder: Path, manifest: str, owns: Callable[[str], bool]) -> I
     try:
         yield writer
     finally:
-        named = writer.sums if writer.committed else writer.before
+        named = _sums_of(folder / manifest)  # an interrupt may come right after the manifest has taken effect
         for path in folder.iterdir():
             if named is not None and path.name not in {manifest, *named} and owns(path.name):
                 delete(path)
-        if made and not writer.committed:
-            with contextlib.suppress(OSError):
+        if made:
+            with contextlib.suppress(OSError):  # it holds something
                 folder.rmdir()
 
 
