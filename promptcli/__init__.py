@@ -57,6 +57,7 @@ _MODULES = {
     "task_sentences": "api.evaluating",
     "templates": "api.templates",
     "train": "api.training",
+    "training_settings": "api.training",
 }
 __all__ = list(_MODULES)
 

@@ -31,6 +31,7 @@ from promptcli.api.templates import check_template as check_template
 from promptcli.api.templates import templates as templates
 from promptcli.api.training import Trained as Trained
 from promptcli.api.training import train as train
+from promptcli.api.training import training_settings as training_settings
 from promptcli.data.vectors import read_vectors as read_vectors
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.encoder.encoder import Encoder as Encoder

@@ -70,8 +70,14 @@ def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
     return UsageError(f"unknown {kind} {given!r}; valid: {', '.join(names)}{did_you_mean(given, names)}")
 
 
-def did_you_mean(given: str, valid: Iterable[str]) -> str:
-    """Return the end of a message that names what is nearest to a mistyped name; empty where nothing is near."""
+def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:
+    """Return the end of a message that names what is nearest to a mistyped name; empty where nothing is near.
+
+    Args:
+        given: The name.
+        valid: The names that there are.
+        likeness: Of difflib, 0 to 1, from which a name is near.
+    """
     by_lower = {name.lower(): name for name in valid}
-    near = difflib.get_close_matches(given.lower(), by_lower, n=1)
+    near = difflib.get_close_matches(given.lower(), by_lower, n=1, cutoff=likeness)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""

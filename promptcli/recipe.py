@@ -6,7 +6,7 @@ Knows the names of the four parts' fields, not their members: each room checks i
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ class Recipe:
     backbone: str = setting(
         "mini-bert",
         "Pre-trained model: `mini-bert` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
-        " --model static-avg.",
+        " static-avg.",
     )
     prompt: str = setting(
         SLOT,
@@ -71,7 +71,9 @@ class Recipe:
         object.__setattr__(self, "transforms", tuple(self.transforms))
         numbers = _LONG_NUMBER.search(" ".join(map(str, (self.pooling, self.denoise, *self.transforms))))
         if numbers or _LONG_ARGUMENT.match(str(self.prompt)):
-            raise UsageError("a number of the recipe has more than 18 digits; see `models list --recipes` for examples")
+            raise UsageError(
+                "a number of the recipe has more than 18 digits; see `promptcli models list --recipes` for examples"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values; ``text_rule`` only where there is one."""
@@ -98,7 +100,7 @@ class Recipe:
             expected = checks[key]
             if not isinstance(value, expected) or (key == "max_length" and isinstance(value, bool)):
                 raise UsageError(
-                    f"recipe key {key!r} has the value {value!r}; see `models list --recipes` for examples"
+                    f"recipe key {key!r} has the value {value!r}; see `promptcli models list --recipes` for examples"
                 )
         if any(not isinstance(name, str) for name in values.get("transforms", ())):
             raise UsageError(f"recipe key 'transforms' has the value {values['transforms']!r}; give a list of names")
@@ -117,9 +119,9 @@ class Recipe:
             raise UsageError(f"the recipe is neither JSON nor TOML: {error}") from None
         return cls.from_dict(values)
 
-    def replace(self, **changes: Any) -> "Recipe":
+    def replace(self, **changes: str | int | Sequence[str] | None) -> "Recipe":
         """Return a copy with ``changes``."""
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **dict[str, Any](changes))
 
     def explicit(self) -> "Recipe":
         """Return the recipe with the default of ``period`` written out: on where the prompt has words of its own.

@@ -1,5 +1,6 @@
 """The analyses against plain loops written from the papers' formulas, and what they refuse."""
 
+import contextlib
 import itertools
 import math
 from collections import Counter
@@ -20,8 +21,14 @@ from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
+from promptcli.notes import showing
 from promptcli.recipe import Recipe
 from tests.tiny import SENTENCES
+
+
+def hearing(steps):
+    """Collect the steps of what is done in the block."""
+    return showing(lambda *_: contextlib.nullcontext(steps.append))
 
 
 def dot(one, other):
@@ -63,7 +70,8 @@ def test_anisotropy_of_sentences_is_streamed(tiny_backbone, monkeypatch):
     for window in (8192, 5):
         monkeypatch.setattr(anisotropy, "_WINDOW", window)
         done = []
-        found = sentence_anisotropy(encoders, sentences, progress=done.append)
+        with hearing(done):
+            found = sentence_anisotropy(encoders, sentences)
         assert [one.value for one in found] == pytest.approx(expected, abs=1e-6)
         assert sum(done) == len(sentences) == found[0].vectors and found[0].truncated == 0
     assert sentence_anisotropy(encoders, ["the dog " * 60, "I"])[0].truncated == 1

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -158,6 +159,42 @@ def test_below_the_entrance_nothing_prints_exits_or_reads_the_environment():
             if isinstance(node, ast.Call | ast.Attribute) and last_name(used) in ends:
                 used = ast.unparse(used)
                 assert used in allowed or used not in IMPURE, f"{relative} uses {used}"
+
+
+#: What a message may hold of the command line: a whole command that is to be typed next, in backticks, or alone.
+COMMAND = re.compile(r"`promptcli [^`]*`|^promptcli .*")
+
+
+def messages(tree):
+    """Every text of a module, docstrings left out; what is filled in is a brace."""
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    parts |= {id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented) and is_text(node.body)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
+
+
+def is_text(body):
+    return bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+
+
+def test_below_the_entrance_messages_name_fields_not_options():
+    for relative, path in modules():
+        if room_of(relative) not in ("cli", "__main__"):
+            for message in messages(ast.parse(path.read_text(encoding="utf-8"))):
+                assert not re.search(r"(?<!layer)--[a-z{]", COMMAND.sub("", message)), f"{relative} says {message!r}"
+
+
+def test_a_command_parses_calls_and_prints():
+    for relative, path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if room_of(relative) == "cli" else ():
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[is_text(node.body) :]
+                lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+                assert lines <= 40, f"{node.name} of {relative} has {lines} lines"
 
 
 def test_the_entrance_loads_nothing_heavy():

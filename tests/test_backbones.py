@@ -211,7 +211,7 @@ def test_a_checkpoint_that_lacks_tensors_is_refused(tmp_path):
 
 
 def test_a_hub_name_offline_says_so():
-    with offline(), pytest.raises(NotFoundError, match="not in the local cache and --offline"):
+    with offline(), pytest.raises(NotFoundError, match="not in the local cache and `offline`"):
         load_backbone("nobody/nothing-here")
 
 

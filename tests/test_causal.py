@@ -81,12 +81,12 @@ def test_the_head_equals_the_causal_lm(family, tiny_backbone, tiny_folder):
 def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
     causal, masked = tiny_backbone("gpt2"), tiny_backbone("bert")
     for recipe, backbone, said in [
-        (PROMPTEOL, masked, r"'last-token' are for causal models \(gpt2, .*--model prompt$"),
-        (RECIPES["prompt"], causal, r"causal and read at its last token: take --model prompteol"),
+        (PROMPTEOL, masked, r"'last-token' are for causal models \(gpt2, .*`model` prompt$"),
+        (RECIPES["prompt"], causal, r"causal and read at its last token: take `model` prompteol"),
         (RECIPES["cls"], causal, r"'cls' read the first token.*take last-token"),
         (Recipe(text_rule="other"), masked, r"text rule 'other'.*prompteol"),
         (Recipe(pooling="layer--5/avg"), causal, r"layer-0 to layer-3, or from the end layer--1 to layer--4"),
-        (RECIPES["prompteol+tp"], masked, r"'token-prepending' is for causal models.*--model prompt$"),
+        (RECIPES["prompteol+tp"], masked, r"'token-prepending' is for causal models.*`model` prompt$"),
         (Recipe(prompt="token-prepending:1-4:[X] is"), causal, r"1-4 is not allowed; .* has 3 layers: give 0 <= START"),
         (Recipe(prompt="token-prepending:2-2:[X] is"), causal, r"0 <= START < EXIT <= 3"),
     ]:

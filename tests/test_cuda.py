@@ -462,7 +462,7 @@ def test_moments_that_memory_does_not_hold_are_one_line(cuda, tiny_folder, tmp_p
 
     monkeypatch.setattr(torch.optim.AdamW, "step", full)
     trainer = learning.trainer_of(learner_of("simcse", False, "cuda", tiny_folder))
-    with pytest.raises(OutOfMemoryError, match=r"numbers learn, .* take a smaller --backbone"):
+    with pytest.raises(OutOfMemoryError, match=r"numbers learn, .* take a smaller `backbone`"):
         trainer.train(examples_of(SENTENCES), graded_task(), tmp_path)
 
 

@@ -268,7 +268,7 @@ def test_pictures(tmp_path):
         plots.check_picture(path, force=False)
         plots.draw_head_maps(path, {"static": [[1.0, 2.0]], "last": [[-3.0, 2.0]]}, "title")
         assert path.read_bytes().startswith(start)
-        with pytest.raises(UsageError, match="--force"):
+        with pytest.raises(UsageError, match="`force`"):
             plots.check_picture(path, force=False)
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["map.png", "map.svg"]
 

@@ -143,8 +143,9 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
             serve(run, words, lambda port, rest=rest: [run_block(at(block, port), page, names) for block in rest])
             break
         target = words[words.index(">") + 1] if ">" in words else None
-        ran = run(*(words[: words.index(">")] if target else words))
-        assert ran.code == 0, f"{text}: {ran.err}"
+        for _ in range(2 if page == README else 1):  # whoever types a command again is not refused
+            ran = run(*(words[: words.index(">")] if target else words))
+            assert ran.code == 0, f"{text}: {ran.err}"
         if words == ["examples"]:
             shorten("pairs.tsv", 80)
             shorten("sentences.txt", 500 if page.name in shown else 300)

@@ -78,6 +78,42 @@ def test_an_output_is_replaced_only_by_force(run, fake):
     assert read_vectors(Path("v.npy")).manifest["input"]["path"] == "b.txt"
 
 
+def test_the_same_command_again_leaves_what_is_there(run, fake):
+    Path("a.txt").write_text(TEXT)
+    assert run("embed", "a.txt", "-o", "v.npy", "--precision", "int8")[0] == 0
+    before = os.stat("v.npy").st_mtime_ns, Path("v.npy.manifest.json").read_bytes()
+    code, out, err = run("embed", "a.txt", "-o", "v.npy", "--precision", "int8")
+    assert (code, out) == (0, "") and "4 vectors of 8 numbers in v.npy, already there, unchanged\n" in err
+    assert (os.stat("v.npy").st_mtime_ns, Path("v.npy.manifest.json").read_bytes()) == before
+    assert json.loads(run("embed", "a.txt", "-o", "v.npy", "--precision", "int8", "--json")[1])["blank"] == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["input", "settings", "encoder", "precision of the encoder", "output", "manifest", "no manifest"]
+)
+def test_what_another_command_would_make_takes_force(run, fake, monkeypatch, change):
+    Path("a.txt").write_text(TEXT)
+    assert run("embed", "a.txt", "-o", "v.npy")[0] == 0
+    if change == "input":
+        Path("a.txt").write_text(f"{TEXT}more\n")
+    elif change.endswith("encoder"):
+        made = FakeEncoder()
+        made.fingerprint = "e" * 64 if change == "encoder" else made.fingerprint
+        made.provenance = made.provenance if change == "encoder" else {"backbone": "fake", "dtype": "bfloat16"}
+        monkeypatch.setattr("promptcli.api.encoders.open_model", lambda *_, **__: made)
+    elif change == "output":
+        np.save("v.npy", np.zeros((4, 8), np.float32))
+    elif change == "manifest":
+        Path("v.npy.manifest.json").write_text("{")
+    elif change == "no manifest":
+        Path("v.npy.manifest.json").unlink()
+    before = Path("v.npy").read_bytes()
+    more = ["--normalize"] if change == "settings" else []
+    refused(run("embed", "a.txt", "-o", "v.npy", *more), 2, "v.npy: the file is there", "--force")
+    assert Path("v.npy").read_bytes() == before
+    assert run("embed", "a.txt", "-o", "v.npy", *more, "--force")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("output", "parts"),
     [

@@ -129,7 +129,9 @@ def test_a_file_and_its_manifest(tmp_path, kind):
         "model": {"backbone": "fake", "dtype": "float32"},
         "input": {"path": str(tmp_path / "a.txt"), "sha256": hashlib.sha256(b"one\n\nthree\n").hexdigest()},
         "blank": 1,
+        "zero": 0,
         "truncated": 0,
+        "settings": None,
         "output": {"path": target.name, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()},
     }
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", target.name, manifest_path(target).name}

@@ -129,10 +129,10 @@ def test_a_part_cut_short_is_made_again(tmp_path, texts):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"shards": 3}, "begun with --shards 4, not 3"),
-        ({"normalize": True}, "begun with --normalize False, not True"),
+        ({"shards": 3}, "begun with `shards` 4, not 3"),
+        ({"normalize": True}, "begun with `normalize` False, not True"),
         ({"encoder": "other"}, "begun with the encoder 'ffffffffffff', not 'eeeeeeeeeeee'"),
-        ({"encoder": "half"}, "begun with --dtype 'float32', not 'bfloat16'"),
+        ({"encoder": "half"}, "begun with `dtype` 'float32', not 'bfloat16'"),
     ],
 )
 def test_a_folder_is_gone_on_with_as_it_was_begun(tmp_path, texts, change, said):
@@ -173,7 +173,7 @@ def test_what_no_folder_can_be_made_of(tmp_path, texts):
     (tmp_path / "full" / "x").touch()
     (tmp_path / "blank.txt").touch()
     for folder, names, shards, said in (
-        (tmp_path / "out", texts, 12, "--shards 12 of 11 rows; give at most 11"),
+        (tmp_path / "out", texts, 12, "`shards` 12 of 11 rows; give at most 11"),
         (tmp_path / "full", texts, 2, "holds other files"),
         (tmp_path / "out", [str(tmp_path / "blank.txt")], 1, "of 0 rows"),
     ):

@@ -348,7 +348,7 @@ def test_one_sentence_too_many_is_one_line(tiny_backbone, monkeypatch, run):
 
     backbone = tiny_backbone("bert")
     monkeypatch.setattr(type(backbone), "run", fail)
-    with pytest.raises(OutOfMemoryError, match=r"even with one sentence, of \d+ tokens; give a smaller --max-length"):
+    with pytest.raises(OutOfMemoryError, match=r"even with one sentence, of \d+ tokens; give a smaller `max_length`"):
         build_encoder(MASKED_RECIPES["prompt"], backbone=backbone).encode(SENTENCES)
     ran = run("similarity", "a", "b", "--device", "cpu")
     assert ran.code == 1

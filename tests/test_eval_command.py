@@ -4,8 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from promptcli.cli.tables import table_names
 from promptcli.data.task_table import TEST_TASKS
 from promptcli.errors import UsageError
+from promptcli.evaluation.scores import Label
 from promptcli.recipe import MASKED_RECIPES, RECIPES
 
 LETTERS = "abcdefghij"
@@ -209,6 +211,14 @@ def test_entries_and_recipes_stand_in_one_table(run, fake, data, entry):
     table = run("eval", "--data-dir", data, "--model", "my-best", "--model", "cls", "--task", "STS14").out
     assert any(line.startswith("my-best whitening") for line in table.splitlines())
     assert any(line.startswith("mini-bert cls") for line in table.splitlines())
+
+
+def test_a_model_whose_recipe_has_no_name_is_called_by_its_own():
+    mini, plain = Label("mini", 'prompt=Say "[X]" . pooling=last/mask'), Label("mini-bert", "last-avg")
+    other = Label("mini-bert", "prompt=[X] [MASK] pooling=last/mask")
+    assert list(table_names([mini, plain]).values()) == ["mini", "mini-bert last-avg"]
+    assert list(table_names([plain, other]).values()) == ["last-avg", other.recipe]
+    assert list(table_names([other, mini, plain]).values())[:2] == [f"mini-bert {other.recipe}", "mini"]
 
 
 def test_save_stores_the_scores_in_the_entry_only_when_asked(run, fake, data, entry):

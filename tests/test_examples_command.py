@@ -15,6 +15,8 @@ def test_the_files_are_written_once(run, tmp_path, monkeypatch):
     ran = run("examples")
     assert ran.code == 0 and ran.err.startswith("try: promptcli embed sentences.txt; ") and ran.err.count("\n") == 1
     assert sorted(line.split()[0] for line in ran.out.splitlines()) == NAMES
+    again = run("examples")
+    assert (again.code, again.out) == (0, ran.out) and again.err.startswith("already there, unchanged\ntry: ")
     (tmp_path / "pairs.tsv").write_text("mine")
     again = run("examples")
     assert (again.code, again.out) == (2, "") and "the file is there" in again.err and "--force" in again.err

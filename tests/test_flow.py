@@ -99,7 +99,7 @@ def test_every_actnorm_starts_from_what_reaches_it():
 
 @pytest.mark.parametrize("d", [1, 4, 12, 20])
 def test_the_width_is_halved_three_times(d):
-    with pytest.raises(UsageError, match=rf"divisible by 8, and {d} is not; put e.g. --transform whitening:"):
+    with pytest.raises(UsageError, match=rf"divisible by 8, and {d} is not; put e.g. `transforms` whitening:"):
         fit_flow(np.zeros((64, d), np.float32))
 
 

@@ -190,9 +190,9 @@ def test_a_t5_that_finishes_nothing_says_so(t5, monkeypatch):
 
 
 def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
-    with pytest.raises(NotFoundError, match=r"no T5 folder.*--generate mlm"):
+    with pytest.raises(NotFoundError, match=r"no T5 folder.*`generate` mlm"):
         load_t5(str(tmp_path / "nosuch"))
-    with offline(), pytest.raises(NotFoundError, match=r"--offline forbids.*--generate mlm"):
+    with offline(), pytest.raises(NotFoundError, match=r"`offline` forbids.*`generate` mlm"):
         load_t5("nobody/no-such-t5")
     with pytest.raises(UsageError, match="is no T5 but of family 'bert'"):
         load_t5(str(tiny_folder("bert")))

@@ -133,7 +133,7 @@ def test_peft_s_prefix_goes_out_and_comes_back(registry, tiny_backbone, tiny_fol
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     del config["base_model_name_or_path"], config["revision"]
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(UsageError, match="name it by --backbone"):
+    with pytest.raises(UsageError, match="name it by `backbone`"):
         import_model(registry, str(tmp_path / "adapter"), "x")
     import_model(registry, str(tmp_path / "adapter"), "based", changes=changes)
     for kind, said in (("PROMPT_TUNING", r"before \[CLS\]"), ("IA3", "only prefix tuning and LoRA")):

@@ -402,7 +402,7 @@ def test_nothing_of_the_users_is_replaced(tmp_path):
     folder.mkdir()
     check(folder, force=False)  # an empty folder is free
     save(folder, stored())
-    with pytest.raises(UsageError, match="--force"):
+    with pytest.raises(UsageError, match="`force`"):
         save(folder, stored(1))
     save(folder, stored(1), force=True)
     assert load(folder).index.search(vectors(1), 5) == stored(1).index.search(vectors(1), 5)
@@ -587,7 +587,7 @@ def test_sentences_are_built_searched_saved_and_loaded(tmp_path):
     assert [found[0].id for found in index.search(sentences, k=1)] == [0, 1, 2] and len(index) == 3
     index.add(["Snow melts."])
     index.save(tmp_path / "idx")
-    with pytest.raises(UsageError, match="--force"):
+    with pytest.raises(UsageError, match="`force`"):
         index.save(tmp_path / "idx")
     again = SentenceIndex.load(tmp_path / "idx", encoder)
     assert again.search("Snow melts.", k=1)[0].id == 3

@@ -180,7 +180,40 @@ def test_build_and_info_show_the_same(run, fake, text, tmp_path):
         assert said in shown
 
 
+def test_the_same_build_again_leaves_what_is_there(run, built, text):
+    before = (built / "index.json").read_bytes()
+    again = run("index", "build", text, "-o", built, "--json")
+    assert again.code == 0 and again.err.endswith("is already there, unchanged\n")
+    assert again.out == run("index", "info", built, "--json").out and (built / "index.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("change", ["input", "settings", "encoder", "rows", "damage"])
+def test_what_another_build_would_make_takes_force(run, built, text, fake, change):
+    more = ["--factory", "Flat"] if change == "settings" else []
+    if change == "input":
+        text.write_text("another\n")
+    elif change == "encoder":
+        fake.fingerprint = "e" * 64
+    elif change == "rows":
+        assert run("index", "add", built, text).code == 0
+    elif change == "damage":
+        next(built.glob("texts*")).write_bytes(b"")
+    before = (built / "index.json").read_bytes()
+    assert "--force" in refused(run("index", "build", text, "-o", built, *more), 2)
+    assert (built / "index.json").read_bytes() == before
+
+
+def test_vectors_of_a_built_index_are_compared_with_the_named_encoder(run, fake, text, tmp_path):
+    vectors, index = tmp_path / "v.npy", tmp_path / "idx"
+    assert run("embed", text, "-o", vectors).code == 0
+    for model in ([], ["-m", "mini"], []):
+        assert run("index", "build", vectors, "-o", index, *model).code == 0
+    fake.fingerprint = "e" * 64
+    assert "--force" in refused(run("index", "build", vectors, "-o", index, "-m", "other"), 2)
+
+
 def test_an_index_is_replaced_only_by_force(run, built, text, fake):
+    text.write_text("another\n")
     assert "--force" in refused(run("index", "build", text, "-o", built), 2)
     assert fake.opened == [], "said before the work"
     assert run("index", "build", text, "-o", built, "--force").code == 0

@@ -3,13 +3,16 @@
 import ast
 import doctest
 import importlib
+import inspect
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -292,7 +295,43 @@ def test_train_is_the_command(run, tiny_folder, tmp_path):
     one, other = (pc.load(name, device="cpu").encode(SENTENCES) for name in ("typed", "called"))
     assert np.array_equal(one, other)
     shown = json.loads(run("train", "simcse", *typed, "--dry-run", "--json").out)
-    assert pc.train("simcse", str(data), dry_run=True, **settings) == shown
+    assert pc.training_settings("simcse", str(data), **settings) == shown
+
+
+#: What other libraries and the rooms above make.
+OF_OTHERS = {"Encoder.tokenizer", "Encoder.push_to_hub"}
+
+
+def function_of(member):
+    """The function under a property or a class method."""
+    return next((getattr(member, name) for name in ("fget", "func", "__func__") if hasattr(member, name)), member)
+
+
+def signatures():
+    """Every function of the library and every method of its classes, with its annotations."""
+    for name in pc.__all__:
+        found = {name: getattr(pc, name)}
+        if inspect.isclass(found[name]):
+            names = [key for key in dir(found[name]) if not key.startswith("_")]
+            found = {f"{name}.{key}": function_of(inspect.getattr_static(found[name], key)) for key in names}
+        for key, one in found.items():
+            if inspect.isfunction(one):
+                yield key, {**one.__annotations__, **({"return": None} if key in OF_OTHERS else {})}
+
+
+def says_anything(hint):
+    """Return whether a type leaves open what it is; JSON documents and arrays of numbers may hold anything."""
+    if isinstance(hint, str):
+        return bool(re.search(r"\bAny\b", hint.replace("dict[str, Any]", "")))
+    if get_origin(hint) in (dict, np.ndarray):
+        return False
+    return hint is Any or any(map(says_anything, get_args(hint)))
+
+
+def test_signatures_say_what_they_take_and_return():
+    named = dict(signatures())
+    assert len(named) > 50 and "Encoder.encode" in named and "Encoder.from_recipe" in named
+    assert not [(name, key) for name, hints in named.items() for key, hint in hints.items() if says_anything(hint)]
 
 
 def test_examples_are_written_where_people_look():

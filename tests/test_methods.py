@@ -310,7 +310,7 @@ def test_data_that_cannot_be_learned_from_are_one_line(method, content, message,
             "unknown augment-second 'adversarial'; valid: none, shuffle",
         ),
         (["isbert", "--set", "activation=tanh"], "unknown activation 'tanh'; valid: relu, linear"),
-        (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], "--template is given 4 times; there are 3 views"),
+        (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], "--prompt is given 4 times; there are 3 views"),
         (["cotbert", "--prompt", "[X] [MASK]"], "reads the mask, but template"),
     ],
 )

@@ -169,6 +169,28 @@ def test_nothing_is_fetched_offline(line, online, run, no_network):
     assert ran.code in (0, 1, 3) and "Traceback" not in ran.err
 
 
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("-m minni", "mini"),
+        ("-m sttic-avg", "static-avg"),
+        ("-m mini-brt", "mini-bert"),
+        ("--backbone minibert", "mini-bert"),
+    ],
+)
+def test_a_mistyped_name_is_not_looked_for_on_the_hub(given, nearest, online, run, no_network):
+    ran = run("similarity", "one", "two", *given.split())
+    assert (ran.code, ran.out) == (3, "") and not no_network
+    assert ran.err.endswith(f"did you mean {nearest}? On the hub: {given.split()[1]}@main\n")
+
+
+def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(online, no_waiting, run, no_network):
+    assert run("similarity", "one", "two", "-m", "distilroberta").code == 3 and no_network
+    no_network.clear()
+    assert run("similarity", "one", "two", "-m", "minni@main").code == 3 and no_network
+    no_network.clear()
+
+
 def test_trackers_that_use_the_network_are_refused_offline(online, run, monkeypatch, no_network):
     monkeypatch.setattr("promptcli.training.processes.get_available_trackers", lambda: ["tensorboard", "wandb"])
     ran = run(*shlex.split(LINES["train"]), "--offline", "--report-to", "wandb")

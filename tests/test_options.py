@@ -1,13 +1,17 @@
 """Options made from dataclasses: one for every described field, with its help, bounds and type."""
 
 import dataclasses
+import re
 from typing import get_type_hints
 
 import pytest
 import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from promptcli.cli import console
+from promptcli.cli.console import as_typed, speaking
 from promptcli.cli.options import FieldOptions, expand, options_of, parsed
 from promptcli.data.vectors import FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
@@ -107,3 +111,31 @@ def test_the_help_names_every_row(run):
         (run("train", "--help").out, METHODS),
     ):
         assert [name for name in rows if name not in text] == []
+
+
+def test_no_word_of_a_help_page_is_broken(run):
+    for command in ("embed", "train", "optiprompt", "pretrain"):
+        assert re.findall(r"\w-$", run(command, "--help").out, re.MULTILINE) == []
+
+
+def test_messages_of_the_library_are_said_in_options():
+    with speaking(written={"max_length": "--set max-length", "start": "--from"}):
+        said = as_typed("give `start` MODEL, a smaller `max_length`, or `max_length` N; see `eval`")
+    assert said == "give --from MODEL, a smaller --set max-length, or --set max-length=N; see `eval`"
+    assert as_typed("give `start` MODEL") == "give `start` MODEL"
+
+
+def test_a_terminal_folds_the_texts_of_a_table(monkeypatch, capsys):
+    rows = [("one", "1.00", "a text of several words", ""), ("two", "10.00", "short", "and a longer-one")]
+    console.result_table(("name", "value", "text", "more"), rows)
+    assert capsys.readouterr().out.splitlines()[1] == "one    1.00  a text of several words"
+    monkeypatch.setattr(console, "out", Console(width=40, force_terminal=True))
+    console.result_table(("name", "value", "text", "more"), rows)
+    assert capsys.readouterr().out == (
+        "name  value  text          more\n"
+        "one    1.00  a text of\n"
+        "             several\n"
+        "             words\n"
+        "two   10.00  short         and a\n"
+        "                           longer-one\n"
+    )

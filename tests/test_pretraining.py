@@ -373,7 +373,7 @@ def test_a_run_killed_before_its_plan_was_kept_begins_anew(tmp_path):
     folder, plan = open_run(tmp_path / "model", Plan(tokens=600), resume=False)
     assert folder.begun and plan == Plan(tokens=600)
     assert [path.name for path in folder.folder.iterdir()] == ["plan.json"]
-    with pytest.raises(UsageError, match="--resume"):
+    with pytest.raises(UsageError, match="`resume`"):
         open_run(tmp_path / "model", Plan(tokens=600), resume=False)
     budgeted, _ = open_run(tmp_path / "model", Plan(tokens=0), resume=True)  # --minutes: the budget is the stored one
     assert budgeted.begun

@@ -127,7 +127,7 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
     ("options", "message"),
     [
         (["--layers", "3"], "--layers 3 does not go with --from"),
-        (["--set", "tied=false"], "--set tied False does not go with --from"),
+        (["--set", "tied=false"], "--set tied=False does not go with --from"),
         (["--objective", "causal"], "--from starts from a BERT, so it does not go with --objective causal"),
     ],
 )

@@ -100,7 +100,7 @@ def test_shipped_entries_are_listed_loaded_and_not_changed(registry):
 def test_existing_name_is_refused_unless_forced(registry):
     registry.save(fitted())
     for refuse in (lambda: registry.save(fitted(fill=2.0)), lambda: registry.check_free("white")):
-        with pytest.raises(UsageError, match="--force"):
+        with pytest.raises(UsageError, match="`force`"):
             refuse()
     registry.check_free("white", force=True)
     registry.check_free("black")

@@ -199,7 +199,7 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     document = measure_table(table("promptbert/5"), context())
     assert [row["method"] for row in document["rows"]] == [row.method for row in table("promptbert/5").rows]
     assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
-    assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "needs --backbone: glove:FILE"
+    assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "needs backbone glove:FILE"
     assert "training" in row_of(document, "prompt manual&OptiPrompt")["not_measured"]["STS12"]
     measured = row_of(document, "static avg")
     assert measured["not_measured"] == {"STS15": "no data: STS15", "STS16": "no data: STS16"}
@@ -223,7 +223,7 @@ def test_the_published_backbone_has_differences(context):
     assert row["figures"]["Avg"]["value"]  # 5 tasks against a printed 7: nothing to compare
     assert row["difference"] == {"anisotropy": pytest.approx(row["figures"]["anisotropy"]["value"] - 0.4874)}
     other = row_of(alone, "last avg", "roberta-base")
-    assert not other["figures"] and other["not_measured"]["Avg"] == "needs --backbone: roberta-base"
+    assert not other["figures"] and other["not_measured"]["Avg"] == "needs backbone roberta-base"
 
 
 def test_heads_of_another_backbone_go_by_rank(context):
@@ -337,7 +337,7 @@ def test_transfer_tasks_that_are_too_small_or_nowhere_are_named(context, transfe
     assert overview(table("promptbert/15"), there).now == 4  # two rows of SST-2 and the average
     assert "too few for 10 folds" in there.missing["TREC"]
     nowhere = context(data_dir=None)
-    assert overview(table("promptbert/15"), nowhere).now == 0 and "--data-dir" in nowhere.missing["MR"]
+    assert overview(table("promptbert/15"), nowhere).now == 0 and "`data_dir`" in nowhere.missing["MR"]
 
 
 def mean_cosine(vectors):
@@ -474,7 +474,7 @@ def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, e
     assert document["labelled"]["examples"] == 64 and document["triplets"] is document["corpus"] is None
     assert any("on labelled pairs" in line for line in caption(document))
     without = measure_table(few, context(corpus=examples, seeds=(42,)))
-    assert "need --labelled FILE: columns premise" in row_of(without, "SBERT")["not_measured"]["Avg"]
+    assert "need labelled with columns premise" in row_of(without, "SBERT")["not_measured"]["Avg"]
     defined = measure_table(table("defsent/sts"), context(corpus=examples, seeds=(42,), **given))
     values = {found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}
     assert len(values) == 3 and defined["definitions"]["name"] == "words.tsv"  # mean, [CLS] and max differ
@@ -584,14 +584,14 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(context, exampl
         document = measure_table(table("dcpcse/1"), context(**given))
         return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
 
-    assert why() == {"training: ask for it by --train"}
+    assert why() == {"training: ask for it by `train`"}
     (few,) = {reason for reason in why(seeds=(42,)) if "pairs" not in reason and "triplets" not in reason}
     assert "40 examples are less than one batch" in few
     assert why(seeds=(42,)) - {few} == {
-        "training: supervised rows need --triplets FILE: columns sent0, sent1 and perhaps hard_neg"
+        "training: supervised rows need triplets with columns sent0, sent1 and perhaps hard_neg"
     }
     reasons = why(seeds=(42,), triplets=examples)
-    assert "training: needs --triplets of pairs or triplets; examples.txt is not" in reasons
+    assert "training: triplets are pairs or triplets; examples.txt is not" in reasons
     (tmp_path / "empty" / "STS").mkdir(parents=True)
     document = measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,), data_dir=tmp_path / "empty"))
     assert not any(row["figures"] for row in document["rows"])
@@ -600,7 +600,7 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(context, exampl
 def test_trained_rows_of_another_published_backbone_need_that_backbone(context, examples):
     steps = plan_table(table("dcpcse/2"), context("bert-base-uncased", corpus=examples, seeds=(42,)))
     reasons = {step.row.backbone: set(step.lacks.values()) for step in steps}
-    assert reasons["roberta-base"] == {"needs --backbone: roberta-base"}
+    assert reasons["roberta-base"] == {"needs backbone roberta-base"}
 
 
 @pytest.mark.parametrize("argument", FORMS)
@@ -661,7 +661,7 @@ def test_the_command_trains_where_it_is_asked_to(run, senteval, tiny_folder, exa
     ran = run("reproduce", "promptbert/4.2", "--json", "-o", tmp_path / "a", *options)
     assert ran.code == 0, ran.err
     reason = json.loads(ran.out)["results"][0]["rows"][1]["not_measured"]["STS-B:dev"]
-    assert reason == "training: ask for it by --train"
+    assert reason == "training: ask for it by `train`"
     ran = run("reproduce", "promptbert/4.2", "--train", "--json", "-o", tmp_path / "b", *options)
     assert ran.code == 0, ran.err
     row = json.loads(ran.out)["results"][0]["rows"][1]

@@ -524,7 +524,7 @@ def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, home, caplog
     assert found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
     assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.choice
     assert list(found.named_templates("mine")) == ["mine", "mine-2", "mine-3", "mine-4"]
-    said = f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar; more: --limit"
+    said = f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar; more: `limit`"
     assert said in caplog.messages
     assert [(name, total) for name, total, done in steps if total == done] == [(f"search {backbone.name}", steps[0][1])]
     by_name = pc.search_templates(str(tiny_folder("bert")), task, name="kept")

@@ -240,7 +240,7 @@ def test_what_is_no_file_is_refused_even_with_force(force, tmp_path):
 
 def test_a_file_that_is_there_takes_force(tmp_path):
     (tmp_path / "a.toml").write_text("mine")
-    with pytest.raises(UsageError, match=r"^-o .*a.toml: the file is there; choose another name, or give --force$"):
+    with pytest.raises(UsageError, match=r"^-o .*a.toml: the file is there; choose another name, or give `force`$"):
         check_output(tmp_path / "a.toml", force=False, option="-o")
 
 
@@ -448,7 +448,7 @@ def test_a_run_goes_on_only_with_its_own_settings(tmp_path):
     with pytest.raises(UsageError, match="no unfinished run"):
         opened(folder, resume=True)
     assert opened(folder) == {"seed": 1, "rate": 0.1}
-    with pytest.raises(UsageError, match=r"holds an unfinished run.*--resume.*ELSEWHERE"):
+    with pytest.raises(UsageError, match=r"holds an unfinished run.*`resume`.*ELSEWHERE"):
         opened(folder)
     with pytest.raises(UsageError, match="was started with seed 1, not 2"):
         opened(folder, 2, resume=True)

@@ -137,7 +137,7 @@ def test_global_random_numbers_stay_as_they_are(encoder):
         (["nowhere.csv"], "no task and no file 'nowhere.csv'"),
         (["retrieval:nowhere.csv"], "nowhere.csv"),
         (["retrieval:"], "retrieval"),
-        (["MR"], "MR is missing: .*data-dir"),
+        (["MR"], "MR is missing: .*`data_dir`"),
     ],
 )
 def test_wrong_tasks_are_one_line(encoder, tasks, message):

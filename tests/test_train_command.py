@@ -213,7 +213,7 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
         (["--method", "dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
         (["--method", "dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
         (["--method", "promptbert", "--sweep", "template=a,b"], 2, "give --prompt, a run for each"),
-        (["--method", "promptbert", *3 * ["--prompt", "[X] [MASK]"]], 2, "--template is given 3 times"),
+        (["--method", "promptbert", *3 * ["--prompt", "[X] [MASK]"]], 2, "--prompt is given 3 times"),
         (["--method", "promptbert", "--prompt", "[X] is what"], 2, "has no [MASK]"),
         (["--method", "simcse", "--prompt", "[X] [MASK]"], 2, "method simcse has no setting template"),
         (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),

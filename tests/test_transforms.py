@@ -194,7 +194,7 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (Recipe(transforms=("whitening:4",)), "'whitening:4' has its numbers already; give --transform whitening"),
+        (Recipe(transforms=("whitening:4",)), "'whitening:4' has its numbers already; give `transforms` whitening"),
         (Recipe(transforms=("whitening", "flow")), "the last transform is 'flow'; numbers are chosen for one of: all"),
         (Recipe(), "the last transform is 'none'"),
     ],
@@ -224,8 +224,8 @@ def test_the_command_shows_and_keeps_what_was_tried(run, tmp_path, tiny_folder):
     given = ("fit", *choice, "--transform", "all-but-the-top", "--select", tmp_path / "pairs.tsv", "--name", "abt")
     ran = run(*given)
     lines = ran.out.splitlines()
-    assert ran.code == 0 and "20 pairs" in lines[0] and lines[2].startswith("none ")
-    assert [line.split()[0] for line in lines[3:]] == CANDIDATES["all-but-the-top"](D)
+    assert ran.code == 0 and "20 pairs" in lines[0] and lines[3].startswith("none ")
+    assert [line.split()[0] for line in lines[4:]] == CANDIDATES["all-but-the-top"](D)
     (chosen,) = (line.split()[0] for line in lines if line.endswith("chosen"))
     ran = run(*given, "--force", "--json")
     document = json.loads(ran.out)

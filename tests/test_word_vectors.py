@@ -140,7 +140,7 @@ def test_fingerprints_follow_the_vectors_and_not_the_folder(tmp_path):
     ],
 )
 def test_only_the_static_average_is_allowed(changes, shown):
-    with pytest.raises(UsageError, match=f"only --model static-avg averages, not {shown}") as caught:
+    with pytest.raises(UsageError, match=f"only `model` static-avg averages, not {shown}") as caught:
         build_encoder(static("glove:nowhere.txt").replace(**changes))  # known before any file is read
     assert "\n" not in str(caught.value)
 

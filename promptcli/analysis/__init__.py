@@ -51,8 +51,7 @@ def _anisotropy(
     from promptcli.analysis.anisotropy import Preparation, sentence_anisotropy
 
     prepared = Preparation(first, sample or None, seed, lower, words or None).apply(texts)
-    with working("anisotropy", len(prepared)) as advance:
-        return sentence_anisotropy(encoders, prepared, progress=advance)
+    return sentence_anisotropy(encoders, prepared)
 
 
 def _vocabulary(encoders: "Encoders", _: None) -> "list[Anisotropy]":
@@ -64,15 +63,13 @@ def _vocabulary(encoders: "Encoders", _: None) -> "list[Anisotropy]":
 def _uniformity(encoders: "Encoders", tasks: "Sequence[STSTask]") -> "list[Uniformity]":
     from promptcli.analysis.uniformity import measure
 
-    with working("uniformity", sum(2 * len(task.pairs()) for task in tasks)) as advance:
-        return measure(encoders, tasks, progress=advance)
+    return measure(encoders, tasks)
 
 
 def _token_bias(encoders: "Encoders", texts: Sequence[str], *, states: str = "static") -> "list[TokenBias]":
     from promptcli.analysis.token_bias import token_bias
 
-    with working("token-bias", len(encoders) * len(texts)) as advance:
-        return [token_bias(encoder.backbone, texts, states=states, progress=advance) for encoder in encoders]
+    return [token_bias(encoder.backbone, texts, states=states) for encoder in encoders]
 
 
 def _mask_tokens(encoders: "Encoders", texts: Sequence[str], *, top: int = 5) -> "list[list[MaskTokens]]":
@@ -93,9 +90,7 @@ def _impact_tfidf(
 ) -> "list[ImpactStudy]":
     from promptcli.analysis.impact import compare_with_tfidf
 
-    chosen = texts[:first]
-    with working("impact", len(encoders) * len(chosen)) as advance:
-        found = [compare_with_tfidf(one.backbone, chosen, list(corpus), progress=advance) for one in encoders]
+    found = [compare_with_tfidf(encoder.backbone, texts[:first], list(corpus)) for encoder in encoders]
     if found[0].left_out:
         note(f"{found[0].left_out:,} sentences are left out: blank, or longer than the longest input")
     return found

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from promptcli.analysis.uniformity import unit
 from promptcli.backbones.backbone import Backbone
-from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import UsageError
+from promptcli.notes import working
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.
 _WINDOW = 8192
@@ -104,9 +104,7 @@ class Anisotropy:
     truncated: int = 0  #: sentences that lost tokens to the longest input
 
 
-def sentence_anisotropy(
-    encoders: Sequence[Encoder], sentences: Sequence[str], *, progress: Progress = silent
-) -> list[Anisotropy]:
+def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -> list[Anisotropy]:
     """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table 5).
 
     The vectors of a window of sentences are held at a time. A sentence counts as often as it occurs.
@@ -114,7 +112,6 @@ def sentence_anisotropy(
     Args:
         encoders: Those of the same model input share a forward pass.
         sentences: n texts, prepared.
-        progress: Called with the number of sentences newly done.
 
     Raises:
         UsageError: Fewer than two sentences.
@@ -122,11 +119,12 @@ def sentence_anisotropy(
     check_enough(len(sentences))
     means = [MeanCosine() for _ in encoders]
     cut = [0] * len(encoders)
-    for start in range(0, len(sentences), _WINDOW):
-        window = sentences[start : start + _WINDOW]
-        for number, encoded in enumerate(encode_together(encoders, window, progress=progress)):
-            means[number].add(encoded.vectors)
-            cut[number] += int(encoded.truncated.sum())
+    with working("anisotropy", len(sentences)) as advance:
+        for start in range(0, len(sentences), _WINDOW):
+            window = sentences[start : start + _WINDOW]
+            for number, encoded in enumerate(encode_together(encoders, window, progress=advance)):
+                means[number].add(encoded.vectors)
+                cut[number] += int(encoded.truncated.sum())
     return [Anisotropy(mean.value(), mean.count, lost) for mean, lost in zip(means, cut, strict=True)]
 
 

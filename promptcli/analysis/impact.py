@@ -27,6 +27,7 @@ from promptcli.encoder.batching import TOKEN_BUDGET
 from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
+from promptcli.notes import working
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,7 @@ def _impact(backbone: Backbone, row: Tensor, progress: Progress) -> Tensor:
     return matrix
 
 
-def compare_with_tfidf(
-    backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str], *, progress: Progress = silent
-) -> ImpactStudy:
+def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str]) -> ImpactStudy:
     """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over many sentences.
 
     The paper does not say how it pools: here all tokens are put together, and the mean over sentences next to it.
@@ -122,7 +121,6 @@ def compare_with_tfidf(
         backbone: With a mask token.
         sentences: Blank and too long ones are left out.
         corpus: Sentences that idf is counted on, with the backbone's own tokens; blank ones are left out.
-        progress: Called with the number of sentences newly done.
 
     Raises:
         UsageError: No mask token, or nothing to look at or to count on.
@@ -136,9 +134,10 @@ def compare_with_tfidf(
     lengths = [len(tokenized.ids) for tokenized in given]
     ids = torch.tensor([token for tokenized in given for token in tokenized.ids], device=backbone.device)
     columns = []
-    for row in torch.split(ids, lengths):
-        columns.append(_impact(backbone, row, silent).mean(0))
-        progress(1)
+    with working("impact", len(given)) as advance:
+        for row in torch.split(ids, lengths):
+            columns.append(_impact(backbone, row, silent).mean(0))
+            advance(1)
     means = np.split(torch.cat(columns).cpu().numpy(), np.cumsum([length - 2 for length in lengths])[:-1])
     weights = [tfidf_weights(tokenized.ids, idf)[1:-1] for tokenized in given]
     inside = [_correlation(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]

@@ -88,7 +88,7 @@ def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
     """
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
-        raise UsageError("there is no sentence to count idf on; give --corpus a file with one sentence a line, or demo")
+        raise UsageError("there is no sentence to count idf on; give another `corpus`: a file, or demo")
     counted: NDArray[np.float32] = fit_idf(encoder.inputs(texts).rows, len(encoder.backbone.token_rows)).numpy()
     return counted
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from promptcli.analysis.sentence import plain_encoder
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.encoded import Progress, silent
 from promptcli.errors import UsageError, unknown
+from promptcli.notes import working
 
 #: Which embeddings: the input's (figure 1), or the masked-LM head's output embeddings (figure 2 and table 12).
 STATES = ("static", "mlm-head")
@@ -46,16 +46,13 @@ class TokenBias:
     capital: NDArray[np.bool_]  #: (k,) whether it has a capital letter
 
 
-def token_bias(
-    backbone: Backbone, corpus: Sequence[str], *, states: str = "static", progress: Progress = silent
-) -> TokenBias:
+def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "static") -> TokenBias:
     """Project all tokens' embeddings on the plane of most variance, and group them.
 
     Args:
         backbone: Whose tokens.
         corpus: Sentences to count tokens in; blank ones are left out.
         states: One of ``STATES``.
-        progress: Called with the number of sentences newly counted.
 
     Raises:
         UsageError: Unknown states, no masked-LM head for ``mlm-head``, or no sentence to count in.
@@ -67,7 +64,7 @@ def token_bias(
     for special in backbone.tokenizer.specials:
         texts.pop(special, None)
     chosen = np.fromiter(texts, np.int64, len(texts))
-    counts = _count(backbone, corpus, progress)[chosen]
+    counts = _count(backbone, corpus)[chosen]
     points, variance = project(rows.detach().float().cpu().numpy()[chosen])
     subword = np.array(continues_word(backbone.tokenizer, list(texts.values())))
     capital = np.array([re.search("[A-Z]", text) is not None for text in texts.values()])
@@ -111,17 +108,18 @@ def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
     return [text.startswith("##") for text in texts]
 
 
-def _count(backbone: Backbone, corpus: Sequence[str], progress: Progress) -> NDArray[np.int64]:
+def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
     """Return how often every token occurs, (v,)."""
     sentences = [sentence for sentence in corpus if sentence.strip()]
     if not sentences:
-        raise UsageError("there is no sentence to count tokens in; give --corpus a file with one a line, or demo")
+        raise UsageError("there is no sentence to count tokens in; give a file with one a line, or demo")
     encoder = plain_encoder(backbone)
     counts = np.zeros(len(backbone.token_rows), np.int64)
-    for start in range(0, len(sentences), _WINDOW):
-        window = encoder.inputs(sentences[start : start + _WINDOW]).rows
-        counts += np.bincount(np.concatenate(window), minlength=len(counts))
-        progress(len(window))
+    with working("token-bias", len(sentences)) as advance:
+        for start in range(0, len(sentences), _WINDOW):
+            window = encoder.inputs(sentences[start : start + _WINDOW]).rows
+            counts += np.bincount(np.concatenate(window), minlength=len(counts))
+            advance(len(window))
     return counts
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import UsageError
+from promptcli.notes import working
 
 #: Pairs with a gold score above it mean the same (SimCSE, footnote 3).
 POSITIVE = 4.0
@@ -38,7 +38,7 @@ class Uniformity:
         return {**shown, "positives": self.positives, "sentences": self.sentences}
 
 
-def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask], *, progress: Progress = silent) -> list[Uniformity]:
+def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) -> list[Uniformity]:
     """Return each encoder's alignment and uniformity on graded pairs.
 
     There is no official code. SimCSE's authors: the whole of STS-B, vectors normalised first; nothing is said of
@@ -47,7 +47,6 @@ def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask], *, progress: 
     Args:
         encoders: Those of the same model input share a forward pass.
         tasks: Splits whose pairs are put together.
-        progress: Called with the number of sentences newly done.
 
     Raises:
         UsageError: No positive pair.
@@ -62,7 +61,9 @@ def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask], *, progress: 
             " alignment to measure; give pairs graded from 0 to 5"
         )
     found = []
-    for encoded in encode_together(encoders, [*first, *second], progress=progress):
+    with working("uniformity", 2 * len(first)) as advance:
+        every = encode_together(encoders, [*first, *second], progress=advance)
+    for encoded in every:
         vectors = unit(encoded.vectors)
         one, other = vectors[: len(first)], vectors[len(first) :]
         found.append(

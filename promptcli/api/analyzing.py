@@ -23,85 +23,36 @@ from promptcli.settings import BARE
 
 #: What an analysis finds of a model: see the module of its name.
 Found = Anisotropy | Uniformity | TokenBias | SentenceMap | list[MaskTokens] | Impact | ImpactStudy | Attention
-#: A value of a setting of an analysis.
-Setting = str | int | bool | Sequence[str]
+#: A value of a setting of an analysis, or its folder of data.
+Setting = str | int | bool | Sequence[str] | Path | None
 
 
 @overload
 def analyze(
-    name: Literal["anisotropy", "vocabulary"],
-    model: Model = ...,
-    on: Sentences = ...,
-    *,
-    data_dir: str | Path | None = ...,
-    **settings: Setting,
+    name: Literal["anisotropy", "vocabulary"], model: Model = ..., on: Sentences = ..., **how: Setting
 ) -> Anisotropy: ...
 @overload
-def analyze(
-    name: Literal["uniformity"], model: Model = ..., on: Sentences = ..., *, data_dir: str | Path | None = ...
-) -> Uniformity: ...
+def analyze(name: Literal["uniformity"], model: Model = ..., on: Sentences = ..., **how: Setting) -> Uniformity: ...
+@overload
+def analyze(name: Literal["token-bias"], model: Model = ..., on: Sentences = ..., **how: Setting) -> TokenBias: ...
+@overload
+def analyze(name: Literal["map"], model: Model = ..., on: Sentences = ..., **how: Setting) -> SentenceMap: ...
 @overload
 def analyze(
-    name: Literal["token-bias"],
-    model: Model = ...,
-    on: Sentences = ...,
-    *,
-    data_dir: str | Path | None = ...,
-    **settings: Setting,
-) -> TokenBias: ...
-@overload
-def analyze(
-    name: Literal["map"],
-    model: Model = ...,
-    on: Sentences = ...,
-    *,
-    data_dir: str | Path | None = ...,
-    **settings: Setting,
-) -> SentenceMap: ...
-@overload
-def analyze(
-    name: Literal["mask-tokens"],
-    model: Model = ...,
-    on: Sentences = ...,
-    *,
-    data_dir: str | Path | None = ...,
-    **settings: Setting,
+    name: Literal["mask-tokens"], model: Model = ..., on: Sentences = ..., **how: Setting
 ) -> list[MaskTokens]: ...
 @overload
-def analyze(name: Literal["impact"], model: Model = ..., on: str = ...) -> Impact: ...
+def analyze(name: Literal["impact"], model: Model = ..., on: Sentences = ..., **how: Setting) -> Impact: ...
 @overload
-def analyze(
-    name: Literal["impact-tfidf"],
-    model: Model = ...,
-    on: Sentences = ...,
-    *,
-    data_dir: str | Path | None = ...,
-    **settings: Setting,
-) -> ImpactStudy: ...
+def analyze(name: Literal["impact-tfidf"], model: Model = ..., on: Sentences = ..., **how: Setting) -> ImpactStudy: ...
 @overload
-def analyze(
-    name: Literal["attention"],
-    model: Model = ...,
-    on: str = ...,
-    *,
-    data_dir: str | Path | None = ...,
-    **settings: Setting,
-) -> Attention: ...
+def analyze(name: Literal["attention"], model: Model = ..., on: Sentences = ..., **how: Setting) -> Attention: ...
 @overload
-def analyze(
-    name: str,
-    model: Model = ...,
-    on: Sentences = ...,
-    *,
-    data_dir: str | Path | None = ...,
-    **settings: Setting,
-) -> Found: ...
+def analyze(name: str, model: Model = ..., on: Sentences = ..., **how: Setting) -> Found: ...
 def analyze(
     name: str,
     model: Model = BARE.backbone,
     on: Sentences = BARE.corpus,
-    *,
-    data_dir: str | Path | None = None,
     **settings: Setting,
 ) -> Found:
     """Look inside a model.
@@ -112,10 +63,9 @@ def analyze(
         model: An encoder, or what ``load`` takes.
         on: What is looked at: a sentence (``impact``, ``attention``); tasks or files of graded pairs
             (``uniformity``); else sentences, or what names them: ``demo``, a task, a file.
-        data_dir: SentEval folder of a task.
-        settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of
-            token-bias, ``first`` of map, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of
-            attention.
+        settings: ``data_dir``, the SentEval folder of a task; and those of the analysis: ``first``, ``sample``,
+            ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of token-bias, ``first`` of map, ``top`` of
+            mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of attention.
 
     Returns:
         What the analysis found: see the module of its name.
@@ -129,7 +79,9 @@ def analyze(
         >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
         'a'
     """
-    return next(iter(analyze_all(name, [model], on, data_dir=data_dir, settings=settings).values()))
+    folder = settings.pop("data_dir", None)
+    found = analyze_all(name, [model], on, data_dir=None if folder is None else str(folder), settings=settings)
+    return next(iter(found.values()))
 
 
 def analyze_all(

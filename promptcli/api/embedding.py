@@ -11,12 +11,12 @@ from promptcli.data.input_files import find_inputs, needs_network
 from promptcli.data.streams import STANDARD
 from promptcli.data.tables import Fields
 from promptcli.data.text import open_pairs, open_source
-from promptcli.data.vectors import open_sink, output_of
+from promptcli.data.vectors import open_sink, output_of, written_before
 from promptcli.data.vectors.part_folder import Plan, check_folder, is_part_folder, parts_there
 from promptcli.data.vectors.precision import precision_named
 from promptcli.errors import UsageError, unknown
 from promptcli.notes import is_offline, is_shown, note, working
-from promptcli.storage.files import remove_folder
+from promptcli.storage.files import check_output, remove_folder
 
 if TYPE_CHECKING:
     from promptcli.api.encoders import Model
@@ -35,6 +35,7 @@ class Embedded:
     output: Path | None  #: the vector file; None: they went to a stream
     encoder: "Encoder"
     report: "EmbedReport"
+    made: bool = True  #: by this call; else it was there, from the same sentences by the same encoder
 
 
 def embed(
@@ -54,6 +55,8 @@ def embed(
     dtype: str = "auto",
 ) -> Embedded:
     """Encode the sentences of a file into a vector file and its manifest, whole or not at all; row i is line i.
+
+    Where the same call has made that file before, from the same bytes, it is left as it is.
 
     Args:
         file: Text (a sentence a line), JSONL, CSV, TSV (each also gzipped) or Parquet; or a stream of text, of JSONL
@@ -78,22 +81,31 @@ def embed(
     """
     path = Path(file) if isinstance(file, str | Path) else STANDARD
     stream = None if output is None or isinstance(output, str | Path) else output
-    form = precision_named(precision)
-    target = None
+    form, target, before = precision_named(precision), None, None
+    settings = {"text_field": text_field, "id_field": id_field, "with_text": with_text}
+    settings |= {"normalize": normalize, "precision": precision}
     if stream is None:
-        target = output_of(path, Path(str(output)) if output else None, id_field=id_field, force=force)
-    if target is None and form.ranged:
+        target = output_of(path, Path(str(output)) if output else None, id_field=id_field)
+    if target is not None:
+        before = None if force else written_before(target, path, settings)
+        check_output(target, force=force or before is not None)
+    elif form.ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
     with open_source(path, Fields(text_field, id_field), stdin=_stream(file)) as source:
         from promptcli.api import encoders
-        from promptcli.encoder.embedding import embed_file, embed_stream
+        from promptcli.encoder.embedding import embed_file, embed_stream, report_of
 
         rows = source.total() if backend == "auto" or is_shown() else None
         encoder = encoders.open_model(model, device=device, dtype=dtype, backend=backend, rows=rows)
+        if before is not None and target is not None:
+            if (report := report_of(before, encoder)) is not None:
+                return Embedded(target, encoder, report, made=False)
+            check_output(target, force=False)  # another encoder made it
         with working("embed", rows) as advance:
             options: dict[str, Any] = {"normalize": normalize, "precision": precision, "batch_size": batch_size}
             if target is not None:
-                report = embed_file(encoder, source, target, with_text=with_text, progress=advance, **options)
+                options |= {"with_text": with_text, "settings": settings}
+                report = embed_file(encoder, source, target, progress=advance, **options)
             else:
                 assert stream is not None
                 with open_sink(stream, ".jsonl", encoder.width, with_text=with_text) as sink:

@@ -5,9 +5,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.given import check_texts
@@ -18,7 +19,7 @@ from promptcli.notes import note, obeys_offline
 from promptcli.recipe import Choice, Recipe
 from promptcli.registry.entries import Card, Entry
 from promptcli.registry.registry import Registry, home
-from promptcli.registry.resolving import changed, is_recipe, named, resolve
+from promptcli.registry.resolving import DEFAULT, changed, is_recipe, named, resolve
 
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
@@ -127,7 +128,8 @@ def open_model(
     options |= {"tensors": entry.tensors, "prompts": entry.prompts}
     encoder = build_on(backend, entry.recipe, folder=open_registry().graphs_folder, rows=rows, **options)
     if isinstance(model, Choice) and model.model is None and not model.changes:
-        note(f"assumed: {entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}")
+        plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
+        note(f"assumed: {DEFAULT if entry.name == DEFAULT else plain}; another: `model` NAME")
     return encoder
 
 
@@ -163,7 +165,13 @@ def open_models(
     return encoders
 
 
-def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder: Encoder | str = "mini") -> Any:
+@overload  # a text is a sequence of texts, too
+def similarity(first: str, second: str, encoder: Encoder | str = ...) -> float: ...  # type: ignore[overload-overlap]
+@overload
+def similarity(first: Sequence[str], second: Sequence[str], encoder: Encoder | str = ...) -> NDArray[np.float32]: ...
+def similarity(
+    first: str | Sequence[str], second: str | Sequence[str], encoder: Encoder | str = "mini"
+) -> float | NDArray[np.float32]:
     """Return the cosine of two sentences, -1 to 1; of two lists of n, the n cosines of their pairs.
 
     Example:
@@ -175,7 +183,7 @@ def similarity(first: str | Sequence[str], second: str | Sequence[str], encoder:
     if len(left) != len(right):
         raise UsageError(f"{len(left)} and {len(right)} sentences make no pairs; give equally many")
     vectors = _encoder(encoder).encode([*left, *right], normalize_embeddings=True)
-    cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
+    cosines: NDArray[np.float32] = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
     return float(cosines[0]) if isinstance(first, str) else cosines
 
 

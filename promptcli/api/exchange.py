@@ -1,7 +1,7 @@
 """What other programs read and what others made: export, import, and the Hugging Face hub."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from promptcli.api.encoders import Model, entry_of, open_registry
 from promptcli.interchange import export as exporting
@@ -42,7 +42,13 @@ def export(
 
 @obeys_offline
 def import_model(
-    source: str | Path, name: str, *, convert: bool = False, offline: bool = False, force: bool = False, **changes: Any
+    source: str | Path,
+    name: str,
+    *,
+    convert: bool = False,
+    offline: bool = False,
+    force: bool = False,
+    **changes: str | int | bool | Sequence[str] | None,
 ) -> importing.Imported:
     """Save in the registry what others trained, and return what it was taken for; ``load(name)`` then opens it.
 

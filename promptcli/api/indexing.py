@@ -3,6 +3,7 @@
 The input is checked before FAISS and torch are loaded.
 """
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +13,20 @@ from typing import TYPE_CHECKING, BinaryIO
 from promptcli.data.streams import STANDARD, open_hashed, read_lines
 from promptcli.data.tables import Fields
 from promptcli.errors import UsageError
-from promptcli.index.inputs import RowFiles, check_same, read_queries, rebuild_encoder, rows_to_add, rows_to_build
+from promptcli.index.inputs import (
+    RowFiles,
+    check_same,
+    origin_of,
+    read_queries,
+    rebuild_encoder,
+    rows_to_add,
+    rows_to_build,
+)
 from promptcli.index.stored import (
     IndexManifest,
     Origin,
     StoredIndex,
+    built_before,
     change,
     check,
     create,
@@ -58,6 +68,8 @@ def build_index(
 ) -> IndexManifest:
     """Index the sentences of a file, or vectors that ``embed`` wrote, in a folder.
 
+    Where the same call has built that index before, from the same bytes, it is left as it is.
+
     Args:
         file: Sentences as for ``embed``; or vectors, a file or a folder of parts, read block by block.
         folder: Of the index.
@@ -76,17 +88,22 @@ def build_index(
         UsageError: A file that cannot be read, vectors of another or an unknown encoder, or an index that is there.
     """
     folder, room = Path(folder), size_of(memory)
-    check(folder, force=force)
     files = _files(file, texts, Fields(text_field, id_field), near=folder)
     named = not (model is None or (isinstance(model, Choice) and model.model is None and not model.changes))
-    incoming, origin = rows_to_build(
-        files, lambda: _open(Choice() if model is None else model, device, dtype), named=named, model=_saved(model)
-    )
+    opener = functools.cache(lambda: _open(Choice() if model is None else model, device, dtype))
+    source = None if (digests := files.digests()) is None else {**digests, "factory": factory, "recall": target_recall}
+    if source is not None and not force and (before := built_before(folder, source)) is not None:
+        made_by = before.origin if files.are_vectors and not named else origin_of(opener(), _saved(model))
+        if made_by == before.origin:
+            note(f"{folder} is already there, unchanged")
+            return before
+    check(folder, force=force)
+    incoming, origin = rows_to_build(files, opener, named=named, model=_saved(model))
     from promptcli.index.vector_index import VectorIndex  # after the input is known to be right: it loads FAISS
 
     with create(folder, force=force) as store:
         index = VectorIndex.build(incoming.rows, factory, target=target_recall, memory=room, store=store.segment)
-        manifest = store.commit(StoredIndex(index, origin, utc_now()))
+        manifest = store.commit(StoredIndex(index, origin, utc_now(), source))
     if not index.exact and index.why:
         note(index.why)
     _say_rows(incoming.report, index)

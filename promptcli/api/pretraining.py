@@ -99,7 +99,7 @@ def pretrain(
     corpus_files += [CorpusFile(Path(path), unrelated=True) for path in unrelated]
     names = [start] if isinstance(start, str) else list(start)
     if objective == "causal" and names:
-        raise UsageError("--from starts from a BERT, so it does not go with `objective` causal; leave one out")
+        raise UsageError("`start` starts from a BERT, so it does not go with `objective` causal; leave one out")
     begun = BegunModel.open(names) if names else None
     template_lines = None if templates is None else Path(templates)
     wanted = _wanted(settings, objective, template_lines, minutes, corpus_files, begun)

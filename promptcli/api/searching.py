@@ -3,13 +3,12 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from promptcli.api.encoders import Model, backbone_model, entry_of, open_model, open_registry
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
-from promptcli.notes import silent
 from promptcli.registry.registry import home
 from promptcli.searching import heads, layers, template_search, template_space
 from promptcli.searching.search import Search
@@ -102,40 +101,8 @@ def search_layers(
     return _kept(layers.search_layers(_opened(model, device, dtype), task, weights=weights), name, force)
 
 
-@overload
 def search_templates(
-    model: Model = ...,
-    on: Pairs = ...,
-    *,
-    settings: SearchSettings | None = ...,
-    period: bool = ...,
-    denoise: str = ...,
-    name: str | None = ...,
-    output: str | Path | None = ...,
-    force: bool = ...,
-    data_dir: str | Path | None = ...,
-    device: str = ...,
-    dtype: str = ...,
-    **changes: Setting,
-) -> Search: ...
-@overload
-def search_templates(
-    model: list[Model],
-    on: Pairs = ...,
-    *,
-    settings: SearchSettings | None = ...,
-    period: bool = ...,
-    denoise: str = ...,
-    name: str | None = ...,
-    output: str | Path | None = ...,
-    force: bool = ...,
-    data_dir: str | Path | None = ...,
-    device: str = ...,
-    dtype: str = ...,
-    **changes: Setting,
-) -> list[Search]: ...
-def search_templates(
-    model: Model | list[Model] = BARE.backbone,
+    model: Model = BARE.backbone,
     on: Pairs = BARE.development,
     *,
     settings: SearchSettings | None = None,
@@ -148,25 +115,22 @@ def search_templates(
     device: str = "auto",
     dtype: str = "stored",
     **changes: Setting,
-) -> Search | list[Search]:
+) -> Search:
     """Find the template that suits a backbone best (PromptBERT, section 4.2); a search that was killed is resumed.
 
     Args:
-        model: Whose backbone: an encoder, or what ``load`` takes; or several of them, in a list.
+        model: Whose backbone: an encoder, or what ``load`` takes.
         on: The development set.
         settings: What is tried.
         period: A sentence without an end mark gets a "." (PromptBERT's evaluation).
         denoise: ``none``, or ``hidden``: minus the template's own bias.
-        name: Save the best in the registry under this name; of several models under NAME-BACKBONE.
+        name: Save the best in the registry under this name.
         output: File of the best templates; with a name by default one in the registry's folder.
         force: Replace an entry or a file of that name.
         data_dir: SentEval folder of a task that is named.
         device: See ``load``.
         dtype: See ``load``.
         changes: Of single settings, e.g. ``mode="free"``, ``limit=100``.
-
-    Returns:
-        What was found; of a list of models a list.
 
     Raises:
         UsageError: Settings that do not go together, a name that is taken, or a backbone, templates or pairs that
@@ -177,8 +141,30 @@ def search_templates(
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
     settings = (settings or SearchSettings()).replace(**changes)
+    where: dict[str, Any] = {"data_dir": data_dir, "device": device, "dtype": dtype}
+    how: dict[str, Any] = {"period": period, "denoise": denoise, "name": name, "output": output, "force": force}
+    return search_all_templates([model], on, settings, **how, **where)[0]
+
+
+def search_all_templates(
+    models: Sequence[Model],
+    on: Pairs = BARE.development,
+    settings: SearchSettings = SearchSettings(),  # noqa: B008 - frozen
+    *,
+    period: bool = True,
+    denoise: str = "none",
+    name: str | None = None,
+    output: str | Path | None = None,
+    force: bool = False,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "stored",
+) -> list[Search]:
+    """Find the best template of each of several models; see ``search_templates``.
+
+    With a name each best is saved as NAME-BACKBONE; one file holds the best templates of all.
+    """
     template_search.choose_strategy(settings)
-    models = model if isinstance(model, list) else [model]
     backbones = [
         one.recipe.backbone if isinstance(one, Encoder) else entry_of(backbone_model(one)).recipe.backbone
         for one in models
@@ -189,24 +175,19 @@ def search_templates(
     file = templates_file(name) if output is None and name else output and Path(output)
     if file:
         check_output(file, force=force)
-    if settings.candidates is not None:
-        with silent():
-            template_space.read_candidates(settings.candidates)  # before anything is loaded
+    # before anything is loaded
+    candidates = None if settings.candidates is None else template_space.read_candidates(settings.candidates)
     task = _development(on, data_dir)
     cache = Cache(home(os.environ) / "cache" / "search")
-    options: dict[str, Any] = {"period": period, "denoise": denoise, "cache": cache}
+    options: dict[str, Any] = {"period": period, "denoise": denoise, "cache": cache, "candidates": candidates}
     found = []
     for encoder, saved_as in zip([_opened(one, device, dtype) for one in models], names, strict=True):
         search = template_search.search_templates(encoder, task, settings, **options)
         found.append(_kept(search, saved_as if name else None, force))
     if file:
-        best = {
-            key: row
-            for called, one in zip(names, found, strict=True)
-            for key, row in one.named_templates(called).items()
-        }
-        write_text(file, template_space.template_file(best))
-    return found if isinstance(model, list) else found[0]
+        rows = [one.named_templates(called) for called, one in zip(names, found, strict=True)]
+        write_text(file, template_space.template_file({key: row for part in rows for key, row in part.items()}))
+    return found
 
 
 def saved_names(name: str | None, found: Sequence[Search]) -> list[str | None]:

@@ -57,7 +57,7 @@ def check_template(
         why = {"electra": ": an ELECTRA discriminator, which has the mask token but is no masked LM at inference"}
         remarks = [
             f"backbone {backbone.name!r} has no masked-LM head{why.get(family, '')}; the vector at the mask (last/mask)"
-            " works, predicting tokens (topk-tokens, analyze mask-tokens, --generate mlm) does not"
+            " works, predicting tokens (topk-tokens, analyze mask-tokens, `generate` mlm) does not"
         ]
     checked = check(template, backbone.tokenizer, backbone.max_tokens, sentence)
     return CheckedTemplate(named_templates().get(text), backbone.name, family, checked, remarks)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any
 
 import torch
 
@@ -91,55 +91,22 @@ class Trained:
         """Spearman x 100 by task of the encoder, the development set first."""
         return self.best.values
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON-ready values: of the best run, of several runs each and their spread, too."""
+        best = self.best
+        document: dict[str, Any] = {name: getattr(best, name) for name in ("steps", "best_step", "seconds", "better")}
+        document["scores"] = [
+            {"task": task, "untrained": round(before, 2), "trained": round(best.values[task], 2)}
+            for task, before in best.untrained.items()
+        ]
+        if best.nearest_words:
+            document["nearest_words"] = [dataclasses.asdict(word) for word in best.nearest_words]
+        if len(self.runs) > 1:
+            document["runs"] = [dataclasses.asdict(row) for row in self.runs]
+            document["summary"] = [dataclasses.asdict(summary) for summary in self.summary]
+        return document
 
-@overload
-def train(
-    method: str,
-    data: TrainingData | None = ...,
-    *,
-    backbone: str | None = ...,
-    start: str | None = ...,
-    name: str | None = ...,
-    supervised: bool = ...,
-    paper: bool = ...,
-    on: STSTask | str | Path | None = ...,
-    tests: Sequence[str] = ...,
-    data_dir: str | Path | None = ...,
-    seeds: int | None = ...,
-    sweep: Mapping[str, Sequence[Setting]] | None = ...,
-    resume: bool = ...,
-    force: bool = ...,
-    trackers: Sequence[str] = ...,
-    device: str = ...,
-    dtype: str = ...,
-    offline: bool = ...,
-    dry_run: Literal[False] = ...,
-    **settings: Setting,
-) -> Trained: ...
-@overload
-def train(
-    method: str,
-    data: TrainingData | None = ...,
-    *,
-    backbone: str | None = ...,
-    start: str | None = ...,
-    name: str | None = ...,
-    supervised: bool = ...,
-    paper: bool = ...,
-    on: STSTask | str | Path | None = ...,
-    tests: Sequence[str] = ...,
-    data_dir: str | Path | None = ...,
-    seeds: int | None = ...,
-    sweep: Mapping[str, Sequence[Setting]] | None = ...,
-    resume: bool = ...,
-    force: bool = ...,
-    trackers: Sequence[str] = ...,
-    device: str = ...,
-    dtype: str = ...,
-    offline: bool = ...,
-    dry_run: Literal[True],
-    **settings: Setting,
-) -> dict[str, object]: ...
+
 @kept_random_states()
 @obeys_offline
 def train(
@@ -162,9 +129,8 @@ def train(
     device: str = "auto",
     dtype: str = "auto",
     offline: bool = False,
-    dry_run: bool = False,
     **settings: Setting,
-) -> Trained | dict[str, object]:
+) -> Trained:
     """Train an encoder by a published method. Global random numbers stay as they are.
 
     Args:
@@ -188,7 +154,6 @@ def train(
         dtype: Of matrix products: ``auto`` (bfloat16 where the hardware computes in it), ``float32`` or ``bfloat16``;
             weights and optimiser are float32.
         offline: Never use the network.
-        dry_run: Return the settings in force; nothing is loaded.
         settings: The method's own, by the names of its options: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
 
     Raises:
@@ -202,16 +167,8 @@ def train(
         (1, 256)
     """
     registry, saved_as = open_registry(), name or method
-    form, folder = find_method(method, supervised=supervised), None if data_dir is None else Path(data_dir)
-    backbone = backbone or (registry.card(start).recipe.backbone if start else _backbone_of(form, paper))
-    if paper:
-        _check_published(form, backbone)
-    assumed = data is None and not paper
-    if data is None:
-        data = (_TRIPLETS if supervised else PAPER.corpus) if paper else BARE.corpus
-    on = on or (PAPER.development if paper or folder is not None else BARE.development)
-    if dry_run:
-        return _describe(form, _in_force(form, backbone, None, paper, settings), backbone, source_name(data), str(on))
+    folder, assumed = None if data_dir is None else Path(data_dir), data is None and not paper
+    form, backbone, data, on = _chosen(method, data, backbone, start, supervised, paper, on, folder)
     _check_name(registry, name, force=force, resume=resume)
     begun = None if start is None else _read_start(start, method, backbone)
     examples = _read_examples(data, method, supervised, folder)
@@ -238,7 +195,7 @@ def train(
             if assumed:
                 note(
                     f"assumed: {backbone}, {len(run.examples):,} demo sentences, chosen by {development.label}; the"
-                    " papers' setting: --paper"
+                    " papers' setting: `paper`"
                 )
             _say(run)
             trials = plan_trials(sweep or {}, range(seeds) if seeds else [changed.seed])
@@ -264,6 +221,50 @@ def train(
         return Trained(entry, rows, processes.device, processes.is_main, offline)
 
 
+def training_settings(
+    method: str,
+    data: TrainingData | None = None,
+    *,
+    backbone: str | None = None,
+    start: str | None = None,
+    supervised: bool = False,
+    paper: bool = False,
+    on: STSTask | str | Path | None = None,
+    data_dir: str | Path | None = None,
+    **settings: Setting,
+) -> dict[str, object]:
+    """Return what ``train`` would do with the same arguments, JSON-ready; no weights are read, nothing is fetched.
+
+    Example:
+        >>> import promptcli as pc
+        >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
+        32
+    """
+    folder = None if data_dir is None else Path(data_dir)
+    form, backbone, data, on = _chosen(method, data, backbone, start, supervised, paper, on, folder)
+    return _describe(form, _in_force(form, backbone, None, paper, settings), backbone, source_name(data), str(on))
+
+
+def _chosen(
+    method: str,
+    data: TrainingData | None,
+    backbone: str | None,
+    start: str | None,
+    supervised: bool,
+    paper: bool,
+    on: STSTask | str | Path | None,
+    folder: Path | None,
+) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
+    """Return the method, and the backbone, data and development set where they are named or else assumed."""
+    form = find_method(method, supervised=supervised)
+    backbone = backbone or (open_registry().card(start).recipe.backbone if start else _backbone_of(form, paper))
+    if paper:
+        _check_published(form, backbone)
+    if data is None:
+        data = (_TRIPLETS if supervised else PAPER.corpus) if paper else BARE.corpus
+    return form, backbone, data, on or (PAPER.development if paper or folder is not None else BARE.development)
+
+
 def _check_name(registry: Registry, name: str | None, *, force: bool, resume: bool) -> None:
     if name is not None:
         registry.check_free(name, force=force or resume)
@@ -281,10 +282,10 @@ def _backbone_of(method: Method, paper: bool) -> str:
 
 def _check_published(method: Method, backbone: str) -> None:
     if not method.paper:
-        raise UsageError(f"--paper: no settings of {method.name} are published; leave it out")
+        raise UsageError(f"`paper`: no settings of {method.name} are published; leave it out")
     if backbone not in method.paper:
         raise UsageError(
-            f"--paper: no settings of {method.name} are published for backbone {backbone!r}; there are for:"
+            f"`paper`: no settings of {method.name} are published for backbone {backbone!r}; there are for:"
             f" {', '.join(method.paper)}"
         )
 
@@ -333,15 +334,15 @@ def _read_start(start: str, method: str, backbone: str) -> Start:
     tuning = list(dict.fromkeys(form.name for form in forms() if "backbone" in form.learns))
     if method not in tuning:
         raise UsageError(
-            f"--from starts from a trained backbone, which {method} leaves as it is; methods that tune it:"
+            f"`start` starts from a trained backbone, which {method} leaves as it is; methods that tune it:"
             f" {', '.join(tuning)}"
         )
     entry = open_registry().load(start)
     own = entry.recipe.backbone
     if not tuned_weights(entry.tensors):
-        raise UsageError(f"model {start!r} has no trained backbone to start from; give --backbone {own}")
+        raise UsageError(f"model {start!r} has no trained backbone to start from; give `backbone` {own}")
     if backbone != own:
-        raise UsageError(f"model {start!r} is on backbone {own!r}, not {backbone!r}; leave out --backbone")
+        raise UsageError(f"model {start!r} is on backbone {own!r}, not {backbone!r}; leave out `backbone`")
     return Start(start, entry.tensors)
 
 
@@ -357,7 +358,7 @@ def _models(settings: TrainingSettings, sweep: Mapping[str, Sequence[Setting]], 
         if item.metadata.get("model"):
             named = getattr(settings, item.name)
             if not named or item.name in sweep:
-                raise UsageError(f"which {item.name}? give --{item.name} MODEL, one for the whole run")
+                raise UsageError(f"which {item.name}? give `{item.name}` MODEL, one for the whole run")
             models[item.name] = load(named, device=device)
     return models
 
@@ -371,7 +372,7 @@ def _read_examples(data: TrainingData, method: str, supervised: bool, data_dir: 
         wanted = find_objective(find_method(method, supervised=True)).layouts
         columns = " or ".join(", ".join(layout) for layout in wanted if layout)
         raise UsageError(
-            f"--supervised needs pairs or triplets, columns {columns}; {source_name(data)} has sentences only"
+            f"`supervised` needs pairs or triplets, columns {columns}; {source_name(data)} has sentences only"
         )
     return examples
 

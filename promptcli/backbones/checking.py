@@ -67,7 +67,7 @@ def opening(what: str) -> Iterator[None]:
             raise
         if isinstance(error, torch.OutOfMemoryError):
             raise OutOfMemoryError(
-                f"{what} does not fit into the GPU's memory; give --dtype bfloat16, --device cpu or a smaller model"
+                f"{what} does not fit into the GPU's memory; give `dtype` bfloat16, `device` cpu or a smaller model"
             ) from None
         raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
 

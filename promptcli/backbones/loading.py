@@ -66,7 +66,7 @@ def load_backbone(
     if words_only(name) and not words:
         raise UsageError(
             f"backbone {name!r} holds word vectors and no language model; they serve eval, embed, similarity and index"
-            " with --model static-avg"
+            " with `model` static-avg"
         )
     return _split(name)[1].load(name, device=device, dtype=dtype)
 

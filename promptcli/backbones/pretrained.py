@@ -35,13 +35,14 @@ from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_
 from promptcli.backbones.probing import check_probe, check_vocabulary
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
 from promptcli.backbones.word_vectors import is_table, load_table
-from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.notes import is_offline, note, note_network, offline
 from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
 SHIPPED: dict[str, Path] = {"mini-bert": Path(__file__).parents[1] / "shipped" / "mini-bert"}
 
+_MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, before the hub is asked
 _ENCODER = "mini"  # the shipped encoder, trained on the shipped backbone
 
 _MARKS = ("config.json", CONFIG)  # one of them is in every folder of a language model
@@ -62,7 +63,7 @@ def load_pretrained(
     A folder that holds an adapter of peft is its base model with the adapter added.
     """
     if name == _ENCODER:
-        raise NotFoundError(f"{name} is an encoder, for --model; the language model under it: --backbone {name}-bert")
+        raise NotFoundError(f"{name} is an encoder, for `model`; the language model under it: `backbone` {name}-bert")
     folder, revision = locate(name, one_of=(*_MARKS, "tokenizer.json"))
     if is_table(folder):
         return load_table(name, folder, revision, device=device)
@@ -185,11 +186,7 @@ def locate(
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=True)
     except (LocalEntryNotFoundError, FileNotFoundError):
-        if is_offline():
-            raise NotFoundError(
-                f"backbone {name!r} is not in the local cache and --offline forbids the network;"
-                f" shipped: {', '.join(SHIPPED)}"
-            ) from None
+        _check_worth_asking(name)
     except HFValidationError:
         raise NotFoundError(
             f"no backbone {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
@@ -200,6 +197,17 @@ def locate(
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise NotFoundError(
             f"backbone {name!r} could not be fetched from the hub: {reason(error)}; shipped: {', '.join(SHIPPED)}"
+        ) from None
+
+
+def _check_worth_asking(name: str) -> None:
+    """Refuse to ask the hub where that is forbidden, or where a name looks like a shipped one, mistyped."""
+    if mistyped := did_you_mean(name, SHIPPED, likeness=_MISTYPED):
+        raise NotFoundError(f"no backbone {name!r}{mistyped} On the hub: {name}@main") from None
+    if is_offline():
+        raise NotFoundError(
+            f"backbone {name!r} is not in the local cache and `offline` forbids the network;"
+            f" shipped: {', '.join(SHIPPED)}"
         ) from None
 
 

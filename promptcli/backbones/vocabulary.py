@@ -80,7 +80,7 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
     )
     if tokenizer.get_vocab_size() != size:
         raise UsageError(
-            f"the corpus is too small for --vocab-size {size}: it has {tokenizer.get_vocab_size()} pieces that occur"
+            f"the corpus is too small for `vocab_size` {size}: it has {tokenizer.get_vocab_size()} pieces that occur"
             " twice; give a smaller vocabulary or more text"
         )
     return Vocabulary(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))

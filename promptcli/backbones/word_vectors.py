@@ -123,7 +123,7 @@ def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
     """
     path = Path(name.removeprefix(_PREFIX))
     if name == _PREFIX:
-        raise UsageError("backbone 'glove:' names no file; give --backbone glove:FILE, word vectors as text")
+        raise UsageError("backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text")
     table = read_word_vectors(path)
     count, width = len(table.rows) - 1, table.rows.shape[1]
     note(f"{path.name}: {count:,} words of {width:,} numbers, {table.rows.nbytes / 2**20:,.1f} MiB in memory")
@@ -237,6 +237,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UsageError(f"{path}: line {number + 1}: damaged or cut-off gzip data ({error})") from None
         except FileNotFoundError:
-            raise NotFoundError(f"no file of word vectors {str(path)!r}; give --backbone glove:FILE") from None
+            raise NotFoundError(f"no file of word vectors {str(path)!r}; give `backbone` glove:FILE") from None
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None

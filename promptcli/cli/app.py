@@ -52,25 +52,25 @@ app = typer.Typer(
 #: Name, function, what it does: the commands of the papers' methods, then the others.
 _COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("embed", embed.embed, "Encode sentences into vectors."),
-    ("eval", evaluate.evaluate_command, "Score encoders on STS, transfer and retrieval tasks, and on your own."),
+    ("eval", evaluate.evaluate_command, "Score encoders on STS, transfer, retrieval and own tasks."),
     ("train", train.train, "Train a sentence encoder by a method of the papers."),
     ("search-templates", searching.search_templates, "Find the template that suits a backbone best."),
     ("ditto-search", searching.ditto_search, "Find the attention head that weighs tokens best."),
     ("optiprompt", lambda: None, "Learn a template's words as vectors: train optiprompt."),
-    ("analyze", analyze.analyze, "Look inside models: anisotropy, uniformity, attention, tokens at the mask, ..."),
+    ("analyze", analyze.analyze, "Look inside models: anisotropy, attention, tokens, maps."),
     ("config", config.config, "Show, set and unset your own defaults."),
     ("examples", examples.examples, "Write the small files that the guides' commands read."),
     ("export", export.export, "Write an encoder as other programs load it."),
-    ("fit", fit.fit, "Fit TF-IDF weights or a transform of the vectors into a model."),
+    ("fit", fit.fit, "Fit TF-IDF weights or a transform into a model."),
     ("pretrain", pretrain.pretrain, "Pre-train a small BERT or Llama on plain text."),
     ("pull", export.pull, "Save a model that was pushed to the hub."),
     ("push", export.push, "Send a model to the Hugging Face hub."),
     ("reproduce", reproduce.reproduce, "Measure the papers' tables and figures again."),
     ("search-layers", searching.search_layers, "Find the layer that a recipe reads best."),
-    ("serve", serve.serve, "Serve embeddings and search over HTTP, with a page to look at them."),
+    ("serve", serve.serve, "Serve embeddings and search over HTTP, with a page."),
     ("similarity", embed.similarity, "Compare two sentences, or the rows of two files, by cosine."),
-    ("templates", templates.templates, "List the named templates, or show what one becomes for a backbone."),
-    ("vectors", vectors.vectors, "Check a folder of vectors in parts, merge it, or sample from it."),
+    ("templates", templates.templates, "List templates, or show what one becomes for a backbone."),
+    ("vectors", vectors.vectors, "Check, merge or sample a folder of vectors in parts."),
 )
 
 

@@ -3,11 +3,13 @@
 import codecs
 import contextlib
 import io
+import itertools
 import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -29,6 +31,9 @@ from promptcli.notes import LOG
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 out = Console(highlight=False, soft_wrap=True)
 _quiet = False
+_written: Mapping[str, str] = {}
+#: A field as the library names it, and the blank before a value of it that stands there in capitals.
+_FIELD = re.compile(r"`([a-z][a-z0-9_]*)`( (?=[A-Z]))?")
 
 #: What stands for a sign that the terminal cannot show; of others their number is written.
 _SPELLED = {"±": "+-", "…": "...", "█": "#", "▓": "=", "▒": "-", "░": ".", **dict.fromkeys("▏▎▍▌▋▊▉", "|")}
@@ -50,14 +55,33 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def quieted(quiet: bool) -> Iterator[None]:
-    """Show no notes and no progress bars in the block, where ``quiet`` says so: the command's ``--quiet``."""
-    global _quiet
-    before, _quiet = _quiet, quiet
+def speaking(*, quiet: bool = False, written: Mapping[str, str]) -> Iterator[None]:
+    """Speak in the block as a command does.
+
+    Args:
+        quiet: Show no notes and no progress bars: the command's ``--quiet``.
+        written: Field of the library -> the option that gives it, for ``as_typed``.
+    """
+    global _quiet, _written
+    before = _quiet, _written
+    _quiet, _written = quiet, written
     try:
         yield
     finally:
-        _quiet = before
+        _quiet, _written = before
+
+
+def as_typed(message: str, written: Mapping[str, str] | None = None) -> str:
+    """Return a message of the library as the command line says it: a `field` is the option that gives it."""
+    known = _written if written is None else written
+
+    def option(found: re.Match[str]) -> str:
+        if found[1] not in known:
+            return found[0]
+        name, blank = known[found[1]], found[2] or ""
+        return name + ("=" if blank and " " in name else blank)
+
+    return _FIELD.sub(option, message)
 
 
 def draws_bars() -> bool:
@@ -75,7 +99,7 @@ class _NoteHandler(logging.Handler):
     """Shows the library's notes as the command's own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        note(as_typed(record.getMessage()))
 
 
 def show_library_notes() -> None:
@@ -96,9 +120,14 @@ def note_counts(rows: int, *, blank: int, truncated: int, zero: int = 0, limit: 
             note(f"{count:,} of {rows:,} {what}")
 
 
+def value_typed(value: Any) -> str:
+    """Return a setting's value as it is typed: ``true``, ``1e-05``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def say(message: str) -> None:
-    """Say one short line on stderr, whatever ``--quiet`` says."""
-    err.print(short_line(message), markup=False)
+    """Say one short line on stderr, whatever ``--quiet`` says; a terminal shows it wrapped between words."""
+    err.print(short_line(message), markup=False, soft_wrap=not err.is_terminal)
 
 
 def result(line: str) -> None:
@@ -122,12 +151,14 @@ def half_interval(interval: tuple[float, float]) -> str:
     return f"±{(interval[1] - interval[0]) / 2:.2f}"
 
 
+#: Characters of a column of text, at least.
+_NARROWEST = 12
 #: What stands in a column of figures, which is aligned on the right.
 _FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?%?|-?")
 
 
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[str] | str]) -> None:
-    """Write rows in columns to stdout, as wide as they are: a table that is cut says the wrong thing.
+    """Write rows in columns to stdout, as wide as they are; on a terminal long texts are folded within their columns.
 
     Args:
         heads: Of the columns; empty where there are none.
@@ -138,15 +169,32 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[str] | str]) -> N
     columns = list(zip(*([heads, *cells] if heads else cells), strict=True))
     widths = [max(map(len, column)) for column in columns]
     right = [all(map(_FIGURE.fullmatch, column[bool(heads) :])) and any(column) for column in columns]
+    if out.is_terminal:
+        _fold(widths, right, out.width)
     for row in [heads, *rows] if heads else rows:
         if isinstance(row, str):
             result(row)
             continue
-        aligned = [
-            cell.rjust(width) if figures else cell.ljust(width)
-            for cell, width, figures in zip(row, widths, right, strict=True)
+        folded = [
+            [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False)
+            for cell, width in zip(row, widths, strict=True)
         ]
-        result("  ".join(aligned).rstrip())
+        for line in itertools.zip_longest(*folded, fillvalue=""):
+            aligned = [
+                cell.rjust(width) if figures else cell.ljust(width)
+                for cell, width, figures in zip(line, widths, right, strict=True)
+            ]
+            result("  ".join(aligned).rstrip())
+
+
+def _fold(widths: list[int], right: Sequence[bool], most: int) -> None:
+    """Make the widest columns of text narrower until a table is ``most`` wide, none narrower than ``_NARROWEST``."""
+    texts = [column for column, figures in enumerate(right) if not figures]
+    while texts and sum(widths) + 2 * (len(widths) - 1) > most:
+        widest = max(texts, key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
+            return
+        widths[widest] -= 1
 
 
 class _Rate(ProgressColumn):

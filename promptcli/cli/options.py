@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
+from promptcli.cli.console import as_typed, value_typed
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings
@@ -42,15 +43,6 @@ BackboneName = Annotated[
         help="Whose backbone: `mini-bert`, a folder, a hub id, or a model of yours. Default: mini-bert.",
     ),
 ]
-DevelopmentPairs = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        metavar="TASK",
-        help="Development set: a task, or a file of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev"
-        " (our own pairs, no benchmark).",
-    ),
-]
 SentenceField = Annotated[
     str | None,
     typer.Option("--text-field", help="Column of the sentence. Default: `text`, else `sentence`, else the only one."),
@@ -64,7 +56,6 @@ BackendName = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there under that name.")]
-Name = Annotated[str | None, typer.Option("--name", help="Save the best as a model under this name.")]
 
 
 class FieldOptions:
@@ -157,12 +148,12 @@ Section = tuple[str, list[tuple[str, str]]]
 
 def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> Section:
     """Return what ``--set`` takes: the described fields of a dataclass object, with their values."""
-    rows = []
+    rows, names = [], [item.name for item in dataclasses.fields(settings) if item.name not in leave_out]
+    rows_of = {name: _written(name) for name in names}
     for item in dataclasses.fields(settings):
-        if "help" in item.metadata and item.name not in leave_out:
-            value = getattr(settings, item.name)
-            shown = str(value).lower() if isinstance(value, bool) else value
-            rows.append((f"{_written(item.name)}={shown}", item.metadata["help"]))
+        if "help" in item.metadata and item.name in names:
+            value = value_typed(getattr(settings, item.name))
+            rows.append((f"{_written(item.name)}={value}", as_typed(item.metadata["help"], rows_of)))
     return heading, rows
 
 
@@ -223,10 +214,12 @@ _ABOUT = {item.name: item.metadata["help"] for item in dataclasses.fields(Recipe
 class RecipeOptions:
     """Changes of a recipe."""
 
+    settable = ("denoise", "period", "max_length", "text_rule")  # given by ``--set``
+
     backbone: Annotated[str | None, model_option(help=_ABOUT["backbone"])] = None
     prompt: Annotated[str | None, model_option(help=_ABOUT["prompt"])] = None
     pooling: Annotated[str | None, model_option(help=_ABOUT["pooling"])] = None
-    transform: Annotated[list[str] | None, model_option(help=_ABOUT["transforms"])] = None
+    transforms: Annotated[list[str] | None, model_option("--transform", help=_ABOUT["transforms"])] = None
     set: Annotated[
         list[str] | None,
         model_option(
@@ -239,7 +232,7 @@ class RecipeOptions:
     def changes(self) -> dict[str, Any]:
         """Return the fields of the recipe that were given."""
         given: dict[str, Any] = {"backbone": self.backbone, "prompt": self.prompt, "pooling": self.pooling}
-        given["transforms"] = tuple(self.transform or ()) or None
+        given["transforms"] = tuple(self.transforms or ()) or None
         changes = {name: value for name, value in given.items() if value is not None}
         return changes | parsed(Recipe, self.set or ())
 

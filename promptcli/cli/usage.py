@@ -8,13 +8,11 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from promptcli.cli.console import draws_bars, progress, quieted
+from promptcli.cli.console import as_typed, draws_bars, progress, speaking
 from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.errors import PromptcliError, UsageError, did_you_mean, unknown
 from promptcli.notes import offline, showing
 
-#: A field, as messages of the library name it.
-_FIELD = re.compile(r"`([a-z][a-z_]*)`")
 _NO_COMMAND = re.compile(r"No such command '(.*?)'\.")
 
 
@@ -58,12 +56,38 @@ def check_spelling(arguments: Sequence[str]) -> None:
             raise UsageError(f"`promptcli {given}` is now `promptcli {_MOVED[given]}`")
 
 
+#: Stands for a hyphen while text is wrapped, so that no name and no value is broken there.
+_HYPHEN = "\u2011"
+_Formatter: Any = TyperCommand.context_class.formatter_class
+
+
+class WholeWords(_Formatter):  # type: ignore[misc]
+    """Lays out a help page without breaking words at hyphens."""
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], *more: Any) -> None:
+        """Write names and what each is."""
+        super().write_dl([(name, says.replace("-", _HYPHEN)) for name, says in rows], *more)
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(text.replace("-", _HYPHEN))
+
+    def getvalue(self) -> str:
+        """Return the page."""
+        return str(super().getvalue().replace(_HYPHEN, "-"))
+
+
 #: The commands of the papers' methods, which come first.
 _FIRST = ("embed", "eval", "train", "search-templates", "ditto-search", "optiprompt", "index")
 
 
 class PanelGroup(TyperGroup):
     """The program: its commands in two sections."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help page."""
+        ctx.formatter_class = WholeWords
+        return super().get_help(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of the papers' methods, the others, and the options."""
@@ -82,6 +106,11 @@ class PanelGroup(TyperGroup):
 
 class PanelHelpCommand(TyperCommand):
     """A command whose help lists its options under the headings of their panels, as plain text that wraps."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help page."""
+        ctx.formatter_class = WholeWords
+        return super().get_help(ctx)
 
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the line of the list of commands in full: it wraps, where typer would cut it."""
@@ -116,7 +145,7 @@ class PanelHelpCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what follows the command's name in the line of usage."""
-        arguments = [one for one in self.params if one.param_type_name == "argument"]
+        arguments = [] if _is_alias(self, ctx) else [one for one in self.params if one.param_type_name == "argument"]
         return ["[OPTIONS]", *(one.metavar or one.name.upper() for one in arguments)]
 
     def invoke(self, ctx: Any) -> Any:
@@ -129,28 +158,33 @@ class PanelHelpCommand(TyperCommand):
         runtime = Runtime(**given)
         runtime.configure_libraries()
         RUNTIME.set(runtime)
-        with quieted(runtime.quiet), offline(runtime.offline), showing(progress if draws_bars() else None):
+        with (
+            speaking(quiet=runtime.quiet, written=_written_fields(self, ctx)),
+            offline(runtime.offline),
+            showing(progress if draws_bars() else None),
+        ):
             try:
                 return super().invoke(ctx)
             except PromptcliError as error:
-                error.args = (_as_options(str(error), self, self.get_params(ctx)),)
+                error.args = (as_typed(str(error)),)
                 raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each panel, the command's own first; the program's options are named in one line."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in super().get_params(ctx):
-            if (record := _record(parameter, ctx)) is not None:
+            said = _is_alias(self, ctx) and parameter.name in ("words", "method")
+            if not said and (record := _record(parameter, ctx)) is not None:
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 panels.setdefault(getattr(parameter, "rich_help_panel", None) or default, []).append(record)
         order = {"Arguments": 0, "Options": 1}
-        for name, records in sorted(panels.items(), key=lambda panel: order.get(panel[0], 2)):
-            with formatter.section(name):
-                formatter.write_dl(records)
+        sections = sorted(panels.items(), key=lambda panel: order.get(panel[0], 2))
         if ends := getattr(self.callback, "ends", None):
-            heading, rows = ends(ctx.meta.get("words", ()))
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+            sections.append(ends(ctx.meta.get("words", ())))
+        with speaking(written=_written_fields(self, ctx)):
+            for heading, rows in sections:
+                with formatter.section(heading):
+                    formatter.write_dl([(name, as_typed(says)) for name, says in rows])
         names = " ".join(max(option.opts, key=len) for option in program_options(ctx))
         formatter.write_paragraph()
         formatter.write_text(f"Also: {names}; see promptcli --help.")
@@ -164,6 +198,21 @@ class AliasCommand(PanelHelpCommand):
         return parent.command.commands["train"].make_context(info_name, ["optiprompt", *args], parent, **extra)
 
 
+def _is_alias(command: Any, ctx: Any) -> bool:
+    """Return whether a command runs under another name, which says its first word."""
+    return bool(ctx.info_name != command.name)
+
+
+#: Bounds as typer writes them -> as people do.
+_BOUNDS = (
+    (r"\s*\[x>=[01]\]", ""),  # what nobody would give
+    (r"; x>=[01]\]", "]"),
+    (r"x>=(\S+)\]", r"\1 or more]"),
+    (r"(\S+)<=x<=(\S+)\]", r"\1 to \2]"),
+    (r"default: \((.*)\)", r"default: \1"),
+)
+
+
 def _record(parameter: Any, ctx: Any) -> tuple[str, str] | None:
     """Return how a parameter is written and what it does, without what typer adds for types of its own."""
     found = parameter.get_help_record(ctx)
@@ -172,15 +221,16 @@ def _record(parameter: Any, ctx: Any) -> tuple[str, str] | None:
     written, says = found
     if parameter.param_type_name == "argument":
         return parameter.metavar or parameter.name.upper(), says.removesuffix("[required]").rstrip()
+    for bounds, plain in _BOUNDS:
+        says = re.sub(bounds, plain, says)
     return re.sub(r"<(?:list\[)?(\w+)(?: range|\])?>", r"<\1>", written), says
 
 
-def _as_options(message: str, command: Any, parameters: Sequence[Any]) -> str:
-    """Return a message in which a `field` of the library is written as the option that gives it."""
+def _written_fields(command: Any, ctx: Any) -> dict[str, str]:
+    """Return how the fields of the library are typed on a command line, by their names."""
     written = {name: f"--set {name.replace('_', '-')}" for name in getattr(command.callback, "settable", ())}
-    options = [option for option in parameters if option.param_type_name == "option"]
-    written |= {option.name: max(option.opts, key=len) for option in options}
-    return _FIELD.sub(lambda found: written.get(found[1], found[0]), message)
+    options = [option for option in command.get_params(ctx) if option.param_type_name == "option"]
+    return written | {option.name: max(option.opts, key=len) for option in options}
 
 
 def program_options(ctx: Any) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptcli.data.senteval import Parts
+from promptcli.notes import note
 from promptcli.storage.files import check_output, write_text
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
@@ -34,7 +35,7 @@ def write_examples(folder: Path, *, force: bool = False) -> dict[str, str]:
     """Write small files of the demo sets into a folder that is there; return what each holds, by its name.
 
     Raises:
-        UsageError: One of them is there (unless ``force``).
+        UsageError: One of them is there and holds something else (unless ``force``).
         NotFoundError: The folder is not there.
     """
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
@@ -55,11 +56,18 @@ def write_examples(folder: Path, *, force: bool = False) -> dict[str, str]:
             _table(("sent0", "sent1", "hard_neg"), triplets, ","),
         ),
     }
-    for name in tables:
+    new = {name: text for name, (_, text) in tables.items() if not _holds(folder / name, text)}
+    for name in new:
         check_output(folder / name, force=force, option="examples")
-    for name, (_, text) in tables.items():
+    for name, text in new.items():
         write_text(folder / name, text)
+    if not new:
+        note("already there, unchanged")
     return {name: about for name, (about, _) in tables.items()}
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
 
 
 def _triplets(pairs: Sequence[tuple[str, str, float]]) -> list[tuple[str, str, str]]:

@@ -46,7 +46,7 @@ def read_hub_set(source: HubSet) -> list[GoldRow]:
 def _table(source: HubSet) -> Any:
     import datasets
 
-    hint = "give the tasks' own files: --data-dir FOLDER with STS/ and SICK/"
+    hint = "give the tasks' own files: `data_dir` FOLDER with STS/ and SICK/"
     for from_cache in (True, False):
         if not from_cache:
             if is_offline() or datasets.config.HF_HUB_OFFLINE:
@@ -109,7 +109,7 @@ def hub_file(name: str) -> Path:
     except LocalEntryNotFoundError:
         if is_offline():
             raise NotFoundError(
-                f"{wanted} of {TRAINING_FILES} is not in the cache (offline); give the file itself: --data {wanted}"
+                f"{wanted} of {TRAINING_FILES} is not in the cache (offline); give the file itself: `data` {wanted}"
             ) from None
     note_network(f"fetching {wanted} of {TRAINING_FILES} from the hub")
     try:
@@ -117,5 +117,5 @@ def hub_file(name: str) -> Path:
     except (HfHubHTTPError, OSError) as error:
         reason = one_line(error, 120)
         raise NotFoundError(
-            f"{wanted} of {TRAINING_FILES} cannot be fetched ({reason}); give the file itself: --data {wanted}"
+            f"{wanted} of {TRAINING_FILES} cannot be fetched ({reason}); give the file itself: `data` {wanted}"
         ) from None

@@ -33,13 +33,13 @@ def senteval_root(data_dir: Path, inside: Sequence[str]) -> Path:
     """
     if not data_dir.is_dir():
         shown = ", ".join(f"{name}/" for name in inside)
-        raise NotFoundError(f"--data-dir {data_dir}: no such folder; give a SentEval `downstream` folder ({shown})")
+        raise NotFoundError(f"`data_dir` {data_dir}: no such folder; give a SentEval `downstream` folder ({shown})")
     for inner in (".", "senteval", "downstream", "data/downstream"):
         root = data_dir / inner
         if any((root / name).is_dir() for name in inside):
             return root
     raise NotFoundError(
-        f"--data-dir {data_dir}: no {' or '.join(inside)} folder in it, nor in senteval/ or downstream/ inside it"
+        f"`data_dir` {data_dir}: no {' or '.join(inside)} folder in it, nor in senteval/ or downstream/ inside it"
     )
 
 

@@ -89,7 +89,7 @@ def training_examples(
         if DEFINITIONS in layouts:
             return read_examples(demo.DEFINITIONS, layouts)
         wanted = " or ".join(", ".join(layout) for layout in layouts)
-        raise UsageError(f"there are no demo examples of this kind; give --data FILE with the columns {wanted}")
+        raise UsageError(f"there are no demo examples of this kind; give `data` FILE with the columns {wanted}")
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data), data_dir).pairs()
         return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)

@@ -78,10 +78,10 @@ class Fields(NamedTuple):
         """
         if columns is None:
             if self != Fields():
-                raise NoFieldError(f"{name} is plain text and has no fields; leave out --text-field and --id-field")
+                raise NoFieldError(f"{name} is plain text and has no fields; leave out `text_field` and `id_field`")
             return Choice("")
         once, listed = {column for column, times in Counter(columns).items() if times == 1}, ", ".join(columns)
-        for option, given in (("--text-field", self.text), ("--id-field", self.id)):
+        for option, given in (("`text_field`", self.text), ("`id_field`", self.id)):
             if given is not None and given not in once:
                 raise NoFieldError(
                     f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}"
@@ -92,7 +92,7 @@ class Fields(NamedTuple):
         others = [column for column in columns if column != identifier]
         usual = [column for column in TEXT_FIELDS if column in once] or (others if len(others) == 1 else [])
         if self.text is None and not usual:
-            raise UsageError(f"{name}: no column 'text' or 'sentence'; choose one with --text-field; columns: {listed}")
+            raise UsageError(f"{name}: no column 'text' or 'sentence'; choose one with `text_field`; columns: {listed}")
         return Choice(self.text or usual[0], identifier)
 
 

@@ -341,7 +341,7 @@ _MAKERS: dict[str, Callable[[TaskName, Parts, Path | None], AnyTask]] = {
 def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str]:
     """Return the pairs of a data set of the hub, treated as the protocol says, and what was done to the text."""
     if row.hub is None:
-        raise NotFoundError("transfer tasks are read from a folder; give --data-dir FOLDER, SentEval's `downstream`")
+        raise NotFoundError("transfer tasks are read from a folder; give `data_dir` FOLDER, SentEval's `downstream`")
     found = read_hub_set(row.hub)
     if not rules.moses:
         return {name.split: found}, "raw text"

@@ -97,7 +97,7 @@ class Memory:
                 if len(chosen) == 1:
                     raise OutOfMemoryError(
                         f"out of memory on {self._device} even with one sentence, of {tokens} tokens; give a smaller"
-                        " --max-length, --dtype bfloat16 or another --device"
+                        " `max_length`, `dtype` bfloat16 or another `device`"
                     ) from None
             # outside the handler: its traceback would hold what has filled the memory
             if self._device.type == "cuda":

@@ -47,14 +47,14 @@ class BuildContext:
         Args:
             name: Of the tensor.
             part: What takes them, and from what: ``transform 'flow' is fitted on sentences``.
-            choice: The options of ``promptcli fit`` that fit them.
+            choice: The option of ``promptcli fit`` that fits them, without its dashes.
             shape: The sides that they must have; None for any.
             dtype: That they must have.
 
         Raises:
             UsageError: They are not there, or of another shape; with the command that fits them.
         """
-        hint = f"`promptcli fit {choice} --on FILE --name NAME`, then `--model NAME`"
+        hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then `model` NAME"
         if name not in self.tensors:
             raise UsageError(f"{part}: {hint}")
         found = self.tensors[name]

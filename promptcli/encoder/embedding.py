@@ -111,6 +111,7 @@ def embed_file(
     batch_size: int | None = None,
     normalize: bool = False,
     precision: str = "float32",
+    settings: dict[str, Any] | None = None,
     progress: Progress = silent,
 ) -> EmbedReport:
     """Encode a source into a vector file with a manifest; whenever the process dies, both are the old or the new.
@@ -123,6 +124,7 @@ def embed_file(
         batch_size: See ``embed_stream``.
         normalize: Scale every vector to length 1.
         precision: Of what is stored; ``read_vectors`` restores float32 by the manifest.
+        settings: What the manifest keeps of how the source was read and stored.
         progress: Called with the number of rows newly encoded.
 
     Raises:
@@ -132,7 +134,16 @@ def embed_file(
     with new_vectors(target, encoder.width, with_text=with_text) as (sink, manifest):
         report = embed_stream(encoder, source, sink, progress=progress, **options)
         manifest |= _manifest(encoder, source, report, normalize=normalize, precision=precision)
+        manifest["settings"] = settings
     return report
+
+
+def report_of(manifest: dict[str, Any], encoder: Encoder) -> EmbedReport | None:
+    """Return what a manifest of ``embed_file`` says of the sentences, if this encoder made the vectors, else None."""
+    if (manifest["fingerprint"], manifest["model"]) != (encoder.fingerprint, encoder.provenance):
+        return None
+    loss = None if manifest.get("loss") is None else Loss(**manifest["loss"])
+    return EmbedReport(manifest["rows"], manifest["blank"], manifest["zero"], manifest["truncated"], 0.0, loss)
 
 
 def similarity_stream(
@@ -172,7 +183,7 @@ def _check_finite(vectors: Floats, part: Sequence[Record]) -> None:
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
         raise PromptcliError(
-            f"row {part[wrong[0]].row}: its vector is not finite; try --dtype float32, or check the model"
+            f"row {part[wrong[0]].row}: its vector is not finite; try `dtype` float32, or check the model"
         )
 
 
@@ -191,6 +202,7 @@ def _manifest(
         "model": encoder.provenance,
         "input": {"path": readable(source.name), "sha256": source.sha256()},
         "blank": report.blank,
+        "zero": report.zero,
         "truncated": report.truncated,
         **_stored_as(report, precision),
         "versions": _versions("torch", "transformers", "tokenizers", "numpy"),
@@ -232,22 +244,22 @@ def counted_inputs(folder: Path, names: Sequence[str], fields: Fields, shards: i
         plan = part_folder.read_plan(folder)
         if plan.shards != shards:
             raise UsageError(
-                f"{folder} was begun with --shards {plan.shards}, not {shards}; give that, or another folder"
+                f"{folder} was begun with `shards` {plan.shards}, not {shards}; give that, or another folder"
             )
         found = check_same(plan.inputs, names, began)
         for file in found:
-            for option, given, chosen in (("--text-field", fields.text, file.text), ("--id-field", fields.id, file.id)):
+            for option, given, chosen in (("`text_field`", fields.text, file.text), ("`id_field`", fields.id, file.id)):
                 if given not in (None, chosen):
                     raise UsageError(f"{folder} was begun with {option} {chosen!r}, not {given!r}; give another folder")
         return found
     held = {path.name for path in folder.iterdir() if not path.name.startswith(".")} if folder.is_dir() else set()
     if held and part_folder.PLAN not in held:  # else another process has begun it just now
-        raise UsageError(f"{folder} holds other files (no {part_folder.PLAN}); give a new folder with -o")
+        raise UsageError(f"{folder} holds other files (no {part_folder.PLAN}); give a new folder")
     inputs = [count_input(name, fields) for name in names]
     rows = sum(file.rows for file in inputs)
     if rows < shards:
         raise UsageError(
-            f"--shards {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and inputs that hold rows"
+            f"`shards` {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and inputs that hold rows"
         )
     return inputs
 
@@ -283,17 +295,16 @@ def make_plan(
     )
     plan = part_folder.keep_plan(folder, wanted)
     for what, there, now in (
-        ("--dtype", plan.model.get("dtype"), wanted.model.get("dtype")),
-        ("--backend", plan.model.get("backend", "torch"), wanted.model.get("backend", "torch")),
+        ("`dtype`", plan.model.get("dtype"), wanted.model.get("dtype")),
+        ("`backend`", plan.model.get("backend", "torch"), wanted.model.get("backend", "torch")),
         ("the encoder", plan.fingerprint[:12], wanted.fingerprint[:12]),
-        ("--normalize", plan.normalized, normalize),
+        ("`normalize`", plan.normalized, normalize),
         ("texts", plan.with_text, with_text),
-        ("--precision", plan.precision, precision),
+        ("`precision`", plan.precision, precision),
     ):
         if there != now:
             raise UsageError(
                 f"{folder} was begun with {what} {shown(there)}, not {shown(now)}; give that again, or another folder"
-                " with -o"
             )
     if plan.digest() != wanted.digest():
         raise UsageError(f"{folder} was begun with other inputs; give the same again, or another folder with -o")

@@ -1,11 +1,16 @@
 """Encoded sentences: their vectors, how far an encoder is, and vectors of length 1."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 Progress = Callable[[int], None]
+#: Vectors that somebody has: one, or several.
+Vectors = np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]
+#: A value of an argument of ``encode``.
+Option = str | int | bool | Progress | None
 
 
 def silent(done: int) -> None:

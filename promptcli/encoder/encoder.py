@@ -31,7 +31,7 @@ from promptcli.encoder.batching import (
     token_budget,
 )
 from promptcli.encoder.denoising import Denoising, bias_batch
-from promptcli.encoder.encoded import Encoded, Progress, Share, silent
+from promptcli.encoder.encoded import Encoded, Option, Progress, Share, Vectors, silent
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights, causal_families
 from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
@@ -106,7 +106,7 @@ class Encoder:
         if self.pooling.needs.slot == LAST and not backbone.causal and recipe.prompt.split(SLOT)[1:] != [""]:
             raise WrongKindError(  # before the length: a causal model's template may be too long for this one
                 f"weights 'last-token' are for causal models ({', '.join(causal_families())});"
-                f" backbone {backbone.name!r} is a masked one, which is read at its mask: take --model prompt"
+                f" backbone {backbone.name!r} is a masked one, which is read at its mask: take `model` prompt"
             )
         self.max_length = _max_length(recipe, backbone, self.prompt)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
@@ -137,19 +137,28 @@ class Encoder:
             raise UsageError(f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} {has}")
         place = self.denoising.place
         if place not in ("none", *(name for name, _ in self.stages)):
-            raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. --transform topk-tokens:200")
+            raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. `transforms` topk-tokens:200")
         if place != "none":
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, **options: Any) -> "Encoder":
-        """Return the encoder of a recipe, for figures (``dtype="stored"``); options: see ``build_encoder``.
+    def from_recipe(
+        cls,
+        recipe: Recipe,
+        *,
+        device: str = "auto",
+        dtype: str = "stored",
+        tensors: Mapping[str, Tensor] | None = None,
+        backbone: Backbone | None = None,
+        prompts: Prompts = Prompts(),  # noqa: B008 - frozen
+    ) -> "Encoder":
+        """Return the encoder of a recipe, for figures: ``build_encoder`` with ``dtype="stored"``.
 
         Raises:
             UsageError: Unknown names, or parts that do not fit together.
             NotFoundError: The backbone is not there.
         """
-        return build_encoder(recipe, **{"dtype": "stored", **options})
+        return build_encoder(recipe, device=device, dtype=dtype, tensors=tensors, backbone=backbone, prompts=prompts)
 
     @classmethod
     def load(
@@ -195,9 +204,9 @@ class Encoder:
         """
         self._face().register(self, name, force=force)
 
-    def push_to_hub(self, repo: str, **options: Any) -> Any:
-        """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub: ``promptcli.push``, with its options."""
-        return self._face().push(self, repo, **options)
+    def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
+        """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
+        return self._face().push(self, repo, private=private, revision=revision)
 
     @classmethod
     def _face(cls) -> Any:
@@ -263,7 +272,7 @@ class Encoder:
         convert_to_tensor: bool = False,
         normalize_embeddings: bool = False,
         progress: Progress = silent,
-    ) -> Any:
+    ) -> np.ndarray | Tensor:
         """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
 
         The arguments are those of sentence-transformers, so that an encoder can stand in its place.
@@ -299,13 +308,14 @@ class Encoder:
         if convert_to_tensor or not convert_to_numpy:
             found = torch.from_numpy(vectors).to(self.device)
             found = found if convert_to_tensor else list(found)
-        return found[0] if isinstance(sentences, str) else found
+        made: np.ndarray | Tensor = found[0] if isinstance(sentences, str) else found
+        return made
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
+    def encode_query(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
         """Return the vectors of questions: with the prompt ``query`` where the model has one; see ``encode``."""
         return self._encode_as(("query",), sentences, options)
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
+    def encode_document(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
         """Return the vectors of what is searched: with the prompt ``document``, ``passage`` or ``corpus``, if any.
 
         A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
@@ -313,10 +323,14 @@ class Encoder:
         """
         return self._encode_as(("document", "passage", "corpus"), sentences, options)
 
-    def _encode_as(self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Any]) -> Any:
+    def _encode_as(
+        self, names: Sequence[str], sentences: str | Sequence[str], given: dict[str, Option]
+    ) -> np.ndarray | Tensor:
+        options: dict[str, Any] = dict(given)
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options["prompt_name"] = next((name for name in names if name in self.prompts), None)
-        return self.encode(sentences, **options)
+        found: np.ndarray | Tensor = self.encode(sentences, **options)
+        return found
 
     def _prompt_text(self, name: str | None, text: str | None) -> str:
         if text is not None:
@@ -325,13 +339,13 @@ class Encoder:
             raise unknown("prompt_name", str(name), self.prompts or ["none: this model has no prompts"])
         return self.prompts[name]
 
-    def similarity(self, first: Any, second: Any) -> Tensor:
+    def similarity(self, first: Vectors, second: Vectors) -> Tensor:
         """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
         tensors = (torch.as_tensor(vectors).float() for vectors in (first, second))
         left, right = (vectors.reshape(-1, vectors.size(-1)) for vectors in tensors)
         return functional.normalize(left, dim=1) @ functional.normalize(right, dim=1).T
 
-    def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
+    def similarity_pairwise(self, first: Vectors, second: Vectors) -> Tensor:
         """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
         left, right = (torch.as_tensor(vectors).float() for vectors in (first, second))
         return functional.cosine_similarity(left, right, dim=-1)
@@ -340,7 +354,7 @@ class Encoder:
         """Return d, the width of the vectors (sentence-transformers' name for it)."""
         return self.width
 
-    def fit(self, sentences: Any = None, labels: Any = None) -> "Encoder":
+    def fit(self, sentences: object = None, labels: object = None) -> "Encoder":
         """Return the encoder as it is, for pipelines of scikit-learn: nothing is learned."""
         return self
 
@@ -460,7 +474,7 @@ class Encoder:
         return digest.hexdigest()
 
     @property
-    def input_key(self) -> tuple[Any, ...]:
+    def input_key(self) -> tuple[object, ...]:
         """Equal for encoders whose model input is the same, so that one forward pass serves both."""
         rewriting = self.pooling.weights.rewriting
         learned = id(self.prompt) if self.prompt.tensors() else None
@@ -627,7 +641,7 @@ def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
         asked = {key: value for key, value in given.items() if value != allowed.get(key)}
         shown = ", ".join(f"{key} {value!r}" for key, value in asked.items())
         raise UsageError(
-            f"backbone {recipe.backbone!r} holds word vectors, which only --model static-avg averages, not {shown}"
+            f"backbone {recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not {shown}"
         )
 
 
@@ -683,7 +697,7 @@ def encode_windows(
     """
     check_not_forked()
     single = [one for encoder in encoders for one in encoder.members or [encoder]]
-    groups: dict[tuple[Any, ...], list[int]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     for number, encoder in enumerate(single):
         groups.setdefault(encoder.input_key, []).append(number)
 

@@ -90,6 +90,10 @@ class EvalSettings:
         return SEED if self.seed is None else self.seed
 
 
+#: Scores encoders on a task, by the rows of its sentences.
+Metric = Callable[[Sequence[Embedded], Any, Rows, EvalSettings], Sequence[Score]]
+
+
 def distinct_sentences(tasks: Iterable[AnyTask]) -> list[str]:
     """Return every sentence of the tasks once, in the order of first appearance."""
     return list(dict.fromkeys(sentence for task in tasks for sentence in task.sentences()))
@@ -127,7 +131,7 @@ def embed_tasks(
         for wrong in (np.flatnonzero(~np.isfinite(made).all(axis=1)) for made in vectors):
             if len(wrong):
                 raise PromptcliError(
-                    f"the vector of {sentences[wrong[0]]!r} is not finite; try --dtype float32, or check the model"
+                    f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32, or check the model"
                 )
     return [
         Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, made, encoder)
@@ -309,7 +313,7 @@ def check_rankable(task: STSTask) -> None:
     """
     gold = task.pairs().gold if task.subsets else np.empty(0)
     if len(gold) < 4:
-        raise UsageError(f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see --on")
+        raise UsageError(f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see `on`")
     if len(np.unique(gold)) < 2:
         raise UsageError(f"all gold scores of development set {task.label} are {gold[0]:g}; nothing ranks by them")
 
@@ -339,9 +343,8 @@ def _classify(
         start = time.perf_counter()
         splits = {split: (features(each.vectors, part, rows), part.labels) for split, part in task.splits.items()}
         classes = 1 + max(int(labels.max()) for _, labels in splits.values())
-        seed = SEED if settings.seed is None else settings.seed
         device = "cpu" if each.encoder is None else str(each.encoder.device)
-        setting = classifier.ClassifierSetting(settings.training, classes, seed, device)
+        setting = classifier.ClassifierSetting(settings.training, classes, settings.classifier_seed, device)
         outcome = _PROTOCOLS[frozenset(splits)](splits, setting, settings.progress)
         score = AccuracyScore(
             **each.names,
@@ -356,81 +359,68 @@ def _classify(
     return found
 
 
-def _retrieve(
-    embedded: Sequence[Embedded], task: RetrievalTask, rows: Rows, settings: EvalSettings
-) -> Sequence[RetrievalScore]:
+def _one_by_one(score: Callable[[Embedded, Any, Rows, EvalSettings], Score]) -> Metric:
+    """Return the metric that scores each encoder by itself."""
+
+    def scores(embedded: Sequence[Embedded], task: AnyTask, rows: Rows, settings: EvalSettings) -> Sequence[Score]:
+        found = []
+        for each in embedded:
+            found.append(score(each, task, rows, settings))
+            settings.progress(1)
+        return found
+
+    return scores
+
+
+def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings) -> RetrievalScore:
     queries, documents = ([rows[text] for text in texts] for texts in (task.queries, task.documents))
-    found = []
-    for each in embedded:
-        ranked = retrieval.nearest(each.vectors[queries], each.vectors[documents], 100)
-        gains = retrieval.ndcg(ranked, task.grades)
-        low, high = retrieval.bootstrap_mean(gains)
-        score = RetrievalScore(
-            **each.names,
-            task=task.name,
-            value=100 * float(gains.mean()),
-            ci95=(100 * low, 100 * high),
-            recall_at_10=100 * float(retrieval.recall(ranked, task.grades, 10).mean()),
-            recall_at_100=100 * float(retrieval.recall(ranked, task.grades, 100).mean()),
-            queries=len(queries),
-            documents=len(documents),
-        )
-        found.append(score)
-        settings.progress(1)
-    return found
+    ranked = retrieval.nearest(each.vectors[queries], each.vectors[documents], 100)
+    gains = retrieval.ndcg(ranked, task.grades)
+    low, high = retrieval.bootstrap_mean(gains)
+    return RetrievalScore(
+        **each.names,
+        task=task.name,
+        value=100 * float(gains.mean()),
+        ci95=(100 * low, 100 * high),
+        recall_at_10=100 * float(retrieval.recall(ranked, task.grades, 10).mean()),
+        recall_at_100=100 * float(retrieval.recall(ranked, task.grades, 100).mean()),
+        queries=len(queries),
+        documents=len(documents),
+    )
 
 
-def _predict(
-    embedded: Sequence[Embedded], task: PerplexityTask, rows: Rows, settings: EvalSettings
-) -> Sequence[PerplexityScore]:
-    found = []
-    for each in embedded:
-        backbone = _maker(each, task.name).backbone
-        made = prediction_accuracy(backbone, task.lines, share=settings.share, seed=settings.seed or 0)
-        score = PerplexityScore(
-            **each.names,
-            task=task.name,
-            value=made.perplexity,
-            accuracy=made.accuracy,
-            predicted=made.predicted,
-            sentences=made.sentences,
-        )
-        found.append(score)
-        settings.progress(1)
-    return found
+def _predict(each: Embedded, task: PerplexityTask, rows: Rows, settings: EvalSettings) -> PerplexityScore:
+    made = prediction_accuracy(
+        _maker(each, task.name).backbone, task.lines, share=settings.share, seed=settings.seed or 0
+    )
+    figures = vars(made) | {"value": made.perplexity}
+    del figures["perplexity"]
+    return PerplexityScore(**each.names, task=task.name, **figures)
 
 
-def _run_mteb(embedded: Sequence[Embedded], task: MtebTask, rows: Rows, settings: EvalSettings) -> Sequence[MtebScore]:
-    found = []
-    for each in embedded:
-        model = MtebEncoder(_maker(each, task.name), each.fingerprint, each.label)
-        made = mteb_score(model, task, settings.output)
-        score = MtebScore(
-            **each.names,
-            task=f"mteb:{task.name}",
-            metric=made.metric,
-            value=100 * made.value,
-            model=model.name,
-            revision=model.revision,
-            mteb=made.version,
-            file=made.file,
-        )
-        found.append(score)
-        settings.progress(1)
-    return found
+def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings) -> MtebScore:
+    model = MtebEncoder(_maker(each, task.name), each.fingerprint, each.label)
+    made = mteb_score(model, task, settings.output)
+    return MtebScore(
+        **each.names,
+        task=f"mteb:{task.name}",
+        metric=made.metric,
+        value=100 * made.value,
+        model=model.name,
+        revision=model.revision,
+        mteb=made.version,
+        file=made.file,
+    )
 
 
-def _measure(embedded: Sequence[Embedded], task: OwnTask, rows: Rows, settings: EvalSettings) -> Sequence[Score]:
-    found, name = [], getattr(task.metric, "__name__", "own")
-    for each in embedded:
-        parts = {}
-        for part, examples in task.parts.items():
-            first, second, gold = zip(*examples, strict=True)
-            sides = [None if None in side else each.vectors[[rows[text] for text in side]] for side in (first, second)]
-            parts[part] = (*sides, np.array(gold, dtype=np.float64))
-        found.append(Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts))))
-        settings.progress(1)
-    return found
+def _measure(each: Embedded, task: OwnTask, rows: Rows, settings: EvalSettings) -> Score:
+    parts = {}
+    for part, examples in task.parts.items():
+        first, second, gold = zip(*examples, strict=True)
+        sides = [None if None in side else each.vectors[[rows[text] for text in side]] for side in (first, second)]
+        parts[part] = (*sides, np.array(gold, dtype=np.float64))
+    name = getattr(task.metric, "__name__", "own")
+    return Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts)))
 
 
 def _maker(each: Embedded, task: str) -> Encoder:
@@ -440,13 +430,13 @@ def _maker(each: Embedded, task: str) -> Encoder:
 
 
 #: Kind of task -> how encoders are scored on it.
-METRICS: dict[type, Callable[[Sequence[Embedded], Any, Rows, EvalSettings], Sequence[Score]]] = {
+METRICS: dict[type, Metric] = {
     STSTask: _correlate,
     TransferTask: _classify,
-    RetrievalTask: _retrieve,
-    PerplexityTask: _predict,
-    MtebTask: _run_mteb,
-    OwnTask: _measure,
+    RetrievalTask: _one_by_one(_retrieve),
+    PerplexityTask: _one_by_one(_predict),
+    MtebTask: _one_by_one(_run_mteb),
+    OwnTask: _one_by_one(_measure),
 }
 
 

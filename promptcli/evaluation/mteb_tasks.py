@@ -91,7 +91,7 @@ def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path) -> MtebResult
         raise
     except Exception as error:  # data sets, their formats and mteb have classes of their own
         reason = one_line(f"{type(error).__name__}: {error}", 200)
-        raise NotFoundError(f"mteb's task {name} did not run: {reason}; pairs of your own: --data-dir FOLDER") from None
+        raise NotFoundError(f"mteb's task {name} did not run: {reason}; pairs of your own: `data_dir` FOLDER") from None
     [result] = found.task_results
     file = cache.get_task_result_path(name, encoder.mteb_model_meta)
     return MtebResult(own.metadata.main_score, float(result.get_score()), mteb.__version__, str(file))

@@ -1,9 +1,8 @@
 """The figures that commands print and store, as plain data. Knows nothing of how they are made."""
 
-import itertools
-from collections.abc import Iterable
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,10 @@ class SubsetScore:
     pairs: int
 
 
+#: Fields that say whose figure it is, not what it is.
+_NAMING = ("label", "recipe", "fingerprint", "task")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Score:
     """One figure of an encoder on a task; what else a metric knows is in the fields of its own class."""
@@ -46,9 +49,13 @@ class Score:
         return self.task
 
     def figures(self) -> dict[str, Any]:
-        """Return what depends on the metric as JSON-ready values."""
-        interval = None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]
-        return {"metric": self.metric, "value": round(self.value, 4), "ci95": interval}
+        """Return what depends on the metric as JSON-ready values, by the names of its fields or their ``json``."""
+        found = {}
+        for item in dataclasses.fields(self):
+            if item.repr and item.name not in _NAMING:
+                value = getattr(self, item.name)
+                found[item.metadata.get("json", item.name)] = round(value, 4) if isinstance(value, float) else value
+        return found | {"ci95": None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figure as JSON-ready values."""
@@ -64,7 +71,7 @@ class SpearmanScore(Score):
     protocol: str  # which pairs, treated how
     text: str  # what was done to the text
     data_sha256: str  # of the pairs
-    expected_pairs: int  # how many the protocol says there are
+    expected_pairs: int = field(repr=False)  # how many the protocol says there are
     ci95: tuple[float, float]  # over pairs
     pairs: int  # how many were scored
     subsets: dict[str, SubsetScore]
@@ -80,16 +87,7 @@ class SpearmanScore(Score):
     def figures(self) -> dict[str, Any]:
         """Return what depends on the metric as JSON-ready values."""
         subsets = {name: {"value": round(part.value, 4), "pairs": part.pairs} for name, part in self.subsets.items()}
-        return {
-            "split": self.split,
-            "protocol": self.protocol,
-            **super().figures(),
-            "pairs": self.pairs,
-            "subsets": subsets,
-            "zero_vectors": self.zero_vectors,
-            "text": self.text,
-            "data_sha256": self.data_sha256,
-        }
+        return {**super().figures(), "subsets": subsets}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,20 +97,9 @@ class AccuracyScore(Score):
     metric: str = "accuracy"
 
     dev: float  # on the examples that chose the weight decay
-    decays: list[float]  # chosen, in each outer fold where there are some
+    decays: list[float] = field(metadata={"json": "weight_decays"})  # chosen, in each outer fold where there are some
     examples: dict[str, int]  # of each split
     seconds: float  # what the classifiers took
-
-    def figures(self) -> dict[str, Any]:
-        """Return what depends on the metric as JSON-ready values."""
-        return {
-            "metric": self.metric,
-            "value": self.value,
-            "dev": self.dev,
-            "weight_decays": self.decays,
-            "examples": self.examples,
-            "seconds": round(self.seconds, 2),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +107,11 @@ class RetrievalScore(Score):
     """nDCG@10 x 100 of an encoder's nearest documents, the mean over queries."""
 
     metric: str = "ndcg@10"
-    recall_at_10: float  # x 100: share of a query's graded documents among the ten nearest, the mean over queries
-    recall_at_100: float
+    #: x 100: share of a query's graded documents among the ten nearest, the mean over queries
+    recall_at_10: float = field(metadata={"json": "recall@10"})
+    recall_at_100: float = field(metadata={"json": "recall@100"})
     queries: int
     documents: int
-
-    def figures(self) -> dict[str, Any]:
-        """Return what depends on the metric as JSON-ready values."""
-        recalls = {"recall@10": round(self.recall_at_10, 4), "recall@100": round(self.recall_at_100, 4)}
-        return {**super().figures(), **recalls, "queries": self.queries, "documents": self.documents}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,25 +123,15 @@ class PerplexityScore(Score):
     predicted: int  # tokens: masked ones, or for causal models all that others stand before
     sentences: int  # lines with at least one
 
-    def figures(self) -> dict[str, Any]:
-        """Return what depends on the metric as JSON-ready values."""
-        counts = {"predicted": self.predicted, "sentences": self.sentences}
-        return {**super().figures(), "accuracy": round(self.accuracy, 4), **counts}
-
 
 @dataclass(frozen=True, kw_only=True)
 class MtebScore(Score):
     """A main score of mteb x 100."""
 
-    model: str  # as mteb calls it
+    model: str = field(metadata={"json": "mteb_model"})  # as mteb calls it
     revision: str  # of the model: the fingerprint's first 40 characters
     mteb: str  # its version
     file: str  # mteb's result file
-
-    def figures(self) -> dict[str, Any]:
-        """Return what depends on the metric as JSON-ready values."""
-        about = {"mteb_model": self.model, "revision": self.revision, "mteb": self.mteb, "file": self.file}
-        return {**super().figures(), **about}
 
 
 @dataclass(frozen=True)
@@ -190,14 +163,6 @@ class Comparison:
             "p_value": round(self.p_value, 4),
             "pairs": self.pairs,
         }
-
-
-AnyScore = TypeVar("AnyScore", bound=Score)
-
-
-def by_encoder(scores: Iterable[AnyScore]) -> dict[Label, list[AnyScore]]:
-    """Return the scores of each encoder, in the order given."""
-    return {label: list(group) for label, group in itertools.groupby(scores, key=lambda score: score.label)}
 
 
 def recipe_name(recipe: Recipe) -> str:

@@ -99,7 +99,7 @@ def check_selection(recipe: Recipe, task: STSTask) -> str:
     if name not in CANDIDATES:
         raise UsageError(f"the last transform is {name!r}; numbers are chosen for one of: {', '.join(CANDIDATES)}")
     if argument is not None:
-        raise UsageError(f"{recipe.transforms[-1]!r} has its numbers already; give --transform {name}, or no --select")
+        raise UsageError(f"{recipe.transforms[-1]!r} has its numbers already; give `transforms` {name}, or no `select`")
     return name
 
 
@@ -269,7 +269,7 @@ def plan_fits(recipe: Recipe, *, choosing: bool = False) -> list[tuple[Fitter, R
     if not planned and not choosing:
         raise UsageError(
             f"the recipe has nothing to fit (pooling {recipe.pooling!r}, transforms {list(recipe.transforms)});"
-            f" fitted are: {', '.join(FITS)}, e.g. --model whitening"
+            f" fitted are: {', '.join(FITS)}, e.g. `model` whitening"
         )
     return planned
 

@@ -26,6 +26,7 @@ from promptcli.index.stored import Origin
 from promptcli.notes import is_shown, working
 from promptcli.recipe import Recipe
 from promptcli.registry.registry import Entry, Registry, portable
+from promptcli.storage.files import sha256
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -63,10 +64,22 @@ class RowFiles:
             return is_part_folder(self.file) or any(path.suffix == ".parquet" for path in self.file.iterdir())
         return self.file != STANDARD and holds_vectors(self.file)
 
+    def digests(self) -> dict[str, str | None] | None:
+        """Return which bytes are read and how, JSON-ready; None for a pipe, a stream or a folder."""
+        if not self.file.is_file() or (self.texts is not None and not self.texts.is_file()):
+            return None
+        of_texts = None if self.texts is None else sha256(self.texts)
+        return {
+            "file": sha256(self.file),
+            "texts": of_texts,
+            "text_field": self.fields.text,
+            "id_field": self.fields.id,
+        }
+
     def encoded(self, opener: Opener) -> "tuple[Incoming, Encoder]":
         """Return the rows of a file of sentences, encoded window by window into a nameless file, and the encoder."""
         if self.texts is not None:
-            raise UsageError(f"{self.file} holds sentences itself; leave out --texts, it is for .npy and .safetensors")
+            raise UsageError(f"{self.file} holds sentences itself; leave out `texts`, it is for .npy and .safetensors")
         with open_source(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
             with working("index", source.total() if is_shown() else None) as advance:
@@ -84,19 +97,17 @@ class RowFiles:
             CheckFailedError: A damaged file, or ``texts`` is not the file that the manifest names.
         """
         if self.texts is None and self.fields != Fields():
-            raise UsageError(f"{self.file} holds vectors; --text-field and --id-field are for sentences")
+            raise UsageError(f"{self.file} holds vectors; `text_field` and `id_field` are for sentences")
         incoming = self._in_folder() if self.file.is_dir() else self._in_file()
         if origin is not None and incoming.manifest is None:
-            raise UsageError(
-                f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again with -o FILE"
-            )
+            raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
         if origin is not None and incoming.manifest is not None:
             check_same(str(incoming.manifest["fingerprint"]), origin.fingerprint, str(self.file))
         return incoming
 
     def _in_folder(self) -> Incoming:
         if self.texts is not None:
-            raise UsageError(f"{self.file} is a folder of parts, which hold their texts; leave out --texts")
+            raise UsageError(f"{self.file} is a folder of parts, which hold their texts; leave out `texts`")
         if is_part_folder(self.file):
             parts = PartFolder(self.file)
             return Incoming(parts, manifest=vars(parts.manifest))
@@ -107,7 +118,7 @@ class RowFiles:
         vectors = read_vectors(self.file)
         if PRECISIONS[vectors.precision].packed:
             raise UsageError(
-                f"{self.file} holds one bit a number; embed again with --precision float32, float16 or int8"
+                f"{self.file} holds one bit a number; embed again with `precision` float32, float16 or int8"
             )
         about = vectors.manifest
         if about is not None and not {"fingerprint", "recipe", "model"} <= about.keys():
@@ -117,7 +128,7 @@ class RowFiles:
         if self.texts is None:
             return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), manifest=about)
         if vectors.texts is not None:
-            raise UsageError(f"{self.file} holds its texts itself; leave out --texts")
+            raise UsageError(f"{self.file} holds its texts itself; leave out `texts`")
         with open_source(self.texts, self.fields) as source:
             records = list(source)
             digest = source.sha256()
@@ -159,7 +170,7 @@ def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | 
             raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
         return rows, origin_of(encoder, model)
     if about is None:
-        raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; name it, e.g. --model NAME")
+        raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; name it, e.g. `model` NAME")
     recipe = portable(Recipe.from_dict(about["recipe"]))
     return rows, Origin(about["fingerprint"], recipe.to_dict(), None, about["model"])
 
@@ -227,7 +238,7 @@ def rebuild_encoder(origin: Origin, registry: Registry | None, make: "Callable[[
             if origin.model is not None:
                 raise
             raise UsageError(
-                f"{error}; if a registry entry made the vectors, build the index with --model NAME"
+                f"{error}; if a registry entry made the vectors, build the index with `model` NAME"
             ) from None
         if encoder.fingerprint == origin.fingerprint:
             return encoder

@@ -154,7 +154,7 @@ def _check_crowd(index: VectorIndex, rows: RowNumbers, threshold: float) -> None
     if np.mean(near) > _CROWD:
         enough = float(np.median([scores[10] for _, scores in found if len(scores) > 10]))
         raise UsageError(
-            f"--threshold {threshold:g} links a row to {np.mean(near):,.0f} others and more; half the rows have ten"
+            f"`threshold` {threshold:g} links a row to {np.mean(near):,.0f} others and more; half the rows have ten"
             f" neighbours above {enough:.3f}: give more than that"
         )
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
 
 
+#: Of a search: an effort, or ids.
+Filter = int | Collection[int | str] | None
+
+
 class SentenceIndex:
     """n sentences and their vectors, searched by cosine.
 
@@ -131,10 +135,10 @@ class SentenceIndex:
         self._stored.index.compact()
 
     @overload
-    def search(self, query: str, k: int = 10, **filters: Any) -> list[Hit]: ...
+    def search(self, query: str, k: int = 10, **filters: Filter) -> list[Hit]: ...
     @overload
-    def search(self, query: list[str], k: int = 10, **filters: Any) -> list[list[Hit]]: ...
-    def search(self, query: str | list[str], k: int = 10, **filters: Any) -> list[Hit] | list[list[Hit]]:
+    def search(self, query: list[str], k: int = 10, **filters: Filter) -> list[list[Hit]]: ...
+    def search(self, query: str | list[str], k: int = 10, **filters: Filter) -> list[Hit] | list[list[Hit]]:
         """Return the k nearest sentences, best first; for a list of queries one such list each.
 
         Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the cosine, -1 to 1.
@@ -149,8 +153,8 @@ class SentenceIndex:
         """
         if isinstance(query, str):
             return self.search([query], k, **filters)[0]
-        texts = check_texts(query)
-        return self._stored.index.search(self.encoder.encode(texts), k, **filters) if texts else []
+        texts, how = check_texts(query), dict[str, Any](filters)
+        return self._stored.index.search(self.encoder.encode(texts), k, **how) if texts else []
 
     def dups(self, threshold: float = 0.95) -> list[Cluster]:
         """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""

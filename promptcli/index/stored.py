@@ -79,6 +79,7 @@ class IndexManifest:
     nprobe: int | None = None  #: Lists, candidates of a graph, candidates compared again for each answer: of a search.
     ef: int | None = None
     factor: float | None = None
+    source: dict[str, Any] | None = None  #: What ``build`` made it from and how; None once it was changed.
     promptcli: str = field(default_factory=lambda: promptcli.__version__)
     metric: str = "inner product of unit vectors"
     schema_version: int = 3
@@ -96,6 +97,7 @@ class StoredIndex:
     index: "VectorIndex"
     origin: Origin
     created: str
+    source: dict[str, Any] | None = None  #: See ``IndexManifest``.
 
 
 def check(folder: Path, *, force: bool) -> None:
@@ -117,7 +119,17 @@ def check(folder: Path, *, force: bool) -> None:
     if others:  # nobody's files may go with the old index
         raise UsageError(f"{folder} holds other files ({others[0]}); give a folder for the index alone")
     if (folder / MANIFEST).exists() and not force:
-        raise UsageError(f"{folder} holds an index; replace it with --force, or `promptcli index add` to it")
+        raise UsageError(f"{folder} holds an index; replace it with `force`, or `promptcli index add` to it")
+
+
+def built_before(folder: Path, source: dict[str, Any]) -> IndexManifest | None:
+    """Return the manifest of a whole index that was built from the same source and not changed since, else None."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    with contextlib.suppress(CheckFailedError):  # what is damaged is no such index
+        manifest = read_manifest(folder)
+        return manifest if manifest.source == source else None
+    return None
 
 
 def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> IndexManifest:
@@ -250,6 +262,7 @@ class Store:
             ],
             deleted=len(deleted),
             numbered=index.numbered,
+            source=stored.source,
             **vars(index.effort),
         )
         self.writer.commit(to_json(manifest))
@@ -313,7 +326,7 @@ def _checked(folder: Path, *, whole: bool = False) -> IndexManifest:
     return manifest
 
 
-_HINT = "build it again: promptcli index build FILE --force"
+_HINT = "build it again: `promptcli index build FILE -o DIR --force`"
 
 
 def _lock(folder: Path) -> Path:
@@ -325,7 +338,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _missing(folder: Path) -> NotFoundError:
-    return NotFoundError(f"no index in {folder}; make one: promptcli index build FILE -o {folder}")
+    return NotFoundError(f"no index in {folder}; make one: `promptcli index build FILE -o {folder}`")
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:

@@ -109,7 +109,7 @@ def build_on(
     require(*chosen.libraries, extra=chosen.extra)
     if device not in ("auto", "cpu"):
         raise UsageError(
-            f"backend {backend} runs on the processor, not on {device!r}; leave out --device, or --backend"
+            f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or `backend`"
         )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     members = encoder.members or [encoder]
@@ -123,7 +123,7 @@ def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
         preferred = str(choose_dtype("auto", "cpu")).removeprefix("torch.")
         return (preferred, has[0]) if preferred in has and preferred != has[0] else has[:1]
     if wanted != "stored" and wanted not in has:
-        raise UsageError(f"backend {backend} computes in {' or '.join(has)}, not {wanted}; leave out --dtype")
+        raise UsageError(f"backend {backend} computes in {' or '.join(has)}, not {wanted}; leave out `dtype`")
     return has[:1] if wanted == "stored" else (wanted,)
 
 
@@ -132,7 +132,7 @@ def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, .
     if encoder.averaged_rows() is not None:
         raise UsageError(
             f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table, which no backend does"
-            " faster; leave out --backend"
+            " faster; leave out `backend`"
         )
     chosen = BACKENDS[backend]
     kept = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
@@ -159,7 +159,7 @@ def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, .
             return Graph(run, {"dtype": dtype, "backend": backend})
         if dtype != dtypes[-1]:
             note(f"backend {backend}: {fault}; taking {dtypes[-1]}")
-    raise CheckFailedError(f"backend {backend}: {fault}; leave out --backend, or give --dtype float32")
+    raise CheckFailedError(f"backend {backend}: {fault}; leave out `backend`, or give `dtype` float32")
 
 
 def _read(kept: Path) -> tuple[str, np.ndarray] | None:

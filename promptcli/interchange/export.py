@@ -79,12 +79,12 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if isinstance(prompt, SoftTemplate):
         raise InexactError(
             "a soft template is no peft adapter: peft sets learned vectors before [CLS], and these stand inside the"
-            " template; --to sentence-transformers holds them exactly"
+            " template; `to` sentence-transformers holds them exactly"
         )
     if not isinstance(prompt, DeepPrefix):
         raise InexactError(
             f"prompt {encoder.recipe.prompt!r} has no learned keys and values, which are what prefix tuning is, and the"
-            " backbone no LoRA; --to sentence-transformers and --to onnx hold it, --to merged a tuned backbone"
+            " backbone no LoRA; `to` sentence-transformers and `to` onnx hold it, `to` merged a tuned backbone"
         )
     about = {
         "peft_type": "PREFIX_TUNING",
@@ -130,7 +130,7 @@ def _base(source: Source) -> tuple[str, str | None]:
     if source.choices.base is None and not is_hub_id(named):
         raise UsageError(
             f"the base {backbone.name!r} is no model of the hub, so nobody else could load the adapter; name the one it"
-            " is: --base OWNER/NAME, with @REVISION where it matters"
+            " is: `base` OWNER/NAME, with @REVISION where it matters"
         )
     name, _, revision = named.partition("@")
     return name, revision or (None if source.choices.base else backbone.provenance.revision)
@@ -193,7 +193,7 @@ def export_merged(source: Source, folder: Path) -> Written:
     if not tuned_weights(encoder.tensors()):
         raise UsageError(
             f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r} as it was pre-trained, so there is nothing"
-            " to merge; --to sentence-transformers and --to onnx hold the whole encoder"
+            " to merge; `to` sentence-transformers and `to` onnx hold the whole encoder"
         )
     save_weights(encoder.backbone, folder)
     definition = tokenizer_definition(encoder.backbone)

@@ -106,7 +106,7 @@ def push(
     """
     _check_repo(repo)
     if is_offline():
-        raise NotFoundError(f"push sends {entry.name!r} to the hub, which --offline forbids")
+        raise NotFoundError(f"push sends {entry.name!r} to the hub, which `offline` forbids")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
     with scratch_folder() as folder:
@@ -157,7 +157,7 @@ def _commit(
     """Make a repository's files of ours these; return its last commit, and whether that is a new one."""
     api.create_repo(repo, private=private or None, exist_ok=True)
     if private and not api.model_info(repo).private:
-        raise UsageError(f"{repo} is there and public; nothing was sent; push without --private, or to another name")
+        raise UsageError(f"{repo} is there and public; nothing was sent; push without `private`, or to another name")
     if revision is not None:
         api.create_branch(repo, branch=revision, exist_ok=True)
     head = api.model_info(repo, revision=revision).sha
@@ -210,7 +210,7 @@ def pull(
     _check_repo(repo)
     registry.check_free(name, force=force)
     if is_offline():
-        raise NotFoundError(f"pull fetches {repo} from the hub, which --offline forbids")
+        raise NotFoundError(f"pull fetches {repo} from the hub, which `offline` forbids")
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(kept) as folder:
@@ -236,8 +236,8 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[s
     info = api.model_info(repo, revision=revision)
     if info.sha is None or MANIFEST not in [file.rfilename for file in info.siblings or ()]:
         raise UsageError(
-            f"{repo} was not pushed by promptcli; for other models: --model {repo}, or"
-            f" promptcli models import {repo} --name NAME"
+            f"{repo} was not pushed by promptcli; for other models: `model` {repo}, or"
+            f" `promptcli models import {repo} --name NAME`"
         )
 
     def download(name: str) -> Path:
@@ -273,7 +273,7 @@ def _open(repo: str, manifest: Manifest, folder: Path) -> Encoder:
 
 def _check_repo(repo: str) -> None:
     if not _NAME.fullmatch(repo):
-        raise UsageError(f"{repo!r} is no repository of the hub; give OWNER/NAME, and a branch or commit by --revision")
+        raise UsageError(f"{repo!r} is no repository of the hub; give OWNER/NAME, and a branch or commit by `revision`")
 
 
 @contextlib.contextmanager

@@ -73,11 +73,11 @@ def import_model(
         kind = str(found.provenance.get("loaded", {}).get("kind", "model of promptcli"))
         given = changes or {}
         if "backbone" in given and kind != PREFIX_ADAPTER:
-            own = f"--backbone: {source} ({kind}) brings its own backbone, or names it in adapter_config.json"
+            own = f"`backbone`: {source} ({kind}) brings its own backbone, or names it in adapter_config.json"
             raise UsageError(f"{own}; leave it out")
         entry = replace(found, recipe=found.recipe.replace(**({"period": None} if "prompt" in given else {}), **given))
         if not entry.recipe.backbone:
-            raise UsageError(f"{source} does not say what it was trained on; name it by --backbone")
+            raise UsageError(f"{source} does not say what it was trained on; name it by `backbone`")
         backbone = _copied(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
         if backbone is not None:
             entry = with_backbone(entry, str(backbone))

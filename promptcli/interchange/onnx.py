@@ -136,7 +136,7 @@ def export_openvino(source: Source, folder: Path) -> Written:
     """
     require("onnx", "onnxscript", "openvino", extra="openvino")
     if source.choices.int8:
-        raise UsageError("--int8 is for --to onnx; OpenVINO quantises by its own tool (nncf)")
+        raise UsageError("`int8` is for `to` onnx; OpenVINO quantises by its own tool (nncf)")
     import openvino
 
     notes = write_openvino(source.encoder, folder)

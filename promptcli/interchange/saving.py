@@ -230,7 +230,7 @@ def save_encoder(
         UsageError: Its backbone is word vectors.
     """
     if encoder.recipe.backbone.startswith("glove:"):
-        raise UsageError("word vectors are one file and no folder: give others the file and --model static-avg")
+        raise UsageError("word vectors are one file and no folder: give others the file and `model` static-avg")
     if encoder.backbone.dtype != torch.float32:
         encoder = load_encoder(entry, device="cpu", dtype="float32")
     tensors, known = encoder.tensors(), {}

@@ -57,7 +57,7 @@ class BegunModel:
             if (shape, vocabulary) != (shapes[0], vocabularies[0]):
                 what = "shape" if shape != shapes[0] else "vocabulary"
                 raise UsageError(
-                    f"--from {name} is of another {what} than --from {names[0]}, so their weights have no mean; give"
+                    f"`start` {name} is of another {what} than `start` {names[0]}, so their weights have no mean; give"
                     " models that went on from one"
                 )
         return cls(tuple(names), folders, shapes[0])
@@ -73,7 +73,7 @@ class BegunModel:
             default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
             if asked not in (value, default):
                 raise UsageError(
-                    f"`{field}` {asked} does not go with --from {self.names[0]} ({field} {value}); leave it out"
+                    f"`{field}` {asked} does not go with `start` {self.names[0]} ({field} {value}); leave it out"
                 )
         digests = " ".join(
             sha256(path)
@@ -121,12 +121,12 @@ def _shape(name: str, folder: Path) -> dict[str, Any]:
 def _weights(name: str, folder: Path) -> dict[str, Tensor]:
     stored: dict[str, Tensor] = {}
     for path in weight_files(f"backbone {name!r}", folder):
-        stored |= load_tensors(path, hint="take another --from", error=UsageError)
+        stored |= load_tensors(path, hint="take another `start`", error=UsageError)
     return stored
 
 
 def _other(name: str) -> UsageError:
     return UsageError(
-        f"--from {name}: no BERT that `promptcli pretrain` made, whose vocabulary begins with {', '.join(SPECIALS)};"
+        f"`start` {name}: no BERT that `promptcli pretrain` made, whose vocabulary begins with {', '.join(SPECIALS)};"
         " give `mini-bert` or the folder of such a model"
     )

@@ -41,11 +41,11 @@ def open_run(output: Path, wanted: Plan, *, resume: bool) -> tuple[RunFolder, Pl
     work = RunFolder(output / "work", "plan.json")
     others = output.is_dir() and any(path != work.folder for path in output.iterdir())
     if not work.begun and not resume and (others or (output.exists() and not output.is_dir())):
-        raise UsageError(f"{output} is not empty; give another --output")
+        raise UsageError(f"{output} is not empty; give another `output`")
     if work.begun and not resume and (output / _CARD).is_file():
-        raise UsageError(f"{output} holds a model whose run is finished; give another --output")
+        raise UsageError(f"{output} holds a model whose run is finished; give another `output`")
     ignored = () if wanted.tokens else ("tokens",)
-    stored = work.open(wanted.to_dict(), resume=resume, name=output, elsewhere="give another --output", ignored=ignored)
+    stored = work.open(wanted.to_dict(), resume=resume, name=output, elsewhere="give another `output`", ignored=ignored)
     return work, Plan.from_dict(stored)
 
 
@@ -78,7 +78,7 @@ def finish(
         found = asdict(prediction_accuracy(backbone, list(CorpusFile(held_out).lines()), progress=progress))
         rounded = {name: round(found.pop(name), 2) for name in ("accuracy", "perplexity")}
         figures["held_out"] = {"file": held_out.name, **rounded, **found}
-    write_text(output / _CARD, card(trainer.objective, plan, figures, files, command.replace(" --resume", "")))
+    write_text(output / _CARD, card(trainer.objective, plan, figures, files, command))
     plot_loss(trainer.objective, output / "log.jsonl", output / "loss.png")
     return figures
 

@@ -213,8 +213,8 @@ class Trainer:
                     raise
                 if self._parts >= len(batch.ids):
                     raise OutOfMemoryError(
-                        f"out of memory on {self.device} even with one line at a time; give a smaller --width, --layers"
-                        " or --vocab-size, or another --device"
+                        f"out of memory on {self.device} even with one line at a time; give a smaller `width`, `layers`"
+                        " or `vocab_size`, or another `device`"
                     ) from None
             self._parts *= 2
             note(f"out of memory on {self.device}: batches are computed in {self._parts} parts from here")
@@ -255,7 +255,7 @@ def figures_of(step: Step, found: np.ndarray) -> tuple[float, int]:
     if not math.isfinite(loss):
         raise PromptcliError(
             f"the loss at step {step.number + 1} is not a number; the state kept last is unharmed: try a lower"
-            " --learning-rate in another folder"
+            " `learning_rate` in another folder"
         )
     return loss, int(right)
 

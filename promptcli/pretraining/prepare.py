@@ -64,7 +64,7 @@ def templates_file(objective: str, given: Path | None) -> Path | None:
     if objective in BAGS:
         return given or DEFAULT_TEMPLATES
     if given:
-        raise UsageError(f"--templates does not go with --objective {objective}; add --objective {BAGS[0]}")
+        raise UsageError(f"`templates` does not go with `objective` {objective}; add `objective` {BAGS[0]}")
     return None
 
 
@@ -88,7 +88,7 @@ def make_corpus(
     corpus = open_corpus(folder, vocabulary.size)
     if len(corpus.tokens) < plan.batch_tokens:
         raise UsageError(
-            f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (--batch-tokens {plan.batch_tokens});"
+            f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (`batch_tokens` {plan.batch_tokens});"
             " give more text or a smaller batch"
         )
     return dataclasses.replace(corpus, pieces=vocabulary.pieces, templates=stood_in)

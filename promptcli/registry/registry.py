@@ -103,7 +103,7 @@ class Registry:
         if name in self.aliases():
             raise UsageError(f"{name!r} is an alias; choose another name, or `promptcli models remove {name}` first")
         if is_whole(self._models / name) and not force:
-            raise UsageError(f"model {name!r} is there already; choose another name, or give --force")
+            raise UsageError(f"model {name!r} is there already; give another `name`, or `force`")
 
     def run_folder(self, name: str) -> Path:
         """Return the folder of an unfinished training run for an entry of that name."""

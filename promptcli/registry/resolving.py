@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.loading import words_only
+from promptcli.backbones.pretrained import SHIPPED as BACKBONES
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
-from promptcli.notes import note
+from promptcli.notes import is_offline, note, offline
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.registry.entries import Entry
 from promptcli.registry.reading import PREFIX_ADAPTER, read_model
@@ -15,7 +16,8 @@ from promptcli.settings import BARE
 
 #: The entry where nothing is chosen.
 DEFAULT = "mini"
-
+#: A word that is so like a name we know is taken for it, mistyped, before the hub is asked.
+_MISTYPED = 0.75
 
 #: What fitted numbers depend on; the rest may be changed under them. Where nothing else is chosen, a change of these
 #: starts from the plain recipe: it makes another method.
@@ -65,16 +67,18 @@ def named(registry: Registry, text: str) -> Entry:
         return _read_recipe(text)
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
+    known = [*registry.names(), *RECIPES]
+    like = did_you_mean(text, [*known, *registry.aliases(), *BACKBONES], likeness=_MISTYPED)
+    mistyped = like if not {"/", "@"} & set(text) and not is_offline() else ""
     try:
-        return read_model(text)
+        with offline(bool(mistyped)):
+            return read_model(text)
     except NotFoundError as error:
         if is_folder or "/" in text:
             raise
-        known = [*registry.names(), *RECIPES]
-        raise NotFoundError(
-            f"nothing is called {text!r} ({str(error).partition(';')[0]}); there are: {', '.join(known)}; or give a"
-            f" folder, or a hub id{did_you_mean(text, known)}"
-        ) from None
+        why = "" if mistyped else f" ({str(error).partition(';')[0]})"
+        or_give = f"{mistyped} On the hub: {text}@main" if mistyped else f"; or give a folder, or a hub id{like}"
+        raise NotFoundError(f"nothing is called {text!r}{why}; there are: {', '.join(known)}{or_give}") from None
 
 
 def is_recipe(registry: Registry, text: str) -> bool:

@@ -96,13 +96,13 @@ class MeasurementContext:
         """
         source, (layouts, what, columns) = getattr(self.texts, kind), EXAMPLES[kind]
         if source is None:
-            raise UsageError(f"supervised rows need --{kind} FILE: columns {columns}")
+            raise UsageError(f"supervised rows need {kind} with columns {columns}")
         if (kind, source) not in self._examples:
             every = dict.fromkeys([*layouts, *(layout for known, *_ in EXAMPLES.values() for layout in known)])
             self._examples[kind, source] = training_examples(source, layouts=tuple(every))
         found = self._examples[kind, source]
         if (found.layout or SENTENCES) not in layouts:
-            raise UsageError(f"needs --{kind} of {what}; {Path(source).name} is not")
+            raise UsageError(f"{kind} are {what}; {Path(source).name} is not")
         return found
 
     def example_facts(self, kind: str) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _figures(scores: Sequence[SpearmanScore]) -> Figures:
 def transfer_data(context: MeasurementContext) -> MeasureData:
     """Return the tasks of the data folder; ``content`` is the list of those that can be scored."""
     if context.data_dir is None:
-        why = "it is read from a folder; give --data-dir FOLDER, SentEval's `downstream`"
+        why = "it is read from a folder; give `data_dir` FOLDER, SentEval's `downstream`"
         return MeasureData(missing=dict.fromkeys(TRANSFER_TASKS, why))
     loaded = load_transfer(context.data_dir, TRANSFER_TASKS)
     missing, tasks = dict(loaded.missing), []
@@ -179,9 +179,7 @@ def measure_cosines(
     systems: Systems, data: MeasureData, context: MeasurementContext, *, column: str
 ) -> Iterator[Figures]:
     """Yield the mean cosine of each system's sentence vectors (PromptBERT, table 1; Ditto, table 5)."""
-    with working(column, len(data.content)) as advance:
-        found = sentence_anisotropy([system.encoder for system in systems], data.content, progress=advance)
-    for one in found:
+    for one in sentence_anisotropy([system.encoder for system in systems], data.content):
         yield {column: rounded(one.value, None, _CORPUS)}
 
 
@@ -228,8 +226,7 @@ def measure_impact(systems: Systems, data: MeasureData, context: MeasurementCont
 
     The backbone alone decides the correlations. They have no interval: a sentence's tokens are no independent draws.
     """
-    with working("impact", len(data.content)) as advance:
-        found = compare_with_tfidf(context.backbone, data.content, context.sentences, progress=advance).correlation
+    found = compare_with_tfidf(context.backbone, data.content, context.sentences).correlation
     for _ in systems:
         yield _correlations("impact", found.pearson, found.spearman, _CORPUS)
 

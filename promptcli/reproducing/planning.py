@@ -84,7 +84,7 @@ def table_sentences(tables: Sequence[PublishedTable], context: MeasurementContex
     measures = dict.fromkeys(MEASURE_OF[column] for table in tables for column in table.columns)
     tasks = [task for measure in measures if measure in _OF_TASKS for task in data_of(measure, context).content or ()]
     if not tasks:
-        raise NotFoundError(f"no task of {', '.join(table.name for table in tables)} is there; give --data-dir FOLDER")
+        raise NotFoundError(f"no task of {', '.join(table.name for table in tables)} is there; give `data_dir` FOLDER")
     return distinct_sentences(tasks)
 
 
@@ -98,7 +98,7 @@ def _lacks_row(row: PublishedRow, table: PublishedTable, context: MeasurementCon
     on_published = any(same_backbone(name, context.backbone_name) for name in table.backbones)
     if not own and (on_published or kind.backbone == "own"):
         given_as = f"{GIVEN_AS[row.backbone]}FILE" if row.backbone in GIVEN_AS else row.backbone
-        return f"needs --backbone: {given_as}"
+        return f"needs backbone {given_as}"
     try:
         _ = context.backbone
         return kind.lacks(row, context)
@@ -110,7 +110,7 @@ def _lacks_row(row: PublishedRow, table: PublishedTable, context: MeasurementCon
 
 def _lacks_measure(column: str, context: MeasurementContext) -> str | None:
     if column in EXTREMES and len(context.seeds) < 2:
-        return "several runs: ask for them by --train --seeds N"
+        return "several runs: ask for them by `train` and `seeds`"
     measure = MEASURE_OF[column]
     if MEASURES[measure].run is None:
         return "no figure"

@@ -128,7 +128,7 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """
     found = [read_result(path) for path in folder.glob("*.json")] if folder.is_dir() else []
     if not found:
-        raise NotFoundError(f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give --output")
+        raise NotFoundError(f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give `output`")
     order = list(published_tables())
     return sorted(found, key=lambda document: (order.index(document["table"]), file_stem(document)))
 

@@ -310,7 +310,7 @@ def vector_file(row: PublishedRow, context: MeasurementContext) -> Path:
     """
     found = sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
     if not found:
-        raise NotFoundError(f"another program's vectors, by --list-sentences and --vectors FOLDER: {row.argument}.npy")
+        raise NotFoundError(f"another program's `vectors`: a folder with {row.argument}.npy")
     return found[0]
 
 
@@ -366,10 +366,8 @@ def _lacks_tie(tied: bool) -> Lacks:
         head = context.backbone.head
         if torch.equal(head.rows.cpu(), context.backbone.token_rows.cpu()) is tied:
             return None
-        wanted = "tied" if tied else "untied"
-        return (
-            f"needs a backbone with {wanted} output embeddings: promptcli pretrain{'' if tied else ' --set tied=false'}"
-        )
+        command = f"promptcli pretrain{'' if tied else ' --set tied=false'}"
+        return f"needs a backbone with {'tied' if tied else 'untied'} output embeddings: `{command}`"
 
     return lacks
 
@@ -412,7 +410,7 @@ SYSTEMS: dict[str, RowKind] = {
         backbone="none",
     ),
     "trained": RowKind(
-        trained_system, "hours, GPU", "training: ask for it by --train", lacks=lacks_training, trains=True
+        trained_system, "hours, GPU", "training: ask for it by `train`", lacks=lacks_training, trains=True
     ),
     "vectors": RowKind(_external, "that program's", lacks=_lacks_vectors, backbone="none"),
     "list": RowKind(time="-", absent="a list of words, no figures: held in {}", backbone="none"),

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from promptcli.data.given import check_texts
 from promptcli.data.tables import Fields
@@ -12,8 +12,13 @@ from promptcli.encoder.embedding import WINDOW
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 
+#: Of one of the ``LIBRARIES``.
+Dataset = TypeVar("Dataset")
 
-def embed_dataset(dataset: Any, encoder: Encoder, *, text_field: str | None = None, column: str = COLUMN) -> Any:
+
+def embed_dataset(
+    dataset: Dataset, encoder: Encoder, *, text_field: str | None = None, column: str = COLUMN
+) -> Dataset:
     """Return a data set with the vectors of its sentences as one more column, float32.
 
     Args:
@@ -42,7 +47,8 @@ def embed_dataset(dataset: Any, encoder: Encoder, *, text_field: str | None = No
     if column in columns:
         raise UsageError(f"the data set has a column {column!r}; give column=, the name of the new one")
     text = Fields(text_field).choose(columns, "the data set").text
-    return embed(dataset, encoder, text, column)
+    embedded: Dataset = embed(dataset, encoder, text, column)
+    return embedded
 
 
 def add_vectors(table: Any, encoder: Encoder, text: str, column: str) -> Any:

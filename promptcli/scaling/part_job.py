@@ -60,8 +60,8 @@ class PartJob:
         """Return the error of a shard that cannot be made; what is whole stays."""
         whole = len(parts_there(self.folder, self.plan.shards))
         return PromptcliError(
-            f"shard {shard}: {why}; {whole:,} of {self.plan.shards:,} parts are whole and stay; take fewer --workers or"
-            " a smaller --max-length, and run the same command again"
+            f"shard {shard}: {why}; {whole:,} of {self.plan.shards:,} parts are whole and stay; take fewer `workers` or"
+            " a smaller `max_length`, and run the same command again"
         )
 
 

@@ -54,14 +54,14 @@ def start_ray(address: str | None) -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise UsageError("--engine ray needs Ray Data; install the extra: pip install 'promptcli[ray]'") from None
+        raise UsageError("`engine` ray needs Ray Data; install the extra: pip install 'promptcli[ray]'") from None
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = one_line(error, 120)
             raise UsageError(
-                f"--address {address}: no Ray cluster answers ({reason}); start one: ray start --head"
+                f"`address` {address}: no Ray cluster answers ({reason}); start one by ray start"
             ) from None
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
@@ -80,12 +80,12 @@ def actors_of(ray: Any, pool: Pool, most: int) -> tuple[int, dict[str, float]]:
     there = ray.cluster_resources()
     cpus, gpus = int(there.get("CPU", 0)), int(there.get("GPU", 0))
     if cpus < 2:
-        raise UsageError(f"--engine ray: {cpus} CPU in the cluster, and one must stay free; leave out --engine here")
+        raise UsageError(f"`engine` ray: {cpus} CPU in the cluster, and one must stay free; leave out `engine` here")
     wanted = pool.workers or gpus or cpus - 1
     size = min(wanted, cpus - 1, gpus or wanted)
     if size < wanted:
         what = f"{gpus} GPUs and {cpus} CPUs" if gpus else f"{cpus} CPUs"
-        pool.announce(f"--workers {wanted}: the cluster has {what}, of which one CPU stays free; {size} workers")
+        pool.announce(f"`workers` {wanted}: the cluster has {what}, of which one CPU stays free; {size} workers")
     return min(size, most), {"num_cpus": 1, "num_gpus": 1} if gpus else {"num_cpus": 1}
 
 

@@ -22,7 +22,7 @@ class SearchSettings:
         None,
         "greedy: PromptBERT 4.2, relation tokens, then prefix tokens around the best of them; free: a race"
         " among the templates of a grammar or a file; demonstrations: a race among examples in front of PromptEOL's"
-        " template, on a causal model. Default: greedy, with --candidates free.",
+        " template, on a causal model. Default: greedy, with `candidates` free.",
     )
     relation: tuple[str, ...] = setting(
         (), "Greedy: a further relation, e.g. `implies`; repeatable.", modes=("greedy",)
@@ -41,16 +41,16 @@ class SearchSettings:
         "Free: let a model write the candidates: mlm, the backbone's own head; t5, a T5 as in LM-BFF.",
         modes=("free",),
     )
-    t5: str | None = setting(None, "--generate t5: a T5, local folder or hub id.")
+    t5: str | None = setting(None, "`generate` t5: a T5, local folder or hub id.")
     pairs: Path | None = setting(
         None,
-        "Demonstrations, --generate t5: word<TAB>definition lines, or word<TAB>sentence that it sums up."
+        "Demonstrations, `generate` t5: word<TAB>definition lines, or word<TAB>sentence that it sums up."
         " Default: 235 of our own.",
     )
-    beam: int = setting(100, "--generate: templates to keep (the paper: 500). Default: 100.", min=2)
+    beam: int = setting(100, "`generate`: templates to keep (the paper: 500). Default: 100.", min=2)
     limit: int | None = setting(
         None,
-        f"Draw so many candidates. Default: {DRAWN} of the packaged grammar; all of --candidates, --pairs.",
+        f"Draw so many candidates. Default: {DRAWN} of the packaged grammar; all of `candidates`, `pairs`.",
         modes=("free", "demonstrations"),
         min=1,
     )

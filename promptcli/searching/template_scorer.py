@@ -45,11 +45,11 @@ class TemplateScorer:
     ) -> None:
         pairs = task.pairs() if task.subsets else None
         if pairs is None or len(pairs) < 2:
-            raise UsageError(f"development set {task.label} holds no pairs to choose by; choose another by --on")
+            raise UsageError(f"development set {task.label} holds no pairs to choose by; choose another by `on`")
         if len(np.unique(pairs.gold)) < 2:
             raise UsageError(
                 f"development set {task.label} has the same gold score for all {len(pairs)} pairs, so no template is"
-                " better than another; choose another by --on"
+                " better than another; choose another by `on`"
             )
         self.backbone, self.task, self.recipe = backbone, task, recipe
         self.gold = pairs.gold

@@ -33,6 +33,7 @@ class SearchContext:
 
     scorer: TemplateScorer
     settings: SearchSettings
+    candidates: Sequence[str] | None = None  #: what the file of candidates holds
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ def choose_strategy(settings: SearchSettings) -> str:
         modes = item.metadata.get("modes", (mode,))
         if mode not in modes and getattr(settings, item.name):
             others = " or ".join(modes)
-            raise UsageError(f"--{item.name} belongs to --mode {others}, not to --mode {mode}; leave one of them out")
+            raise UsageError(f"`{item.name}` belongs to `mode` {others}, not to `mode` {mode}; leave one of them out")
     if settings.candidates and settings.generate:
-        raise UsageError("--candidates and --generate exclude each other; leave one of them out")
+        raise UsageError("`candidates` and `generate` exclude each other; leave one of them out")
     if settings.generate is not None and settings.generate not in GENERATORS:
         raise unknown("generator", settings.generate, GENERATORS)
     return mode
@@ -139,20 +140,20 @@ def _candidates(context: SearchContext) -> list[str]:
     if settings.generate is not None:
         everything, source = GENERATORS[settings.generate](context), f"that {settings.generate} wrote"
     elif settings.candidates is not None:
-        everything = read_candidates(settings.candidates)
+        everything = read_candidates(settings.candidates) if context.candidates is None else [*context.candidates]
         source = f"of {settings.candidates}"
     else:
         everything, source, always = grammar_templates(), "of the grammar", published_templates()
     drawn = draw(everything, settings.limit or (DRAWN if always else len(everything)), settings.seed, always)
     if len(drawn) < len(everything):
-        note(f"{len(drawn):,} of the {len(everything):,} templates {source}; more: --limit")
+        note(f"{len(drawn):,} of the {len(everything):,} templates {source}; more: `limit`")
     return drawn
 
 
 def _definitions(context: SearchContext) -> list[generate_t5.Definition]:
     found = generate_t5.read_definitions(context.settings.pairs or demo.DEFINITIONS)
     if context.settings.pairs is None:
-        note(f"assumed: {len(found)} words and definitions of our own; others: --pairs FILE")
+        note(f"assumed: {len(found)} words and definitions of our own; others: `pairs` FILE")
     return found
 
 
@@ -170,7 +171,7 @@ def _generate_t5(context: SearchContext) -> list[str]:
     settings, backbone = context.settings, context.scorer.backbone
     if settings.t5 is None:
         raise UsageError(
-            "--generate t5 needs --t5 NAME, e.g. google/t5-v1_1-base, or a folder; --generate mlm needs none"
+            "`generate` t5 needs `t5` NAME, e.g. google/t5-v1_1-base, or a folder; `generate` mlm needs none"
         )
     definitions = generate_t5.choose_definitions(_definitions(context), backbone.tokenizer)
     t5 = load_t5(settings.t5, device=str(backbone.device))
@@ -190,6 +191,7 @@ def search_templates(
     period: bool = True,
     denoise: str = "none",
     cache: Cache | None = None,
+    candidates: Sequence[str] | None = None,
 ) -> Search:
     """Find the template that suits a backbone best.
 
@@ -199,7 +201,8 @@ def search_templates(
         settings: What is tried.
         period: A sentence without an end mark gets a "." (PromptBERT's evaluation).
         denoise: ``none``, or ``hidden``: minus the template's own bias.
-        cache: Where cosines are kept, so that a search that was killed goes on.
+        cache: Where cosines are kept, so that a search that was killed is resumed.
+        candidates: What the settings' file of candidates holds, where it was read already.
 
     Raises:
         UsageError: Settings that do not go together, or a backbone, templates or pairs that cannot be searched.
@@ -211,7 +214,7 @@ def search_templates(
     scorer = TemplateScorer(backbone, task, recipe=recipe, cache=cache)
     if backbone.provenance.family == "electra":
         note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
-    found = STRATEGIES[mode].search(SearchContext(scorer, settings))
+    found = STRATEGIES[mode].search(SearchContext(scorer, settings, candidates))
     best = found.ranked[0]
     return Search(
         encoder=scorer.encoder(best.choice),
@@ -238,6 +241,6 @@ def entry_names(name: str, backbones: Sequence[str]) -> list[str]:
     if len(set(parts)) < len(parts):
         raise UsageError(
             f"backbones {', '.join(map(repr, backbones))} would be saved under one name; search them one by one, each"
-            " with a --name"
+            " with a `name`"
         )
     return [f"{name}-{part}" for part in parts]

@@ -68,7 +68,7 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
         raise RequestError(
             400,
             f"dimensions {dimensions} is not allowed: the first columns of this model's {encoder.width} mean little"
-            " alone; serve a whitened model (promptcli fit --model whitening), or leave dimensions out",
+            " alone; serve a whitened model (`promptcli fit --model whitening`), or leave dimensions out",
             param="dimensions",
         )
     if not 1 <= dimensions <= encoder.width:

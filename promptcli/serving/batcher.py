@@ -205,7 +205,7 @@ class Batcher:
                 parts = ([getattr(part, name) for part in job.done] for name in ("vectors", "truncated", "tokens"))
                 made = Encoded(*(np.concatenate(part) for part in parts))
                 finite = np.isfinite(made.vectors).all()
-                _finish(job.future, made if finite else PromptcliError("a vector is not finite; try --dtype float32"))
+                _finish(job.future, made if finite else PromptcliError("a vector is not finite; try `dtype` float32"))
 
     def _call(self) -> None:
         """Do one piece of other work."""

@@ -44,10 +44,10 @@ def bind(settings: ServeSettings) -> socket.socket:
     except OSError as error:
         why = {errno.EADDRINUSE: "it is in use", errno.EACCES: "that needs special rights"}.get(error.errno or 0)
         raise PromptcliError(
-            f"cannot listen on {where}: {why or error.strerror}; give another --port (0: a free one) or --host"
+            f"cannot listen on {where}: {why or error.strerror}; give another `port` (0: a free one) or `host`"
         ) from None
     except ValueError:  # no letters of a host's name, or too many
-        raise PromptcliError(f"cannot listen on {where[:80]!r}: that is no host; give another --host") from None
+        raise PromptcliError(f"cannot listen on {where[:80]!r}: that is no host; give another `host`") from None
     return made
 
 
@@ -74,7 +74,7 @@ def serve(service: Service, listening: socket.socket, *, ready: Callable[[str], 
         listening.listen(config.backlog)
         asyncio.run(server.serve(sockets=[listening]))
     except OSError as error:
-        raise PromptcliError(f"cannot listen: {error.strerror}; give another --port (0: a free one)") from None
+        raise PromptcliError(f"cannot listen: {error.strerror}; give another `port` (0: a free one)") from None
     finally:
         service.batcher.close(abandon=True)
         listening.close()

@@ -82,7 +82,7 @@ class Served:
         wanted = dict.fromkeys(names or self.indexes)
         missing = [name for name in wanted if name not in self.indexes]
         if missing or not wanted:
-            there = f"there are: {', '.join(self.indexes)}" if self.indexes else "none is: start with --index DIR"
+            there = f"there are: {', '.join(self.indexes)}" if self.indexes else "none is: give the server an index"
             asked = f"index {missing[0]!r} is not served" if missing else "no index is served"
             raise RequestError(404, f"{asked}; {there}", param="index", code="index_not_found")
         chosen = [self.indexes[name] for name in wanted]

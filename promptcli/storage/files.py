@@ -72,7 +72,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "--output") -> Iterator[Path]:
+def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "`output`") -> Iterator[Path]:
     """Yield a temporary folder next to ``target``; it takes the name ``target`` when the block ends well.
 
     Args:
@@ -91,7 +91,7 @@ def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "--ou
         raise NotFoundError(f"{given}: no folder {str(target.parent)!r}; make it first")
     ours = (target / marker).is_file()
     if target.exists() and not (force and ours):
-        why = "it is there; choose another name" + (", or give --force" if ours else f" (it holds no {marker})")
+        why = "it is there; choose another name" + (", or give `force`" if ours else f" (it holds no {marker})")
         raise UsageError(f"{given}: {why}")
     with temporary_folder(target) as path:
         yield path
@@ -116,7 +116,7 @@ def write_text(target: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", errors="replace")
 
 
-def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
+def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
     """Refuse a file that could not be written under that name at the end; for asking before the work.
 
     Args:
@@ -136,12 +136,12 @@ def check_output(path: Path, *, force: bool, option: str = "--output") -> None:
     if not path.parent.is_dir():
         raise NotFoundError(f"{given}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}")
     if path.exists() and not force:
-        raise UsageError(f"{given}: the file is there; choose another name, or give --force")
+        raise UsageError(f"{given}: the file is there; choose another name, or give `force`")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{given}: folder {str(path.parent)!r} may not be written; choose another")
 
 
-def check_name(path: Path, *, option: str = "--output") -> None:
+def check_name(path: Path, *, option: str = "`output`") -> None:
     """Refuse a name that is too long to be written under, and a symbolic link that leads to itself.
 
     Raises:

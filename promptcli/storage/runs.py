@@ -56,7 +56,7 @@ class RunFolder:
         wanted: dict[str, Any] = json.loads(to_json(identity))
         if not self.begun:
             if resume:
-                raise UsageError(f"no unfinished run in {name}; leave out --resume to start one")
+                raise UsageError(f"no unfinished run in {name}; leave out `resume` to start one")
             remove_leftovers(self.folder.parent, self.folder.name)
             if self.folder.exists():  # of a run that was killed while it began
                 self.remove()
@@ -64,7 +64,7 @@ class RunFolder:
             self.keep(wanted)
             return wanted
         if not resume:
-            raise UsageError(f"{name} holds an unfinished run; resume it by --resume, or {elsewhere}")
+            raise UsageError(f"{name} holds an unfinished run; resume it by `resume`, or {elsewhere}")
         hint = f"delete {self.folder}, or {elsewhere}"
         stored = read_document(self._identity, dict[str, Any], hint=hint, error=UsageError)
         for field in [*wanted, *(field for field in stored if field not in wanted)]:

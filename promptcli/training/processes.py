@@ -42,7 +42,7 @@ class Processes:
         if min(lengths) < self.number:
             raise UsageError(
                 f"{sum(lengths)} examples in batches of {max(lengths)} leave a batch of {min(lengths)} for"
-                f" {self.number} processes; take another --batch-size"
+                f" {self.number} processes; take another `batch_size`"
             )
 
     def autocast(self) -> torch.autocast:
@@ -106,10 +106,10 @@ def start_processes(device: str, *, halves: bool, trackers: Sequence[str], folde
     for tracker in trackers:
         if tracker not in available:
             installed = ", ".join(sorted(available)) or "none"
-            raise UsageError(f"--report-to {tracker!r} is unknown or not installed; installed trackers: {installed}")
+            raise UsageError(f"`trackers` {tracker!r} is unknown or not installed; installed trackers: {installed}")
         if is_offline() and tracker not in _LOCAL_TRACKERS:
             raise UsageError(
-                f"--report-to {tracker!r} uses the network, which --offline forbids; without it: "
+                f"`trackers` {tracker!r} uses the network, which `offline` forbids; without it: "
                 f"{', '.join(_LOCAL_TRACKERS)}"
             )
     accelerator = Accelerator(

@@ -249,7 +249,7 @@ def run_trials(
 
 
 def _open(folder: Path, identity: dict[str, Any], *, resume: bool) -> None:
-    RunFolder(folder).open(identity, resume=resume, name=folder, elsewhere="take another --name")
+    RunFolder(folder).open(identity, resume=resume, name=folder, elsewhere="take another `name`")
 
 
 def _done(path: Path, run: TrainingRun, trials: Sequence[Trial]) -> list[TrialResult]:

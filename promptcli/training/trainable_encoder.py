@@ -101,7 +101,7 @@ class TrainableEncoder(nn.Module):
         if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
             if backbone.tokenizer.mask is None:
                 raise UsageError(
-                    f"--mlm-weight masks tokens, and backbone {backbone.name!r} has no mask token; leave it out"
+                    f"`mlm_weight` masks tokens, and backbone {backbone.name!r} has no mask token; leave it out"
                 )
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
         #: Sum of the masked-LM losses of a step's passes, and their number, (2,).

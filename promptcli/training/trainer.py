@@ -152,7 +152,7 @@ class Trainer:
         if not math.isfinite(loss):
             raise PromptcliError(
                 f"the loss at step {step} is not a number; the best numbers so far are kept in {self.folder}: try a"
-                " lower --learning-rate"
+                " lower `learning_rate`"
             )
         self._losses.append(loss)
         bar(1)
@@ -185,12 +185,12 @@ class Trainer:
                 if self.processes.number > 1:  # the others wait for this one's vectors
                     raise OutOfMemoryError(
                         f"out of memory at step {number + 1} in process {self.processes.index}; give all of them"
-                        f" --gradient-caching --chunk-tokens {learner.chunk_tokens // 2}, or a smaller --batch-size"
+                        f" `gradient_caching` and `chunk_tokens` {learner.chunk_tokens // 2}, or a smaller `batch_size`"
                     ) from None
                 if learner.chunk_tokens // 2 < _LEAST_TOKENS:
                     raise OutOfMemoryError(
                         f"out of memory at step {number + 1} even with {learner.chunk_tokens} tokens a pass; take a"
-                        " smaller --batch-size or --max-length"
+                        " smaller `batch_size` or `max_length`"
                     ) from None
             learner.caching, learner.chunk_tokens = True, learner.chunk_tokens // 2
             note(
@@ -235,7 +235,7 @@ class Trainer:
             count = sum(parameter.numel() for parameter in trainable.values())
             raise OutOfMemoryError(
                 f"out of memory: {count:,} numbers learn, and with gradients and moments they take"
-                f" {16 * count / 1e9:.1f} GB; take a smaller --backbone, or a method that learns less, such as dcpcse"
+                f" {16 * count / 1e9:.1f} GB; take a smaller `backbone`, or a method that learns less, such as dcpcse"
             ) from None
 
     def _score(self, position: Position) -> None:
@@ -275,7 +275,7 @@ class Trainer:
         note("  ".join(filter(None, parts)))
         if score.noise and score.step:
             note(
-                "the development score is noise: the run has diverged; try a --learning-rate below"
+                "the development score is noise: the run has diverged; try a `learning_rate` below"
                 f" {self.settings.learning_rate:g}"
             )
 
@@ -329,7 +329,7 @@ def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
     lengths = batch_lengths(settings, sizes)
     if not lengths or sum(sizes) < settings.batch_size:
         raise UsageError(
-            f"{sum(sizes)} examples are less than one batch of {settings.batch_size}; give more, or --batch-size"
+            f"{sum(sizes)} examples are less than one batch of {settings.batch_size}; give more, or `batch_size`"
         )
     return settings.steps or max(1, round(settings.epochs * len(lengths)))
 

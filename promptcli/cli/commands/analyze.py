@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.analysis import ANALYSES
-from promptcli.cli.console import note, out, result_json, result_table, rounded
+from promptcli.cli.console import note, out, result_json, result_table, rounded, value_typed
 from promptcli.cli.options import (
     DataDir,
     Json,
@@ -55,7 +55,7 @@ class Shown:
     @property
     def named(self) -> dict[str, Any]:
         """What was found, by what models are called in a table."""
-        from promptcli.cli.commands.score_table import table_names
+        from promptcli.cli.tables import table_names
 
         names = table_names(self.found)
         return {names[label]: one for label, one in self.found.items()}
@@ -169,15 +169,10 @@ def help_text(_: Sequence[str]) -> Section:
     """Return the table of analyses, for the end of the help page."""
     rows = []
     for name, analysis in ANALYSES.items():
-        settings = ", ".join(f"{key}={_written(one.default)}" for key, one in analysis.settings.items())
+        settings = ", ".join(f"{key}={value_typed(one.default) or 'L-H'}" for key, one in analysis.settings.items())
         says = f"{analysis.help}.{f' --set {settings}.' if settings else ''}"
         rows.append((f"{name} {_TAKES[analysis.takes]}".rstrip(), says))
     return "Analyses", rows
-
-
-def _written(default: Any) -> str:
-    """Return a setting's default as it is typed."""
-    return str(default).lower() if isinstance(default, bool) else str(default) or "L-H"
 
 
 def _write_anisotropy(shown: Shown) -> None:

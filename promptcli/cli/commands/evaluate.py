@@ -9,6 +9,7 @@ import typer
 
 from promptcli.cli.console import half_interval, note, result, result_json, result_table
 from promptcli.cli.options import Json, RecipeOptions, Runtime, choice_of, data_folder, option_in
+from promptcli.extensions import added_to
 from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
 
@@ -42,7 +43,7 @@ def evaluate_command(
             " TREC, MRPC (a linear classifier's accuracy), or transfer for all; a file of your own (CSV, TSV, JSONL,"
             " Parquet): FILE with columns sentence1, sentence2, score, or FILE:first,second,gold; retrieval:FILE with"
             " query, document, grade; perplexity:FILE of held-out lines; mteb:NAME. Repeatable."
-            " Default: the seven STS test sets with --data-dir or --paper, else demo."
+            " Default: the seven STS test sets with --data-dir or --paper, else demo." + added_to("tasks")
         ),
     ] = None,
     data_dir: Annotated[
@@ -161,7 +162,7 @@ def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
 
 def _print(found: "Evaluation", *, subsets: bool) -> None:
     """Print the tables of graded pairs and of accuracies as the papers have them, other figures one below the other."""
-    from promptcli.cli.commands.score_table import TableLine, accuracy_table, print_tables, score_tables
+    from promptcli.cli.tables import TableLine, accuracy_table, print_tables, score_tables
     from promptcli.data.task_table import TRANSFER_TASKS
     from promptcli.data.tasks import STSTask
     from promptcli.evaluation.scores import AccuracyScore, SpearmanScore

@@ -97,7 +97,7 @@ def pretrain(
         resume=resume,
         save_minutes=save_minutes,
         device=runtime.device,
-        command=" ".join(["promptcli", *sys.argv[1:]]),
+        command=" ".join(["promptcli", *(word for word in sys.argv[1:] if word != "--resume")]),
         **options.changes(),
     )
     note(f"model saved in {output}; try: promptcli eval --backbone {output}")

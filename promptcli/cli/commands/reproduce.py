@@ -27,7 +27,7 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="TABLE...",
-            help="promptbert/5, ditto (all of a paper), all; `list` shows them, `page` makes the page of all results;"
+            help="promptbert/5, ditto (all of a paper), all; list shows them, page makes the page of all results;"
             " RESULT.json of results/: measured again and compared.",
         ),
     ],
@@ -42,7 +42,7 @@ def reproduce(
         Path | None, typer.Option(help="SentEval folder of the tasks; without it they come from the hub.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the result files.")] = Path("results"),
-    page: Annotated[Path, typer.Option(help="File that `page` writes.")] = Path("docs/results.md"),
+    page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
     train: Annotated[
         bool, typer.Option("--train", help="Train the rows that take it: hours on large backbones.")
     ] = False,
@@ -95,13 +95,12 @@ def _painter(output: Path) -> Any:
 
 def _told(json: bool) -> Any:
     """Return what tells of a table as soon as it is measured, and gives it on."""
-    from promptcli.cli.commands.reproduce_table import table_lines
-    from promptcli.cli.commands.score_table import TableLine, print_lines
+    from promptcli.cli.tables import TableLine, print_lines, result_lines
 
     def tell(found: "Reproduction") -> "Reproduction":
         note(found.message)
         if found.document is not None and not json:
-            print_lines([*table_lines(found.document), TableLine("")])
+            print_lines([*result_lines(found.document), TableLine("")])
         return found
 
     return tell
@@ -120,8 +119,7 @@ def _print(done: "Sequence[Reproduction]", *, as_json: bool) -> None:
 
 
 def _list(overviews: "list[TableOverview]", backbone: str, *, as_json: bool) -> None:
-    from promptcli.cli.commands.reproduce_table import list_lines
-    from promptcli.cli.commands.score_table import print_lines
+    from promptcli.cli.tables import list_lines, print_lines
 
     if as_json:
         result_json({"backbone": backbone, "tables": [vars(table) for table in overviews]})

@@ -11,12 +11,10 @@ from promptcli.cli.console import half_interval, note, out, result, result_json,
 from promptcli.cli.options import (
     BackboneName,
     DataDir,
-    DevelopmentPairs,
     FieldOptions,
     Force,
     Json,
     ModelOptions,
-    Name,
     Runtime,
     data_folder,
     default_backbone,
@@ -33,18 +31,46 @@ if TYPE_CHECKING:
     from promptcli.searching.search import Ranked, Search
 
 
-def development(on: str | None, data_dir: Path | None, *, paper: bool = False) -> dict[str, Any]:
-    """Return what chooses, as the library takes it, and say what is assumed."""
-    folder = data_folder(data_dir)
-    named = on or (PAPER.development if paper or folder is not None else BARE.development)
-    if on is None and not paper:
-        note(f"assumed: --on {named}; the papers' setting: --on {PAPER.development} --model {PAPER.backbone}")
-    return {"on": named, "data_dir": folder}
+@dataclass(frozen=True)
+class SearchOptions:
+    """What a search chooses by, and where the best goes."""
+
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK",
+            help="Development set: a task, or a file of graded pairs. Default: STS-B:dev with --data-dir, else demo:dev"
+            " (our own pairs, no benchmark).",
+        ),
+    ] = None
+    data_dir: DataDir = None
+    name: Annotated[
+        str | None,
+        typer.Option(help="Save the best as a model under this name; of several backbones NAME-BACKBONE."),
+    ] = None
+    json: Json = False
+
+    def given(self, runtime: Runtime, *, force: bool, paper: bool = False) -> dict[str, Any]:
+        """Return what every search of the library takes, and say what is assumed."""
+        folder = data_folder(self.data_dir)
+        on = self.on or (PAPER.development if paper or folder is not None else BARE.development)
+        if self.on is None and not paper:
+            note(f"assumed: --on {on}; the papers' setting: --on {PAPER.development} --model {PAPER.backbone}")
+        return {"on": on, "data_dir": folder, "name": self.name, "force": force, **runtime.where}
+
+    def show(self, found: "Search", write: "Callable[[Search], None]") -> None:
+        """Print what was found, and say what was saved."""
+        _say_kept(found, self.name)
+        if self.json:
+            result_json({**found.to_dict(), "model": self.name})
+        else:
+            write(found)
 
 
 def print_task(task: "STSTask") -> None:
     """Print which pairs chose, and what the figures below are."""
-    result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}; Spearman x 100, ± half of the 95% interval")
+    result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
+    result("Spearman x 100, ± half of the 95% interval")
 
 
 def _say_kept(found: "Search", name: str | None) -> None:
@@ -64,24 +90,21 @@ def _print_luck(found: "Search", over: str, top: str) -> None:
     luck = found.cross_validation
     assert luck is not None
     result(
-        f"\nluck: chosen on one half of the pairs, scored on the other, {luck.choices} times:"
-        f" {luck.chosen:.2f} there, {luck.held_out:.2f} here\n"
-        f"({luck.gap:+.2f}); {luck.gain:+.2f} over {over} here; {top} chosen {luck.agreement:.0%} of the time"
+        f"\nluck: chosen on one half of the pairs, scored on the other, {luck.choices} times:\n"
+        f"{luck.chosen:.2f} there, {luck.held_out:.2f} here ({luck.gap:+.2f}); {luck.gain:+.2f} over {over} here;\n"
+        f"{top} chosen {luck.agreement:.0%} of the time"
     )
 
 
 def ditto_search(
     model: BackboneName = None,
-    on: DevelopmentPairs = None,
-    data_dir: DataDir = None,
     states: Annotated[
         list[str] | None, typer.Option(help="static, last, first-last; repeatable. Default: all three.")
     ] = None,
     corpus: Annotated[str, typer.Option(help="Sentences to count idf on: a file, a task or `demo`.")] = "demo",
     top: Annotated[int, typer.Option(min=1, help="How many heads to list.")] = 10,
-    name: Name = None,
-    json: Json = False,
     *,
+    search: SearchOptions,
     picture: PictureOptions,
     runtime: Runtime,
 ) -> None:
@@ -93,20 +116,11 @@ def ditto_search(
     picture.check()
     from promptcli.api.searching import search_heads
 
-    chosen, options = model or default_backbone(), development(on, data_dir)
-    options |= {"states": states} if states else {}
-    found = search_heads(chosen, corpus=corpus, top=top, name=name, force=picture.force, **options, **runtime.where)
+    options = search.given(runtime, force=picture.force) | ({"states": states} if states else {})
+    found = search_heads(model or default_backbone(), corpus=corpus, top=top, **options)
     backbone = found.recipe.backbone
     picture.draw(draw_head_maps, found.maps, f"{backbone} on {found.task.label}: Spearman x 100 of every head")
-    _say_kept(found, name)
-    _print_search(found, name, lambda found: _print_heads(found, corpus), as_json=json)
-
-
-def _print_search(found: "Search", name: str | None, write: "Callable[[Search], None]", *, as_json: bool) -> None:
-    if as_json:
-        result_json({**found.to_dict(), "model": name})
-    else:
-        write(found)
+    search.show(found, lambda found: _print_heads(found, corpus))
 
 
 def _print_heads(found: "Search", corpus: str) -> None:
@@ -130,16 +144,13 @@ def _print_heads(found: "Search", corpus: str) -> None:
 
 
 def search_layers(
-    on: DevelopmentPairs = None,
-    data_dir: DataDir = None,
     weights: Annotated[
         list[str] | None,
         typer.Option(help="Weights to try on every layer, e.g. avg, last-token; repeatable. Default: the recipe's."),
     ] = None,
-    name: Name = None,
     force: Force = False,
-    json: Json = False,
     *,
+    search: SearchOptions,
     choice: ModelOptions,
     runtime: Runtime,
 ) -> None:
@@ -148,12 +159,10 @@ def search_layers(
     Every layer (0: the embeddings), the last, and the means of first and last. The figures are those of
     `promptcli eval --pooling STATES/WEIGHTS` on the development set.
     """
-    from promptcli.api.searching import search_layers as search
+    from promptcli.api import searching
 
-    options = development(on, data_dir)
-    found = search(choice.choice(), weights=weights or (), name=name, force=force, **options, **runtime.where)
-    _say_kept(found, name)
-    _print_search(found, name, _print_layers, as_json=json)
+    found = searching.search_layers(choice.choice(), weights=weights or (), **search.given(runtime, force=force))
+    search.show(found, _print_layers)
 
 
 def _print_layers(found: "Search") -> None:
@@ -187,8 +196,6 @@ class ScoringOptions:
             " Default: mini-bert.",
         ),
     ] = None
-    on: DevelopmentPairs = None
-    data_dir: DataDir = None
     period: Annotated[
         bool,
         _scoring(
@@ -202,10 +209,6 @@ class ScoringOptions:
 
 
 def search_templates(
-    name: Annotated[
-        str | None,
-        typer.Option(help="Save the best as a model under this name; with several backbones NAME-BACKBONE."),
-    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -213,8 +216,8 @@ def search_templates(
         ),
     ] = None,
     force: Force = False,
-    json: Json = False,
     *,
+    search: SearchOptions,
     space: SpaceOptions,
     scoring: ScoringOptions,
     runtime: Runtime,
@@ -226,11 +229,11 @@ def search_templates(
     from promptcli.api import searching
 
     models = list(dict.fromkeys(scoring.model or [default_backbone(paper=scoring.paper)]))
-    options = development(scoring.on, scoring.data_dir, paper=scoring.paper) | space.changes() | runtime.where
-    options |= {"period": scoring.period, "denoise": scoring.denoise, "name": name, "output": output, "force": force}
-    found = searching.search_templates(list[Any](models), **options)
-    names = searching.saved_names(name, found)
-    if json:
+    options = search.given(runtime, force=force, paper=scoring.paper)
+    options |= {"period": scoring.period, "denoise": scoring.denoise, "output": output}
+    found = searching.search_all_templates(models, settings=SearchSettings(**space.changes()), **options)
+    names = searching.saved_names(search.name, found)
+    if search.json:
         searches = [{**one.to_dict(), "model": saved} for saved, one in zip(names, found, strict=True)]
         result_json({"searches": searches})
     else:

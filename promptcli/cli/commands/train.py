@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.commands.train_report import draw, print_results, print_settings
-from promptcli.cli.console import note
+from promptcli.cli.console import note, result, result_json, result_table, value_typed
 from promptcli.cli.options import (
     DataDir,
     FieldOptions,
@@ -23,10 +22,15 @@ from promptcli.cli.options import (
     parsed,
     set_help,
 )
-from promptcli.cli.pictures.plots import check_picture
+from promptcli.cli.pictures.plots import BLUE, RED, check_picture, drawing
 from promptcli.errors import UsageError
 from promptcli.training.methods import METHODS, all_settings, find_method, forms
 
+if TYPE_CHECKING:
+    from promptcli.api.training import Trained
+
+#: Heads and rows.
+_Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 _many_option = option_in("Several runs")
 #: Settings that are no axis of a sweep, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
@@ -77,8 +81,9 @@ class TrainingOptions:
     plot: Annotated[
         Path | None, typer.Option(help="Draw the curve, or the sweep, into a .png or .svg file (needs matplotlib).")
     ] = None
-    report_to: Annotated[
-        list[str] | None, typer.Option(help="Tracker of accelerate: tensorboard, wandb, ...; repeatable.")
+    trackers: Annotated[
+        list[str] | None,
+        typer.Option("--report-to", help="Tracker of accelerate: tensorboard, wandb, ...; repeatable."),
     ] = None
     json_output: Json = False
     seeds: Annotated[int | None, _many_option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread.")] = None
@@ -138,34 +143,36 @@ def _train(
     if training.plot is not None:
         check_picture(training.plot, force=training.force)
     from promptcli.api.training import train as train_encoder
+    from promptcli.api.training import training_settings
 
-    data_dir, data, dry_run = data_folder(training.data_dir), training.data or [], training.dry_run
+    data, model, sweep = training.data or [], training.name or name, _swept(training.sweep, words)
     options: dict[str, Any] = {
         "data": [Path(one) for one in data] if len(data) > 1 else data[0] if data else None,
         "backbone": training.backbone or (None if training.start or training.paper else default_backbone()),
-        **{field: getattr(training, field) for field in ("start", "supervised", "paper", "on", "seeds")},
-        **{"tests": training.test or (), "data_dir": data_dir, "sweep": _swept(training.sweep, words)},
-        **settings.changes(),
+        **{field: getattr(training, field) for field in ("start", "supervised", "paper", "on")},
+        **{"data_dir": data_folder(training.data_dir), **settings.changes()},
     }
-    if dry_run:
-        print_settings(train_encoder(name, **options, dry_run=True), as_json=training.json_output)
+    if training.dry_run:
+        _print_settings(training_settings(name, **options), as_json=training.json_output)
         return
-    model = training.name or name
     trained = train_encoder(
         name,
         **options,
         name=model,
+        tests=training.test or (),
+        seeds=training.seeds,
+        sweep=sweep,
         resume=training.resume,
         force=training.force,
-        trackers=training.report_to or (),
+        trackers=training.trackers or (),
         device=runtime.device,
         dtype=runtime.dtype,
     )
     if not trained.is_main:
         return
-    print_results(trained, model, as_json=training.json_output)
+    _print_results(trained, model, as_json=training.json_output)
     if training.plot is not None:
-        draw(training.plot, trained, f"{name} on {trained.entry.recipe.backbone}")
+        _draw(training.plot, trained, f"{name} on {trained.entry.recipe.backbone}")
         note(f"drawn to {training.plot}")
 
 
@@ -182,3 +189,89 @@ def _swept(sweep: str | None, words: Sequence[str]) -> dict[str, list[Any]]:
         if any(part.startswith(f"{name}=") for part in parts):
             raise UsageError(f"--sweep does not take {name}; give {instead}")
     return parsed(_AllSettings, parts, "--sweep", many=True)
+
+
+def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
+    """Print what a run would do."""
+    if as_json:
+        result_json(shown)
+        return
+    for key, value in shown.items():
+        if key not in ("recipe", "template"):  # views show them
+            result(f"{key.replace('_', '-')} = {' | '.join(value) if isinstance(value, list) else value_typed(value)}")
+
+
+def _print_results(trained: "Trained", name: str, *, as_json: bool) -> None:
+    """Print the figures of all runs: one run's before and after, several runs' mean and spread."""
+    runs, best = trained.runs, trained.best
+    if as_json:
+        result_json({"model": name, **trained.to_dict()})
+    else:
+        result_table(*(_spread(trained) if len(runs) > 1 else _before_and_after(trained)))
+        if best.nearest_words:
+            result("")
+            words = [(one.word, " ".join(one.nearest)) for one in best.nearest_words]
+            result_table(("word", "nearest to its vector"), words)
+    worse = sum(not row.better for row in runs)
+    if worse:
+        which = "training" if len(runs) == 1 else f"{worse} of {len(runs)} runs"
+        note(
+            f"{which} made it no better than the untrained encoder on the development pairs; the best numbers seen are"
+            " kept, the start among them: try another --learning-rate or more --epochs"
+        )
+    note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}")
+
+
+def _before_and_after(trained: "Trained") -> _Table:
+    rows = [(task, f"{before:.2f}", f"{trained.scores[task]:.2f}") for task, before in trained.untrained.items()]
+    return ("task", "untrained", "trained"), rows
+
+
+def _spread(trained: "Trained") -> _Table:
+    settings = [name.replace("_", "-") for name in trained.runs[0].changes]
+    rows = []
+    for one in trained.summary:
+        figures = [trained.untrained[one.task], one.mean, one.std, one.min, one.max]
+        rows.append((*map(str, one.changes.values()), one.task, *(f"{x:.2f}" for x in figures), str(one.seeds)))
+    return (*settings, "task", "untrained", "mean", "std", "min", "max", "seeds"), rows
+
+
+def _draw(path: Path, trained: "Trained", title: str) -> None:
+    """Draw one run's loss and development score by step, or of a sweep the score by the first swept setting."""
+    on = next(iter(trained.scores))
+    with drawing(path, 8, 4.5, dpi=120) as figure:
+        axes = figure.subplots()
+        axes.set_title(title)
+        if trained.runs[0].changes:
+            _draw_sweep(axes, trained, on)
+        else:
+            _draw_curve(axes, trained, on)
+
+
+def _draw_curve(axes: Any, trained: "Trained", on: str) -> None:
+    curve = trained.curve
+    axes.plot([score.step for score in curve], [score.value for score in curve], "o-", color=BLUE, label=on)
+    best = [score for score in curve if score.best][-1]
+    axes.plot(best.step, best.value, "*", color=BLUE, markersize=14, label="kept")
+    axes.set(xlabel="step", ylabel=f"Spearman x 100, {on}")
+    losses = [score for score in curve if score.loss is not None]
+    other = axes.twinx()
+    other.plot([score.step for score in losses], [score.loss for score in losses], "--", color=RED, label="loss")
+    other.set_ylabel("loss")
+    handles = [line for axis in (axes, other) for line in axis.get_lines()]
+    axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def _draw_sweep(axes: Any, trained: "Trained", on: str) -> None:
+    name, *others = trained.runs[0].changes
+    lines: dict[str, list[tuple[str, float, float]]] = {}
+    for summary in (summary for summary in trained.summary if summary.task == on):
+        rest = ", ".join(f"{other.replace('_', '-')} {summary.changes[other]}" for other in others)
+        lines.setdefault(rest, []).append((str(summary.changes[name]), summary.mean, summary.std))
+    markers = "osD^vPX*"
+    for number, (label, points) in enumerate(lines.items()):
+        at, means, spreads = zip(*points, strict=True)
+        axes.errorbar(at, means, spreads, marker=markers[number % len(markers)], capsize=3, label=label or None)
+    axes.axhline(trained.runs[0].untrained[on], color="0.5", linestyle=":", label="untrained")
+    axes.set(xlabel=name.replace("_", " "), ylabel=f"Spearman x 100, {on}")
+    axes.legend()

@@ -18,7 +18,7 @@ from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, Sink, Vector
 from promptcli.data.vectors.precision import PRECISIONS, Quantized
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import check_output, sha256
+from promptcli.storage.files import sha256
 from promptcli.storage.parts import read_parts, read_sidecar, replace_with_sidecar
 
 
@@ -101,7 +101,7 @@ def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
     Raises:
         CheckFailedError: the manifest is damaged.
     """
-    file, hint = manifest_path(path), "run `promptcli embed` again with --force"
+    file, hint = manifest_path(path), "embed again with `force`"
     try:
         content = read_sidecar(file, digest)
         if content is None:
@@ -111,6 +111,24 @@ def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
     except (CheckFailedError, OSError) as error:
         raise CheckFailedError(f"damaged manifest: {error}") from None
     return manifest
+
+
+def written_before(path: Path, file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the manifest of a vector file that ``embed`` wrote from the same bytes in the same way, else None.
+
+    Args:
+        path: The vector file; it may not be there.
+        file: The sentences.
+        settings: What a manifest keeps of how they were read and stored.
+    """
+    if not (path.is_file() and manifest_path(path).is_file() and file.is_file()):
+        return None
+    digest = sha256(path)
+    with contextlib.suppress(CheckFailedError):  # what is damaged is no such file
+        manifest = read_manifest(path, digest) or {}
+        if manifest.get("settings") == settings and manifest["output"]["sha256"] == digest:
+            return manifest if manifest["input"]["sha256"] == sha256(file) else None
+    return None
 
 
 def _read_with_manifest(path: Path, form: VectorFormat) -> Vectors:
@@ -167,28 +185,25 @@ def kind_of(path: Path) -> str:
     return kind
 
 
-def output_of(file: Path, output: Path | None, *, id_field: str | None = None, force: bool = False) -> Path | None:
-    """Return the vector file to write, or None for standard output; refuse now what could not be written later.
+def output_of(file: Path, output: Path | None, *, id_field: str | None = None) -> Path | None:
+    """Return the vector file to write, or None for standard output.
 
     Args:
         file: The sentences; ``-`` for standard input.
         output: As the user gave it, ``-`` for standard output; None: FILE.npy, for pipes standard output.
         id_field: The user's field of ids, for which not every format has room.
-        force: A file that is there may be replaced.
 
     Raises:
-        UsageError: An extension that is no format, the input itself, or see ``check_output``.
-        NotFoundError: Its folder is not there.
+        UsageError: An extension that is no format, or the input itself.
     """
     if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
         return None
     target = output or Path(f"{file}.npy")
     with_ids = [kind for kind, form in FORMATS.items() if form.columns is not None]
     if kind_of(target) not in with_ids and id_field is not None:
-        raise UsageError(f"--id-field: {target.name} has no room for ids; give -o with one of: {', '.join(with_ids)}")
+        raise UsageError(f"`id_field`: {target.name} has no room for ids; give an `output` of: {', '.join(with_ids)}")
     if target.is_file() and file.exists() and target.samefile(file):
-        raise UsageError(f"{target} is the input itself; give another file with -o")
-    check_output(target, force=force, option="-o")
+        raise UsageError(f"{target} is the input itself; give another `output`")
     return target
 
 

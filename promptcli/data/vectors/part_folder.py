@@ -25,7 +25,7 @@ from promptcli.data.vectors import new_vectors, output_of
 from promptcli.data.vectors.formats import ABOUT, BLOCK, Block, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.storage.documents import convert, parse_json, read_document, to_json
-from promptcli.storage.files import check_name, hold_folder, sha256, write_text
+from promptcli.storage.files import check_name, check_output, hold_folder, sha256, write_text
 
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
 
@@ -163,15 +163,15 @@ def check_folder(folder: Path, precision: str) -> None:
     """
     if precision not in PRECISIONS:  # read by something common to all rows, or packed
         raise UsageError(
-            f"--precision {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}, or merge first"
+            f"`precision` {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}, or merge first"
         )
-    check_name(folder, option="-o")
+    check_name(folder, option="folder")
     if not is_unicode(str(folder)):
-        raise UsageError(f"-o {str(folder)!r}: parts need a name in UTF-8; give another folder")
+        raise UsageError(f"folder {str(folder)!r}: parts need a name in UTF-8; give another folder")
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"-o {folder}: a file, not a folder; give the name of a folder")
+        raise UsageError(f"folder {folder}: a file, not a folder; give the name of a folder")
     if not folder.parent.is_dir():
-        raise NotFoundError(f"-o {folder}: no folder {str(folder.parent)!r}; make it first")
+        raise NotFoundError(f"{folder}: no folder {str(folder.parent)!r}; make it first")
 
 
 def is_part_folder(path: Path) -> bool:
@@ -188,7 +188,7 @@ def read_plan(folder: Path) -> Plan:
     """
     if not (folder / PLAN).is_file():
         raise NotFoundError(
-            f"{folder} is no folder of vectors in parts; make one: promptcli embed FILE -o DIR --shards N"
+            f"{folder} is no folder of vectors in parts; make one: `promptcli embed FILE -o DIR --shards N`"
         )
     return read_document(folder / PLAN, Plan, hint="delete the folder and embed again")
 
@@ -312,7 +312,8 @@ def merge_folder(
         UsageError: The target cannot be written.
         CheckFailedError: The folder is unfinished, or a part is not the one of the manifest.
     """
-    output_of(folder, target, force=force)
+    output_of(folder, target)
+    check_output(target, force=force)
     parts = PartFolder(folder)
     about = parts.manifest
     with new_vectors(target, about.dim, with_text=about.with_text) as (sink, manifest):

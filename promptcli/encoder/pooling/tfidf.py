@@ -53,7 +53,7 @@ class TfIdf(Weights):
     spec = "tfidf"
 
     def __init__(self, context: BuildContext) -> None:
-        idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "--model first-last-tfidf", None)
+        idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf", None)
         self._idf = idf.to(context.backbone.device)
         if len(self._idf) != len(context.backbone.token_rows):
             raise UsageError(
@@ -99,7 +99,7 @@ class WordTfIdf(Weights):
     spec = "tfidf:word"
 
     def __init__(self, context: BuildContext) -> None:
-        about = "weights 'tfidf:word' are fitted on a corpus", "--pooling first-last/tfidf:word"
+        about = "weights 'tfidf:word' are fitted on a corpus", "pooling first-last/tfidf:word"
         counts = {name: context.fitted(name, *about, None, dtype=torch.int32).cpu() for name in (PIECES, LENGTHS)}
         self._tensors = {**counts, IDF: context.fitted(IDF, *about, len(counts[LENGTHS])).cpu()}
         pieces, ends = self._tensors[PIECES].tolist(), self._tensors[LENGTHS].cumsum(0).tolist()

@@ -152,7 +152,7 @@ class Cls(AtSlot):
         if context.backbone.causal:
             raise WrongKindError(
                 f"weights 'cls' read the first token, which sees nothing of the sentence in backbone"
-                f" {context.backbone.name!r}, a causal one; take last-token, e.g. --model prompteol"
+                f" {context.backbone.name!r}, a causal one; take last-token, e.g. `model` prompteol"
             )
 
 

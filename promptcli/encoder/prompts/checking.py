@@ -75,7 +75,7 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
     (check_template if tokens.causal else check_masked)(text)
     template = Template(text, tokens)
     if not sentence.strip():
-        raise UsageError("the sentence is blank; give one with --sentence")
+        raise UsageError("the sentence is blank; give one with `sentence`")
     ids, position, truncated = _input(template, tokens, max_tokens, sentence)
     longer = sentence.strip()
     while not _input(template, tokens, max_tokens, longer)[2]:

@@ -45,7 +45,7 @@ class Template:
         if MASK in text and tokenizer.mask is None:
             has = f"template {text!r} has a {MASK}, but the backbone"
             if tokenizer.causal:
-                raise WrongKindError(f"{has} is causal and read at its last token: take --model prompteol")
+                raise WrongKindError(f"{has} is causal and read at its last token: take `model` prompteol")
             raise UsageError(f"{has}'s tokenizer has no mask token")
         after = after.rstrip()
         touching = _LAST_WORD.findall(before.split(MASK)[-1])[0]
@@ -114,7 +114,7 @@ class Template:
         if self.length >= max_length:
             raise UsageError(
                 f"template {self.text!r} takes {self.length} tokens, which leaves no room for a sentence in"
-                f" {max_length}; give a shorter template or a larger --max-length"
+                f" {max_length}; give a shorter template or a larger `max_length`"
             )
 
     def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:

@@ -45,7 +45,7 @@ class TokenPrepending(Prompt):
         if not backbone.causal:
             raise WrongKindError(
                 f"prompt 'token-prepending' is for causal models; in backbone {backbone.name!r}, a masked one, every"
-                " token sees all others anyway: take --model prompt"
+                " token sees all others anyway: take `model` prompt"
             )
         super().__init__(context)
         assert self.template.placeholder is not None

@@ -96,7 +96,7 @@ class Glow(nn.Module):
         if d % DIVISOR:
             raise UsageError(
                 f"transform 'flow' halves the vectors {LEVELS} times, so their width must be divisible by {DIVISOR},"
-                f" and {d} is not; put e.g. --transform whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
+                f" and {d} is not; put e.g. `transforms` whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
             )
         self.levels = nn.ModuleList(
             nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)) for level in range(LEVELS)
@@ -146,7 +146,7 @@ class Flow(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument("transform 'flow' takes")
-        about = "transform 'flow' is fitted on sentences", "--model flow"
+        about = "transform 'flow' is fitted on sentences", "model flow"
         self.takes = len(context.fitted(f"{_PREFIX}levels.0.0.norm.bias", *about, None))
         self._glow = Glow(self.takes)
         self._glow.load_state_dict(context.learned(_PREFIX, "transform 'flow'", self._glow.state_dict()))

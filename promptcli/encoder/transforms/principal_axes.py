@@ -76,7 +76,7 @@ class AllButTheTop(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         k = context.count("all-but-the-top")
-        about = "transform 'all-but-the-top' is fitted on sentences", "--transform all-but-the-top"
+        about = "transform 'all-but-the-top' is fitted on sentences", "transform all-but-the-top"
         axes = context.fitted(TOP_AXES, *about, None, None)
         d, most = axes.size(1), min(axes.size(0), axes.size(1) - 1)
         k = max(1, round(d / _DIMENSIONS_AN_AXIS)) if k is None else k
@@ -112,7 +112,7 @@ class Spectral(Transform):
     """y = (x - mu) U[:, A:d-B], U by falling variance; without A-B, a quarter of d at either end."""
 
     def __init__(self, context: BuildContext) -> None:
-        about = "transform 'spectral' is fitted on sentences", "--transform spectral"
+        about = "transform 'spectral' is fitted on sentences", "transform spectral"
         axes = context.fitted(SPECTRAL_AXES, *about, None, None)
         d = self.takes = axes.size(0)
         top, bottom = _ends("spectral", context.argument, d)
@@ -193,7 +193,7 @@ class Whitening(Transform):
                 f"transform {given!r} is not allowed; give a whole number, e.g. whitening:200, and an exponent from 0"
                 " to 1 if you like, whitening:200:0.25 or whitening:all:0.25"
             )
-        about = "transform 'whitening' is fitted on sentences", "--recipe whitening"
+        about = "transform 'whitening' is fitted on sentences", "model whitening"
         matrix = context.fitted(MATRIX, *about, None, None)
         k = None if found[1] == "all" else int(found[1])
         if k is not None and k > matrix.size(1):

@@ -89,7 +89,7 @@ class Method:
         """
         for name in changes:
             if name not in vars(settings):
-                own = ", ".join(f"--{other.replace('_', '-')}" for other in settings.own()) or "none"
+                own = ", ".join(f"`{other}`" for other in settings.own()) or "none"
                 option = name.replace("_", "-")
                 raise UsageError(f"method {self.name} has no setting {option}; of its own it has: {own}")
         return settings.replace(**changes)

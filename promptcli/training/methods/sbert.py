@@ -37,7 +37,7 @@ _REGRESSION = GradedSettings(**{**vars(_PAPER), "epochs": 4})
 REGRESSION = replace(
     SBERT,
     name="sbert-regression",
-    source="SBERT, regression objective: cosine of graded pairs, squared error; after `sbert` by --from",
+    source="SBERT, regression objective: cosine of graded pairs, squared error; after `sbert` by `start`",
     learns=("backbone",),
     objective="pair-cosine",
     small=_REGRESSION.replace(batch_size=32, learning_rate=1e-4, eval_steps=50),

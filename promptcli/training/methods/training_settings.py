@@ -22,14 +22,14 @@ class TrainingSettings:
 
     batch_size: int = setting(64, "Examples per step.", min=2)
     learning_rate: float = setting(3e-5, "Peak learning rate; it decays linearly to 0.", min=0, max=1_000_000)
-    epochs: float = setting(1.0, "Passes over the data; see also --steps.", min=0, max=1_000_000)
-    steps: int = setting(0, "Steps of the run; 0: by --epochs.", min=0)
+    epochs: float = setting(1.0, "Passes over the data; see also `steps`.", min=0, max=1_000_000)
+    steps: int = setting(0, "Steps of the run; 0: by `epochs`.", min=0)
     eval_steps: int = setting(125, "Steps between two development scores.", min=1)
     max_length: int = setting(32, "Maximum tokens of a sentence; longer ones are cut.", min=3)
     dropout: float = setting(0.1, "Backbone dropout; it makes the two views differ.", min=0, max=0.9)
     weight_decay: float = setting(0.0, "Weight decay of AdamW.", min=0)
     warmup: float = setting(0.0, "Share of the steps in which the learning rate rises from 0.", min=0, max=1)
-    warmup_steps: int = setting(0, "Warm-up in steps; 0: by --warmup.", min=0)
+    warmup_steps: int = setting(0, "Warm-up in steps; 0: by `warmup`.", min=0)
     optimizer: str = setting(
         "adamw",
         "adamw (torch), adamw-4.2.1 (transformers 4.2.1: epsilon before the bias correction), or adamw-uncorrected"
@@ -39,7 +39,7 @@ class TrainingSettings:
     )
     scored: str = setting(
         "also-ends",
-        "Steps with a development score: multiples of --eval-steps, also the first and the last, or those alone, as in"
+        "Steps with a development score: multiples of `eval_steps`, also the first and the last, or those alone, as in"
         " the published programs.",
         choices=("also-ends", "multiples"),
         published="multiples",
@@ -48,13 +48,13 @@ class TrainingSettings:
     drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is short.")
     data_temperature: float = setting(
         1.0,
-        "Weight of each --data by n^(1/T), n its rows; 1: by size, 2: by square root.",
+        "Weight of each `data` by n^(1/T), n its rows; 1: by size, 2: by square root.",
         min=1,
         max=1_000_000,
     )
     batches: str = setting(
         "mixed",
-        "Batches from several --data: mixed, or one-source, whose negatives come from one file.",
+        "Batches from several `data`: mixed, or one-source, whose negatives come from one file.",
         choices=("mixed", "one-source"),
     )
     seed: int = setting(42, "Random seed.", min=0)
@@ -123,7 +123,7 @@ class TemplateSettings(TrainingSettings):
         """Return a copy with ``changes``; see ``TrainingSettings.replace``."""
         given = len(changes.get("template", ()))
         if given > self.most_templates:
-            raise UsageError(f"--template is given {given} times; there are {self.most_templates} views")
+            raise UsageError(f"`template` is given {given} times; there are {self.most_templates} views")
         return super().replace(**changes)
 
     def templates(self, views: Views) -> Views:

@@ -1,16 +1,22 @@
-"""Tables of scores as lines of text, at most 100 columns wide where labels and tasks allow. Part of the entrance."""
+"""Tables of scores and of the papers' results as lines of text, at most 100 columns wide where labels allow."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from promptcli.cli.console import half_interval, out
+from promptcli.cli.console import as_typed, half_interval, out
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, SpearmanScore
+
+if TYPE_CHECKING:
+    from promptcli.reproducing.planning import TableOverview
 
 
 @dataclass(frozen=True)
@@ -25,12 +31,16 @@ class TableLine:
 Row = tuple[str, Sequence[str], str]
 
 
-def table_names(labels: Iterable[Label]) -> dict[Label, str]:
-    """Return what to call each encoder in a table: its recipe, with its model too where they have several."""
-    labels = list(labels)
-    if len({label.model for label in labels}) == 1:
-        return {label: label.recipe for label in labels}
-    return {label: f"{label.model} {label.recipe}" for label in labels}
+def table_names(labels: Collection[Label]) -> dict[Label, str]:
+    """Return what to call each encoder in a table: its recipe, with its model too where they have several.
+
+    A model whose recipe is a long template without a name is called by its own.
+    """
+    counts = Counter(label.model for label in labels)
+    one = len(counts) == 1
+    names = {label: label.recipe if one else f"{label.model} {label.recipe}" for label in labels}
+    alone = [label for label in names if label.recipe.startswith("prompt=") and counts[label.model] == 1]
+    return names | {label: label.model for label in alone}
 
 
 def score_table(
@@ -183,3 +193,57 @@ def grid(heads: Sequence[str], body: Sequence[Row | TableLine], *, label: int = 
             name = ""
         lines.append(TableLine(aligned(name, values), style))
     return lines
+
+
+#: How each kind of line looks: what was published for another model is grey.
+_STYLES = {
+    "measured": "bold",
+    "interval": "dim",
+    "published": "",
+    "other": "bright_black",
+    "difference": "cyan",
+    "reason": "dim",
+}
+
+
+def result_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
+    """Lay out a result document: what was measured on what, every row's lines under the heads, remarks."""
+    from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
+
+    yield TableLine(f"{document['table']}: {document['title']}", "bold")
+    for about in caption(document):
+        yield from _folded(about)
+    body: list[Row | TableLine] = []
+    for line in table_lines(document):
+        style = _STYLES[line.kind]
+        if line.kind == "reason":
+            body += [TableLine(line.label), *_folded(as_typed(f"not measured: {line.cells[0]}"), indent=4, style=style)]
+        else:
+            body.append((line.label if line.kind == "measured" else f"  {line.label}", line.cells, style))
+    yield from grid(heads(document), body, label=26)
+    for remark in [*reasons(document), *notes(document)]:
+        yield from _folded(as_typed(remark), style="dim")
+
+
+def list_lines(overviews: "Sequence[TableOverview]", backbone: str) -> Iterator[TableLine]:
+    """Lay out what every table needs and how many of its figures can be measured now."""
+    yield TableLine(f"figures that can be measured now on {backbone}, of those published")
+    for look in overviews:
+        style = "bold" if look.now else ""
+        yield TableLine(f"{look.table:<24} {look.now:>4} of {look.figures:<4} {look.title}", style)
+        needs = [f"on {', '.join(look.backbones)}", *look.data, " / ".join(look.time)]
+        yield from _folded("; ".join(part for part in needs if part), indent=4, style="dim")
+        for why, count in look.lacks.items():
+            yield from _folded(as_typed(f"{count} not now: {why}"), indent=4, style="dim")
+    yield from _folded(
+        "data: --data-dir FOLDER (SentEval's `downstream`), or none, then a run asks the Hugging Face hub; weights:"
+        " --backbone NAME fetches them from there once; --paper takes every row's own"
+    )
+
+
+def _folded(text: str, *, indent: int = 0, style: str = "") -> Iterator[TableLine]:
+    lead = " " * indent
+    for line in textwrap.wrap(
+        text, out.width if out.is_terminal else 98, initial_indent=lead, subsequent_indent=lead + "  "
+    ):
+        yield TableLine(line, style)
