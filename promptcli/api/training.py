@@ -29,7 +29,7 @@ from promptcli.settings import BARE, PAPER
 from promptcli.storage.files import scratch_folder
 from promptcli.storage.runs import RunFolder
 from promptcli.training.methods import METHODS, find_method, forms
-from promptcli.training.methods.method import Method
+from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import start_processes
@@ -318,7 +318,7 @@ def _describe(method: Method, settings: TrainingSettings, backbone: str, data: s
         "pooling": method.pooling_of(family, settings),
         "objective": method.objective,
         "learns": [*method.learns, *(["head"] if variant.head else [])],
-        "head": variant.head and f"{variant.head}, {'kept' if method.keeps_head else 'while training only'}",
+        "head": variant.head and f"{variant.head}, {'kept' if keeps_head(settings) else 'while training only'}",
         "recipe": method.recipe(backbone, family, settings).to_dict(),
         **dataclasses.asdict(settings),
     }

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.encoder.encoder import TUNED, Encoder
-from promptcli.training.methods.method import Method
+from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import LoRASettings, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
@@ -77,7 +77,7 @@ class Learner(TrainableEncoder):
 
     def _outside(self) -> dict[str, Tensor]:
         """Return what is learned outside the backbone and stays at test time."""
-        head = self.head.named_parameters() if self.method.keeps_head else ()
+        head = self.head.named_parameters() if keeps_head(self.settings) else ()
         kept = self.learned() | {f"projection.{name}": parameter for name, parameter in head}
         return {name: parameter.detach() for name, parameter in kept.items()}
 

@@ -36,12 +36,17 @@ UNSUPERVISED = Method(
 SUPERVISED = replace(
     UNSUPERVISED,
     source="DCPCSE, supervised: hard negatives, head kept",
-    keeps_head=True,
-    small=DCPCSESettings(batch_size=128, learning_rate=3e-3, epochs=10, eval_steps=25, prefix_length=4),
+    small=DCPCSESettings(keep_head=True, batch_size=128, learning_rate=3e-3, epochs=10, eval_steps=25, prefix_length=4),
     paper={
-        "bert-base-uncased": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
-        "bert-large-uncased": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12),
-        "roberta-base": DCPCSESettings(batch_size=256, learning_rate=1e-2, epochs=10, prefix_length=10),
-        "roberta-large": DCPCSESettings(batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=10),
+        "bert-base-uncased": DCPCSESettings(
+            keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12
+        ),
+        "bert-large-uncased": DCPCSESettings(
+            keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12
+        ),
+        "roberta-base": DCPCSESettings(keep_head=True, batch_size=256, learning_rate=1e-2, epochs=10, prefix_length=10),
+        "roberta-large": DCPCSESettings(
+            keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=10
+        ),
     },
 )

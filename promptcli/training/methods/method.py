@@ -8,6 +8,7 @@ from promptcli.backbones.families import FAMILIES
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT, Recipe
 from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
     DenoisingSettings,
     MovedBiasSettings,
     SelectionSettings,
@@ -19,6 +20,11 @@ from promptcli.training.methods.training_settings import (
 _BASE = "bert-base-uncased"
 #: Below this width the published settings, found on 768 and 1024, are not the best (docs/log.md).
 _SMALL = 512
+
+
+def keeps_head(settings: TrainingSettings) -> bool:
+    """Return whether the head, where there is one, is part of the trained encoder."""
+    return isinstance(settings, ContrastiveSettings) and settings.keep_head
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,6 @@ class Method:
     #: What the published program does where our own presets do otherwise, next to what is so for every method.
     program: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
-    keeps_head: bool = False  #: the head stays at test time (supervised runs)
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
     counts_specials: bool = True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
     text_rule: str | None = None  #: of the sentence's characters at test
@@ -106,7 +111,8 @@ class Method:
     def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the recipe that the trained encoder is used by."""
         variant, denoise = self.variant(family), "none"
-        if self.keeps_head and isinstance(settings, DenoisingSettings) and settings.denoising:
+        kept = keeps_head(settings) and variant.head is not None
+        if kept and isinstance(settings, DenoisingSettings) and settings.denoising:
             denoise = variant.denoise_at_test
             if denoise != "none" and isinstance(settings, MovedBiasSettings):
                 denoise = settings.denoise(denoise)
@@ -115,7 +121,7 @@ class Method:
             prompt=variant.prompts(settings)[0],
             pooling=self.pooling_of(family, settings),
             text_rule=self.text_rule,
-            transforms=(f"projection:{variant.head}",) if self.keeps_head else (),
+            transforms=(f"projection:{variant.head}",) if kept else (),
             denoise=denoise,
         ).explicit()
 

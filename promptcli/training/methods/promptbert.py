@@ -57,8 +57,9 @@ SUPERVISED = replace(
         "*": Variant((_OF, _OF), head="mlm", denoise_at_test="head"),
         **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoise_at_test="hidden")),
     },
-    keeps_head=True,
     plain_transfer=True,
-    small=SupervisedPromptBERTSettings(batch_size=128, learning_rate=6e-4, eval_steps=25),
-    paper=dict.fromkeys(_BACKBONES, SupervisedPromptBERTSettings(batch_size=512, learning_rate=5e-5, epochs=3)),
+    small=SupervisedPromptBERTSettings(keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25),
+    paper=dict.fromkeys(
+        _BACKBONES, SupervisedPromptBERTSettings(keep_head=True, batch_size=512, learning_rate=5e-5, epochs=3)
+    ),
 )

@@ -29,12 +29,11 @@ UNSUPERVISED = Method(
 SUPERVISED = replace(
     UNSUPERVISED,
     source="SimCSE, supervised: entailment pairs, contradictions as hard negatives",
-    keeps_head=True,
-    small=SimCSESettings(batch_size=128, learning_rate=6e-4, eval_steps=25),
+    small=SimCSESettings(keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25),
     paper={
-        "bert-base-uncased": SimCSESettings(batch_size=512, learning_rate=5e-5, epochs=3),
-        "roberta-base": SimCSESettings(batch_size=512, learning_rate=5e-5, epochs=3),
-        "bert-large-uncased": SimCSESettings(batch_size=512, learning_rate=1e-5, epochs=3),
-        "roberta-large": SimCSESettings(batch_size=512, learning_rate=1e-5, epochs=3),
+        "bert-base-uncased": SimCSESettings(keep_head=True, batch_size=512, learning_rate=5e-5, epochs=3),
+        "roberta-base": SimCSESettings(keep_head=True, batch_size=512, learning_rate=5e-5, epochs=3),
+        "bert-large-uncased": SimCSESettings(keep_head=True, batch_size=512, learning_rate=1e-5, epochs=3),
+        "roberta-large": SimCSESettings(keep_head=True, batch_size=512, learning_rate=1e-5, epochs=3),
     },
 )

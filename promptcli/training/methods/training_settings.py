@@ -107,6 +107,9 @@ class ContrastiveSettings(TrainingSettings):
     mask_duplicates: bool = setting(
         True, "Equal sentences of a batch are no negatives of one another.", published=False
     )
+    keep_head: bool = setting(
+        False, "The head stays at test time, as in the papers' supervised runs; else it is used while training only."
+    )
 
 
 @dataclass(frozen=True)
