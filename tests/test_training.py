@@ -200,6 +200,20 @@ def test_supervised_promptbert_subtracts_behind_the_head(tiny_folder):
     assert np.abs(views[0].detach().numpy() - expected).max() < 1e-5
 
 
+@pytest.mark.parametrize("name", ["promptbert", "simcse", "dcpcse"])
+def test_a_head_that_is_not_kept_learns_and_is_no_part_of_the_encoder(name, tiny_folder):
+    kept, dropped = (learner_of(name, tiny_folder("bert"), True, keep_head=keep) for keep in (True, False))
+    assert dropped.trainable().keys() == kept.trainable().keys()
+    (head,) = kept.encoder().recipe.transforms
+    assert head.startswith("projection:") and any(key.startswith("projection.") for key in kept.tensors())
+    encoder = dropped.encoder()
+    assert (encoder.recipe.transforms, encoder.recipe.denoise) == ((), "none")
+    assert not [key for key in dropped.tensors() if key.startswith("projection.")]
+    plain = kept.encoder().recipe.replace(transforms=(), denoise="none")
+    states = Encoder(plain, dropped.backbone, encoder.tensors()).encode(SENTENCES)
+    np.testing.assert_array_equal(encoder.encode(SENTENCES), states)
+
+
 def test_batches_are_every_example_once_an_epoch():
     settings = METHODS["simcse"][0].small.replace(batch_size=4, epochs=2.5, seed=3)
     stream = batches(settings, [10])
