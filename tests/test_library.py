@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import promptcli as pc
+from promptcli.api.encoders import open_models
 from promptcli.cli.app import app
 from promptcli.data.given import check_texts
 from tests.tiny import SENTENCES
@@ -99,6 +100,15 @@ def test_importing_the_package_loads_nothing():
     heavy = ("torch", "numpy", "promptcli.api")
     code = f"import sys, promptcli; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("others", [["mini", "mini-static"], ["mini-static", "mini"], ["last-avg", "mini", "prompt"]])
+def test_a_tuned_backbone_is_no_other_models(others):
+    alone = {name: pc.load(name).encode(SENTENCES) for name in others}
+    made = dict(zip(others, open_models(others), strict=True))
+    for name, vectors in alone.items():
+        np.testing.assert_allclose(made[name].encode(SENTENCES), vectors, atol=1e-6)
+    assert len({id(one.backbone) for name, one in made.items() if name != "mini"}) == 1
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.given import check_texts
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.interchange.backends import build_on
 from promptcli.notes import note, obeys_offline
@@ -141,7 +141,7 @@ def open_models(
     backend: str = "torch",
     refused: Callable[[int, UsageError], None] | None = None,
 ) -> list[Encoder]:
-    """Return the encoders of several models; those of one backbone share it.
+    """Return the encoders of several models; those of one backbone share it, but for those that tuned it.
 
     Args:
         models: What each is or is named.
@@ -154,8 +154,8 @@ def open_models(
     encoders: list[Encoder] = []
     for place, model in enumerate(models):
         entry = model if isinstance(model, Encoder) else entry_of(model)
-        shared = [made.backbone for made in encoders if made.backbone.name == entry.recipe.backbone]
-        backbone = shared[0] if shared else None
+        of_it = (made for made in encoders if made.backbone.name == entry.recipe.backbone)
+        backbone = next((made.backbone for made in of_it if not tuned_weights(made.tensors())), None)
         try:
             encoders.append(open_model(entry, device=device, dtype=dtype, backend=backend, backbone=backbone))
         except UsageError as error:
