@@ -507,10 +507,16 @@ def test_no_row_of_the_tables_is_without_a_way_to_measure_it():
     assert {kind for kind in kinds if SYSTEMS[kind].make is None} == {"list"}
 
 
-def test_figures_are_drawn(context, tmp_path):
+def test_figures_are_drawn(context, senteval, tiny_folder, tmp_path, monkeypatch):
     from promptcli.cli.commands.reproduce_pictures import painter
+    from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 
-    here = context()
+    monkeypatch.setitem(KNOWN_HEADS, str(tiny_folder("bert")), "1-2")
+
+    data = shutil.copytree(senteval, tmp_path / "data")
+    benchmark = data / "STS" / "STSBenchmark"
+    shutil.copy(benchmark / "sts-test.csv", benchmark / "sts-train.csv")
+    here = context(data_dir=data)
     document = measure_table(table("ditto/figure-1"), here)
     assert "matplotlib" in document["rows"][0]["not_measured"]["picture"]
     here.draw = painter(tmp_path / "drawn")
@@ -518,6 +524,7 @@ def test_figures_are_drawn(context, tmp_path):
         "ditto/figure-1": "impact.tiny.png",
         "promptbert/figure-1": "token-bias.tiny.png",
         "promptbert/figure-2": "token-bias-output.tiny.png",
+        "ditto/figure-4": "uniformity.tiny.png",
     }.items():
         document = measure_table(table(name), here)
         assert document["rows"][0]["figures"]["picture"]["value"] == file

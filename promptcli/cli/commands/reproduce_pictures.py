@@ -46,12 +46,13 @@ def _draw_token_bias(path: Path, name: str, context: MeasurementContext, states:
 
 
 def _draw_uniformity(path: Path, name: str, context: MeasurementContext) -> None:
-    splits = context.tasks(["STS-B:train", "STS-B:dev", "STS-B"])
+    names = ["STS-B:train", "STS-B:dev", "STS-B"]
+    splits = context.tasks(names)
     if splits.missing:
         raise NotFoundError(f"no data: {', '.join(splits.missing)}")
     recipes = [RECIPES[compared].replace(backbone=context.backbone.name) for compared in _COMPARED]
     found = measure([Encoder(recipe, context.backbone, {}) for recipe in recipes], splits.content)
-    draw_uniformity(path, dict(zip(_COMPARED, found, strict=True)), splits.content)
+    draw_uniformity(path, dict(zip(_COMPARED, found, strict=True)), names)
 
 
 _PICTURES: dict[str, Callable[[Path, str, MeasurementContext], None]] = {
