@@ -70,7 +70,7 @@ def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "choices", "said"),
     [
-        (PREFIX, Choices(), "--base OWNER/NAME"),
+        (PREFIX, Choices(), "`base` OWNER/NAME"),
         (RECIPES["cls"], Choices(base="a/b"), "no learned keys and values"),
         (Recipe(prompt="soft-template:it is [X] [MASK]", pooling="last/mask"), Choices(base="a/b"), "before \\[CLS\\]"),
     ],

@@ -73,13 +73,13 @@ def test_the_period_rule_follows_the_prompt():
 
 def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():
     options = {field.name for field in dataclasses.fields(ModelOptions)}
-    assert options == {"model", "backbone", "prompt", "pooling", "transform", "set"}
+    assert options == {"model", "backbone", "prompt", "pooling", "transforms", "set"}
     assert all(field.metadata["help"] for field in dataclasses.fields(Recipe))
 
 
 def test_changes_hold_only_what_was_given():
     assert ModelOptions().changes() == {}
-    assert ModelOptions(pooling="last/avg", set=["period=false"], transform=["whitening"]).changes() == {
+    assert ModelOptions(pooling="last/avg", set=["period=false"], transforms=["whitening"]).changes() == {
         "pooling": "last/avg",
         "period": False,
         "transforms": ("whitening",),

@@ -85,7 +85,7 @@ def test_a_non_contiguous_tensor_is_saved(registry):
 
 def test_shipped_entries_are_listed_loaded_and_not_changed(registry):
     mini = registry.load("mini")
-    assert (mini.name, mini.recipe.pooling, mini.transfer.denoise) == ("mini", "last/mask", "none")
+    assert (mini.name, mini.recipe.pooling, mini.recipe.denoise) == ("mini", "last/mask", "none")
     assert mini.tensors and registry.card("mini").origin == "shipped"
     for change in (
         lambda: registry.remove("mini"),

@@ -393,7 +393,7 @@ def test_hub_dev_split_and_a_data_set_that_is_not_there(local_sets):
     loaded = load_tasks(None, task_names(["STS13", "STS-B:dev", "STS-B"]), "senteval")
     assert [(task.label, len(task.pairs())) for task in loaded.tasks] == [("STS-B", 2), ("STS-B:dev", 1)]
     assert "nowhere" in loaded.missing["STS13"]
-    assert "--data-dir" in loaded.missing["STS13"]
+    assert "`data_dir`" in loaded.missing["STS13"]
 
 
 def test_hub_columns_that_are_not_there_are_named(tmp_path, sets):
@@ -409,7 +409,7 @@ def test_offline_an_uncached_data_set_is_named_at_once(cache, tmp_path, monkeypa
         loaded = load_tasks(None, task_names(["STS12", "SICK-R"]))
     assert not loaded.tasks
     assert "mteb/sts12-sts is not in the cache (offline)" in loaded.missing["STS12"]
-    assert "--data-dir" in loaded.missing["SICK-R"]
+    assert "`data_dir`" in loaded.missing["SICK-R"]
 
 
 def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):

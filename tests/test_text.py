@@ -238,9 +238,9 @@ def test_one_column_needs_no_name(tmp_path):
 
 def test_the_right_field_is_asked_for(tmp_path):
     path = write(tmp_path, "a.csv", "a,b\n1,2\n")
-    fails(path, "a.csv", "--text-field", "columns: a, b")
-    fails(path, "--text-field 'text'", "columns: a, b", text="text")
-    fails(path, "--id-field 'key'", "columns: a, b", text="a", identifier="key")
+    fails(path, "a.csv", "`text_field`", "columns: a, b")
+    fails(path, "`text_field` 'text'", "columns: a, b", text="text")
+    fails(path, "`id_field` 'key'", "columns: a, b", text="a", identifier="key")
     fails(write(tmp_path, "b.csv", "text,text\n1,2\n"), "columns: text, text")
     assert read(path, "b", "a") == [Record(0, "1", "2")]
 
@@ -270,7 +270,7 @@ def test_parquet(tmp_path):
 def test_wrong_parquet(tmp_path):
     fails(parquet(tmp_path, {"text": ["a", None]}), "row 2", "'text' is None")
     fails(parquet(tmp_path, {"text": [1, 2]}), "row 1", "'text' is 1")
-    fails(parquet(tmp_path, {"a": [1], "b": ["x"]}), "--text-field", "columns: a, b")
+    fails(parquet(tmp_path, {"a": [1], "b": ["x"]}), "`text_field`", "columns: a, b")
     fails(write(tmp_path, "b.parquet", "no parquet"), "b.parquet is not a whole Parquet file")
     whole = parquet(tmp_path, {"text": ["a"] * 9999}).read_bytes()
     fails(write(tmp_path, "c.parquet", whole[:-9]), "c.parquet is not a whole Parquet file")
