@@ -1,11 +1,10 @@
 """A user's own file of rows of two texts and a number: graded pairs; queries, documents and grades."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from promptcli.data.senteval import GoldRow
-from promptcli.data.tables import FirstLayout
+from promptcli.data.tables import FirstLayout, finite_number
 from promptcli.data.text import open_source
 from promptcli.errors import NotFoundError, UsageError
 
@@ -77,11 +76,8 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
             second, score = record.more
             if not (record.text or second or score):
                 continue
-            try:
-                value = float(score)
-            except ValueError:
-                value = math.nan
-            if not math.isfinite(value):
+            value = finite_number(score)
+            if value is None:
                 raise UsageError(f"{path}: row {record.row + 1}: the score {score!r} in {columns[2]!r} is no number")
             rows.append((record.text, second, value))
     if not rows:

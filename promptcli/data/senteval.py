@@ -9,12 +9,12 @@ data/downstream/get_transfer_data.bash (`cat -v`, then the Treebank's tokeniser)
 three, so a folder that the script made is left as it is.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from promptcli.data.streams import check_file
+from promptcli.data.tables import finite_number
 from promptcli.errors import NotFoundError, UsageError
 
 #: A sentence, the other one of a pair, and the gold score or class number.
@@ -210,11 +210,8 @@ def _table(path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8")
 
 
 def _score(text: str, path: Path, number: int) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    value = finite_number(text)
+    if value is None:
         raise UsageError(f"{path}:{number}: the score {text.strip()!r} is no number")
     return value
 

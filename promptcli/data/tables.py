@@ -389,6 +389,15 @@ def _unicode(value: str, field: str, place: _Place) -> str:
     return value
 
 
+def finite_number(text: str) -> float | None:
+    """Return the number that a text is; None where it is none, infinite or NaN."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 def _cell(value: Any, field: str, place: _Place) -> str:
     """Return a cell other than the sentence as text; a label or a score may be a number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):

@@ -3,14 +3,13 @@
 import dataclasses
 import hashlib
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from promptcli.data.given import check_rows, is_unicode
-from promptcli.data.tables import OPTIONAL, SENTENCES, FirstLayout
+from promptcli.data.tables import OPTIONAL, SENTENCES, FirstLayout, finite_number
 from promptcli.data.text import open_source
 from promptcli.errors import UsageError
 
@@ -229,11 +228,8 @@ def _label(text: str, where: str) -> str:
 
 
 def _score(text: str, where: str) -> str:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or number < 0:
+    number = finite_number(text)
+    if number is None or number < 0:
         raise UsageError(f"{where} has the score {text!r}; a score is a number from 0, such as 3.8")
     return repr(number)
 
