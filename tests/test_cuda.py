@@ -33,7 +33,7 @@ from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
 from tests import learning
 from tests.pretend_cuda import PretendCuda, load_switch
-from tests.test_pretraining_steps import random_corpus
+from tests.pretraining.test_pretraining_steps import random_corpus
 from tests.tiny import FAMILIES, SENTENCES
 
 pytestmark = pytest.mark.cuda

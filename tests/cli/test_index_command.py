@@ -17,7 +17,7 @@ from promptcli.index.stored import load
 from promptcli.recipe import Recipe
 from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import refused
-from tests.test_embedding_parts import embed
+from tests.encoder.test_embedding_parts import embed
 
 SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "The market opens at nine."]
 

@@ -222,7 +222,7 @@ def test_ray_is_asked_for_where_it_is_absent(run, monkeypatch):
 @pytest.mark.parametrize("number", [0, 1], ids=["Slurm array", "loop"])
 def test_scripts_of_the_guide_make_a_whole_folder(run, tmp_path, number):
     """The shell runs the scripts with a program that notes its arguments, in its order; then these are run here."""
-    page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
     script = re.findall(r"```text\n(#!/bin/sh\n.*?)```", page, flags=re.DOTALL)[number]
     Path("bin").mkdir()
     program = Path("bin", "promptcli")

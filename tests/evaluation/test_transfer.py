@@ -306,7 +306,7 @@ def test_official_splits_are_the_plain_ones(setting):
     assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
 
 
-OFFICIAL = Path(__file__).parent / "reference/official/senteval.json"
+OFFICIAL = Path(__file__).parents[1] / "reference/official/senteval.json"
 _WAYS = {"nested-folds": nested, "folds-and-test": cross_validated, "pairs": cross_validated, "splits": official}
 
 

@@ -17,7 +17,7 @@ ray = pytest.importorskip("ray", reason="extra ray")
 pytest.importorskip("ray.data", reason="extra ray")
 pytestmark = pytest.mark.ray
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EMBED = ("embed", "a.txt", "-o", "out", "--shards", "6")
 
 

@@ -16,7 +16,7 @@ from promptcli.errors import UsageError
 from promptcli.pretraining.batches import next_tokens, predict_next, steps
 from promptcli.pretraining.optimizer import make_optimizer
 from promptcli.pretraining.plan import Plan
-from tests.test_pretraining_steps import random_corpus
+from tests.pretraining.test_pretraining_steps import random_corpus
 
 SHAPE = {"layers": 2, "width": 32, "heads": 2, "positions": 32, "vocab_size": 700}
 

@@ -14,7 +14,7 @@ from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS
 from tests.learning import trainer_of
 
-OFFICIAL = Path(__file__).parent / "reference" / "official"
+OFFICIAL = Path(__file__).parents[1] / "reference" / "official"
 BATCHES = json.loads((OFFICIAL / "batches.json").read_text(encoding="utf-8"))
 SENTENCES = (OFFICIAL / "sentences.txt").read_text(encoding="utf-8").splitlines()
 STARTS = np.load(OFFICIAL / "starts.npz")

@@ -41,7 +41,7 @@ from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
 from promptcli.training.trainer import Trainer
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
 
 

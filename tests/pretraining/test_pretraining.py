@@ -22,8 +22,8 @@ from promptcli.pretraining.loop import choose_precision
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.prepare import sinusoids
 from promptcli.storage.runs import load_state, save_state
+from tests.pretraining.test_pretraining_steps import random_corpus
 from tests.processes import Program
-from tests.test_pretraining_steps import random_corpus
 
 TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--batch-tokens", "512", "--positions", "64"]
 

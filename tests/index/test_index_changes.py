@@ -24,8 +24,8 @@ from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.stored import StoredIndex, change, create, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
 from tests.embed_fakes import FakeEncoder
+from tests.index.test_index import ORIGIN, part, vectors
 from tests.killing import in_a_process_that_dies
-from tests.test_index import ORIGIN, part, vectors
 
 #: Exact, graph, lists with short codes compared again, lists of whole vectors.
 FACTORIES = ["Flat", "HNSW8", "IVF2,SQ4,Refine(SQfp16)", "IVF2,Flat"]

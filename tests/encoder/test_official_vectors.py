@@ -13,7 +13,7 @@ from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import find_method
 
-OFFICIAL = Path(__file__).parent / "reference" / "official"
+OFFICIAL = Path(__file__).parents[1] / "reference" / "official"
 SENTENCES = (OFFICIAL / "sentences.txt").read_text(encoding="utf-8").splitlines()
 ROBERTA = "This sentence : ' [X] ' means[MASK]."
 

@@ -19,8 +19,8 @@ from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, predict_words,
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
+from tests.pretraining.test_pretraining import tiny_model
 from tests.reference.losses import bag_of_words
-from tests.test_pretraining import tiny_model
 
 SIZE = 500
 SHAPE = {"positions": 64, "vocab_size": SIZE, "width": 32, "heads": 2, "layers": 2}
