@@ -39,6 +39,7 @@ from promptcli.training.runs import (
     TrialResult,
     TrialSummary,
     plan_trials,
+    result_of,
     run_trials,
     summarise,
 )
@@ -59,6 +60,7 @@ class Trained:
     device: str
     is_main: bool  #: whether this is the process that speaks and writes, where several train together
     offline: bool = False  #: whether the encoder is loaded without the network
+    made: bool = True  #: False: the model was there already, made by the same run
 
     @functools.cached_property
     def encoder(self) -> Encoder:
@@ -139,7 +141,8 @@ def train(
             files, of pairs and triplets mixed say. Pairs and triplets make it the supervised method.
         backbone: What it starts from: a shipped name (``mini-bert`` where nothing is said), a folder, or a hub id.
         start: A model of the registry whose tuned backbone it starts from.
-        name: Save it in the registry under this name; then a run that was killed can be resumed.
+        name: Save it in the registry under this name; then a run that was killed can be resumed, and the same run again
+            finds what it made.
         supervised: Pairs or triplets are wanted; they are known by their columns.
         paper: The published settings, backbone and data, with the choices that made the printed figures.
         on: Graded pairs that the best numbers are chosen by: ``demo:dev``, with ``data_dir`` ``STS-B:dev``, or a file.
@@ -169,7 +172,7 @@ def train(
     registry, saved_as = open_registry(), name or method
     folder, assumed = None if data_dir is None else Path(data_dir), data is None and not paper
     form, backbone, data, on = _chosen(method, data, backbone, start, supervised, paper, on, folder)
-    _check_name(registry, name, force=force, resume=resume)
+    stored = _check_name(registry, name, method, force=force, resume=resume)
     begun = None if start is None else _read_start(start, method, backbone)
     examples = _read_examples(data, method, supervised, folder)
     form = find_method(method, supervised=examples.supervised)
@@ -201,6 +204,10 @@ def train(
             trials = plan_trials(sweep or {}, range(seeds) if seeds else [changed.seed])
             for trial in trials:  # what cannot be trained is refused before a folder is made
                 steps_of(form.changed(changed, trial.changes), run.examples.sizes)
+            if stored is not None:
+                if row := result_of(stored, run, trials, first, processes):
+                    return Trained(stored, [row], processes.device, processes.is_main, offline, made=False)
+                registry.check_free(saved_as)
             if trackers:
                 processes.accelerator.init_trackers(saved_as, config=dataclasses.asdict(changed))
             fresh = [first]
@@ -265,11 +272,18 @@ def _chosen(
     return form, backbone, data, on or (PAPER.development if paper or folder is not None else BARE.development)
 
 
-def _check_name(registry: Registry, name: str | None, *, force: bool, resume: bool) -> None:
-    if name is not None:
-        registry.check_free(name, force=force or resume)
-    elif resume:
-        raise UsageError("which run is to be resumed? give its name, too")
+def _check_name(registry: Registry, name: str | None, method: str, *, force: bool, resume: bool) -> Entry | None:
+    """Refuse a name that is taken; but return the entry where the run may be the one that made it."""
+    if name is None:
+        if resume:
+            raise UsageError("which run is to be resumed? give its name, too")
+        return None
+    if not force and not resume and name in registry.names():
+        entry = registry.load(name)
+        if entry.provenance.get("trained", {}).get("method") == method:
+            return entry
+    registry.check_free(name, force=force or resume)
+    return None
 
 
 def _backbone_of(method: Method, paper: bool) -> str:

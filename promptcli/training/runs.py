@@ -36,7 +36,7 @@ from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes
-from promptcli.training.trainer import TrainedWeights, Trainer
+from promptcli.training.trainer import TrainedWeights, Trainer, steps_of
 
 _FILE = "trials.jsonl"
 
@@ -271,6 +271,10 @@ def _done(path: Path, run: TrainingRun, trials: Sequence[Trial]) -> list[TrialRe
     return rows
 
 
+def _precision(processes: Processes) -> str:
+    return "bfloat16" if processes.halves else "float32"
+
+
 def execute(
     run: TrainingRun, trial: Trial, backbone: Backbone, name: str, folder: Path, processes: Processes
 ) -> tuple[TrialResult, Entry]:
@@ -296,7 +300,7 @@ def execute(
             "steps": trained.steps,
             "best_step": trained.best.step,
             "seconds": round(trained.seconds, 1),
-            "precision": "bfloat16" if processes.halves else "float32",
+            "precision": _precision(processes),
             "processes": processes.number,
             "curve": [dataclasses.asdict(score) for score in trained.dev_scores],
             "untrained": [score.to_dict() for score in untrained],
@@ -312,3 +316,31 @@ def execute(
     return TrialResult(
         trial.changes, trial.seed, trained.steps, trained.best.step, seconds, before, after, words
     ), entry
+
+
+def result_of(
+    entry: Entry, run: TrainingRun, trials: Sequence[Trial], backbone: Backbone, processes: Processes
+) -> TrialResult | None:
+    """Return what came of a run of one trial where it is the one that made the entry, else None."""
+    if len(trials) > 1:
+        return None
+    trained, tasks, seed = entry.provenance["trained"], [run.development, *run.tests], trials[0].seed
+    mine = {
+        "from": None,
+        **run.identity(backbone),
+        "seed": seed,
+        "steps": steps_of(run.settings, run.examples.sizes),
+        "precision": _precision(processes),
+        "processes": processes.number,
+    }
+    if any(trained.get(key) != value for key, value in json.loads(json.dumps(mine)).items()):
+        return None
+    if [figure.get("data_sha256") for figure in entry.scores] != [task.sha256() for task in tasks]:
+        return None
+    before, after = (
+        {task.label: figure["value"] for task, figure in zip(tasks, figures, strict=True)}
+        for figures in (trained["untrained"], entry.scores)
+    )
+    words = [NearestWord(**word) for word in trained["nearest_words"]]
+    steps, best, seconds = (trained[key] for key in ("steps", "best_step", "seconds"))
+    return TrialResult({}, seed, steps, best, seconds, before, after, words)

@@ -266,8 +266,10 @@ def test_train_and_fit_return_encoders_and_save_them():
     trained = pc.train("dcpcse", data=sentences, name="mine", device="cpu", **settings)
     assert [score.step for score in trained.curve] == [0, 1, 2] and list(trained.scores) == ["demo:dev", "demo"]
     assert np.array_equal(pc.load("mine", device="cpu").encode(SENTENCES), trained.encoder.encode(SENTENCES))
+    again = pc.train("dcpcse", data=sentences, name="mine", device="cpu", **settings)
+    assert trained.made and not again.made and again.to_dict() == trained.to_dict()
     with pytest.raises(pc.PromptcliError, match="'mine' is there already"):
-        pc.train("dcpcse", data=sentences, name="mine")
+        pc.train("dcpcse", data=sentences, name="mine", device="cpu", **settings, seed=1)
     with pytest.raises(pc.PromptcliError, match="method dcpcse has no setting step"):
         pc.train("dcpcse", data=sentences, step=3)
     with pytest.raises(pc.PromptcliError, match="did you mean dcpcse"):

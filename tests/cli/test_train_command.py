@@ -95,6 +95,26 @@ def test_a_template_is_an_option_of_the_methods_that_have_one(run, options, tmp_
     assert json.loads(ran.out)["scores"][1]["untrained"] == pytest.approx(before["value"], abs=0.01)
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_the_same_run_again_finds_what_it_made_and_any_other_is_refused(run, options, tmp_path):
+    words = ["train", "simcse", *options, "--json"]
+    first = run(*words)
+    where = Registry(tmp_path / "home")
+    entry, tensors = where.load("simcse"), where.load("simcse").tensors
+    again = run(*words)
+    assert (again.code, again.out) == (0, first.out) and "step" not in again.err
+    assert "already there, unchanged: model 'simcse'" in again.err
+    for other in (["--seed", 3], ["--set", "weight-decay=0.1"], ["--steps", 9], ["--test", "demo:dev"], ["--seeds", 2]):
+        ran = run(*words, *other)
+        assert ran.code == 2 and "'simcse' is there already" in ran.err, other
+    assert run("train", "promptbert", *options, "--name", "simcse").code == 2
+    kept = where.load("simcse")
+    assert kept.provenance == entry.provenance
+    assert all(torch.equal(kept.tensors[name], tensor) for name, tensor in tensors.items())
+    assert run(*words, "--from", "simcse", "--name", "second").code == 0
+    assert run(*words, "--name", "second").code == 2  # that one started elsewhere
+
+
 def test_trials_are_every_combination_with_every_seed():
     trials = plan_trials({"batch_size": [4, 8], "learning_rate": [0.1]}, range(2))
     assert [(trial.changes, trial.seed) for trial in trials] == [

@@ -313,7 +313,8 @@ def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tin
     assert shown["provenance"]["trained"]["method"] == name
     again = json.loads(run("eval", "-m", "mine", "--task", "demo", "--json", "--offline").out)["results"][0]
     assert again["value"] == pytest.approx(told["scores"][1]["trained"], abs=0.01)
-    assert run("train", "--method", name, *options).code == 2  # the name is taken
+    assert run("train", "--method", name, *options, "--json").out == ran.out  # the same run: it is there
+    assert run("train", "--method", name, *options, "--seed", 1).code == 2  # another one: the name is taken
     entry = Registry(home(os.environ)).load("mine")
     if name == "dcpcse" and not supervised:
         assert set(entry.tensors) == {deep_prefix.TENSOR}

@@ -219,7 +219,8 @@ def _print_results(trained: "Trained", name: str, *, as_json: bool) -> None:
             f"{which} made it no better than the untrained encoder on the development pairs; the best numbers seen are"
             " kept, the start among them: try another --learning-rate or more --epochs"
         )
-    note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}")
+    state = "saved as" if trained.made else "already there, unchanged:"
+    note(f"{state} model {name!r}; use it: promptcli embed FILE -m {name}")
 
 
 def _before_and_after(trained: "Trained") -> _Table:
