@@ -184,6 +184,15 @@ def test_a_mistyped_name_is_not_looked_for_on_the_hub(given, nearest, online, ru
     assert ran.err.endswith(f"did you mean {nearest}? On the hub: {given.split()[1]}@main\n")
 
 
+def test_a_file_given_as_a_model_is_not_looked_for_on_the_hub(online, run, no_network, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("one\n")
+    for given in (("-m", "notes.txt"), ("--backbone", "notes.txt")):
+        ran = run("similarity", "one", "two", *given)
+        assert (ran.code, ran.out) == (3, "") and not no_network
+        assert "'notes.txt' is a file" in ran.err and ran.err.count("\n") == 1
+
+
 def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(online, no_waiting, run, no_network):
     assert run("similarity", "one", "two", "-m", "distilroberta").code == 3 and no_network
     no_network.clear()

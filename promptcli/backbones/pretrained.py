@@ -4,6 +4,7 @@ Knows nothing of recipes. Every model is loaded from a folder, so transformers i
 """
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -201,7 +202,9 @@ def locate(
 
 
 def _check_worth_asking(name: str) -> None:
-    """Refuse to ask the hub where that is forbidden, or where a name looks like a shipped one, mistyped."""
+    """Refuse to ask the hub where that is forbidden, for a file, or for a name like a shipped one, mistyped."""
+    if os.path.exists(name):
+        raise NotFoundError(f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}")
     if mistyped := did_you_mean(name, SHIPPED, likeness=_MISTYPED):
         raise NotFoundError(f"no backbone {name!r}{mistyped} On the hub: {name}@main") from None
     if is_offline():
