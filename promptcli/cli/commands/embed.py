@@ -126,7 +126,8 @@ def _tell(made: "Embedded", precision: str, *, as_json: bool) -> None:
     note_counts(report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated, limit=limit)
     took = f"{report.seconds:,.1f} s ({report.rows / max(report.seconds, 1e-9):,.0f} sentences/s)"
     took = took if made.made else "already there, unchanged"
-    note(f"{report.rows:,} vectors of {width:,} numbers in {made.output or 'standard output'}, {took}")
+    vectors = "1 vector" if report.rows == 1 else f"{report.rows:,} vectors"
+    note(f"{vectors} of {width:,} numbers in {made.output or 'standard output'}, {took}")
     if report.loss is not None:
         note(_lost(precision, report.loss))
     if as_json:
