@@ -38,6 +38,7 @@ _LOADED = [
 def context() -> Any:
     """Return the context of multiprocessing whose processes are forked from the server."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)  # not the folder of a test, which packages may be installed in
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         patch.setenv("TRANSFORMERS_VERBOSITY", "error")  # read at import; so does promptcli where it opens folders
         forkserver.set_forkserver_preload(_LOADED)
