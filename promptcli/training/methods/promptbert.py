@@ -46,7 +46,7 @@ UNSUPERVISED = Method(
     learns=("backbone",),
     variants={"*": Variant((_OF, _COLON)), **dict.fromkeys(_ROBERTA, Variant((_THIS, _THE)))},
     counts_specials=False,
-    small=PromptBERTSettings(batch_size=128, learning_rate=1e-4, eval_steps=25),
+    small=PromptBERTSettings(batch_size=128, learning_rate=3e-5, temperature=0.2, eval_steps=25),
     paper=dict.fromkeys(_BACKBONES, PromptBERTSettings(batch_size=256, learning_rate=1e-5)),
 )
 
