@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import promptcli
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.recipe import Prompts, Recipe
-from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import write_text
 from promptcli.storage.parts import check_part, part_named, replace_parts
 
@@ -34,6 +34,10 @@ OPENERS: dict[str, str] = {
         '__all__ = ["PromptcliModule"]\n'
     ),
 }
+
+
+#: Parts of ``Entry.provenance`` that are objects where they are there.
+_SECTIONS = ("trained", "loaded")
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,11 @@ def entry_of(folder: Path, manifest: Manifest, tensors: "dict[str, torch.Tensor]
     """Return the entry that a manifest and its numbers are.
 
     Raises:
-        CheckFailedError: A recipe in it is none.
+        CheckFailedError: A recipe in it is none, or where it came from is not told as ``Entry.provenance`` is.
     """
+    for section in _SECTIONS:
+        if not isinstance(told := manifest.provenance.get(section, {}), dict):
+            raise _damaged(folder, MANIFEST, f"the field 'provenance.{section}' must be an object, not {shown(told)}")
     try:
         recipe = Recipe.from_dict(manifest.recipe)
         transfer = None if manifest.transfer is None else Recipe.from_dict(manifest.transfer)

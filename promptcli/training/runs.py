@@ -28,7 +28,7 @@ from promptcli.evaluation.scores import Label
 from promptcli.notes import note
 from promptcli.registry.entries import Entry
 from promptcli.registry.registry import portable
-from promptcli.storage.documents import shown
+from promptcli.storage.documents import convert, shown
 from promptcli.storage.files import write_text
 from promptcli.storage.runs import RunFolder, read_log
 from promptcli.training.learner import Learner
@@ -318,13 +318,32 @@ def execute(
     ), entry
 
 
+@dataclass(frozen=True)
+class _Figure:
+    """A figure of an entry, as far as it is needed again."""
+
+    value: float
+    data_sha256: str
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What an entry's provenance tells of how its run went."""
+
+    steps: int
+    best_step: int
+    seconds: float
+    untrained: list[_Figure]
+    nearest_words: list[NearestWord]
+
+
 def result_of(
     entry: Entry, run: TrainingRun, trials: Sequence[Trial], backbone: Backbone, processes: Processes
 ) -> TrialResult | None:
     """Return what came of a run of one trial where it is the one that made the entry, else None."""
     if len(trials) > 1:
         return None
-    trained, tasks, seed = entry.provenance["trained"], [run.development, *run.tests], trials[0].seed
+    told, tasks, seed = entry.provenance["trained"], [run.development, *run.tests], trials[0].seed
     mine = {
         "from": None,
         **run.identity(backbone),
@@ -333,14 +352,19 @@ def result_of(
         "precision": _precision(processes),
         "processes": processes.number,
     }
-    if any(trained.get(key) != value for key, value in json.loads(json.dumps(mine)).items()):
+    if any(told.get(key) != value for key, value in json.loads(json.dumps(mine)).items()):
         return None
-    if [figure.get("data_sha256") for figure in entry.scores] != [task.sha256() for task in tasks]:
+    try:  # figures that were added later stand behind the run's own
+        outcome, trained = convert(told, _Outcome), convert(entry.scores[: len(tasks)], list[_Figure])
+    except ValueError:  # not as a run writes them
+        return None
+    data = [task.sha256() for task in tasks]
+    if any([figure.data_sha256 for figure in figures] != data for figures in (outcome.untrained, trained)):
         return None
     before, after = (
-        {task.label: figure["value"] for task, figure in zip(tasks, figures, strict=True)}
-        for figures in (trained["untrained"], entry.scores)
+        {task.label: figure.value for task, figure in zip(tasks, figures, strict=True)}
+        for figures in (outcome.untrained, trained)
     )
-    words = [NearestWord(**word) for word in trained["nearest_words"]]
-    steps, best, seconds = (trained[key] for key in ("steps", "best_step", "seconds"))
-    return TrialResult({}, seed, steps, best, seconds, before, after, words)
+    return TrialResult(
+        {}, seed, outcome.steps, outcome.best_step, outcome.seconds, before, after, outcome.nearest_words
+    )

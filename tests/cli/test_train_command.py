@@ -111,6 +111,17 @@ def test_the_same_run_again_finds_what_it_made_and_any_other_is_refused(run, opt
     kept = where.load("simcse")
     assert kept.provenance == entry.provenance
     assert all(torch.equal(kept.tensors[name], tensor) for name, tensor in tensors.items())
+    card = tmp_path / "home" / "models" / "simcse" / "promptcli.json"
+    whole = card.read_text()
+    for change in ({"untrained": 3}, {"untrained": []}, {"nearest_words": ["x"]}, {"seconds": None}):
+        values = json.loads(whole)
+        values["provenance"]["trained"] |= change
+        card.write_text(json.dumps(values))
+        ran = run(*words)
+        assert ran.code == 2 and "'simcse' is there already" in ran.err and "Traceback" not in ran.err, change
+    card.write_text(whole)
+    where.add_scores("simcse", [{"task": "x"}])
+    assert run(*words).out == first.out
     assert run(*words, "--from", "simcse", "--name", "second").code == 0
     assert run(*words, "--name", "second").code == 2  # that one started elsewhere
 

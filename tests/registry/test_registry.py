@@ -167,6 +167,18 @@ def test_damaged_card_is_named_and_the_entry_can_be_removed(registry, tmp_path, 
     assert registry.names() == list(SHIPPED)
 
 
+@pytest.mark.parametrize("section", ["trained", "loaded"])
+def test_a_card_whose_provenance_is_not_told_as_ours_is_damaged(section, registry, tmp_path):
+    registry.save(fitted())
+    card = tmp_path / "home" / "models" / "white" / "promptcli.json"
+    values = json.loads(card.read_text())
+    values["provenance"][section] = "text"
+    card.write_text(json.dumps(values))
+    with pytest.raises(CheckFailedError, match=rf"provenance\.{section}' must be an object") as raised:
+        registry.load("white")
+    assert "\n" not in str(raised.value)
+
+
 def test_unknown_name_lists_the_names(registry):
     registry.save(fitted())
     for call in (registry.load, registry.card, registry.remove, lambda name: registry.add_scores(name, [])):
