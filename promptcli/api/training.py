@@ -43,7 +43,7 @@ from promptcli.training.runs import (
     run_trials,
     summarise,
 )
-from promptcli.training.trainer import DevScore, source_shares, steps_of
+from promptcli.training.trainer import DevScore, source_shares
 
 #: A value of a setting.
 Setting = str | int | float | bool | tuple[str, ...]
@@ -202,8 +202,8 @@ def train(
                 )
             _say(run)
             trials = plan_trials(sweep or {}, range(seeds) if seeds else [changed.seed])
-            for trial in trials:  # what cannot be trained is refused before a folder is made
-                steps_of(form.changed(changed, trial.changes), run.examples.sizes)
+            for trial in trials:
+                run.check(trial, first)
             if stored is not None:
                 if row := result_of(stored, run, trials, first, processes):
                     return Trained(stored, [row], processes.device, processes.is_main, offline, made=False)

@@ -158,7 +158,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     halves = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
-    transfer = method.transfer_recipe(recipe)
+    transfer = method.transfer_recipe(recipe, settings)
     identity = {
         **identity_of(recipe, context),
         **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),

@@ -81,6 +81,19 @@ class TrainingRun:
             self, settings=settings, examples=objective.choose(self.examples, settings, backbone)
         )
 
+    def check(self, trial: "Trial", backbone: Backbone) -> None:
+        """Refuse what cannot be trained, or not be read afterwards, before anything is written.
+
+        Raises:
+            UsageError: Fewer examples than one batch, or a transfer recipe that is unknown, or must be fitted.
+        """
+        settings = self.method.changed(self.settings, trial.changes)
+        steps_of(settings, self.examples.sizes)
+        recipe = self.method.recipe(backbone.name, backbone.provenance.family, settings)
+        transfer = self.method.transfer_recipe(recipe, settings)
+        if settings.transfer_recipe and transfer is not None:
+            build_encoder(transfer, backbone=backbone)
+
     def identity(self, backbone: Backbone) -> dict[str, Any]:
         """Return what must be the same when the run is resumed; JSON-ready."""
         return {
@@ -283,6 +296,8 @@ def execute(
     tasks = [run.development, *run.tests]
     if run.start is not None:
         backbone.tune(tuned_weights(run.start.tensors))
+    recipe = method.recipe(backbone.name, family, settings)
+    transfer = method.transfer_recipe(recipe, settings)
     plain = build_encoder(method.baseline(backbone.name, family, settings), backbone=backbone)
     untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
     encoder, trained = run.train(backbone, folder, processes)
@@ -308,9 +323,9 @@ def execute(
             "versions": {"promptcli": __version__, "torch": torch.__version__, "python": platform.python_version()},
         },
     }
-    recipe = portable(method.recipe(backbone.name, family, settings))
     figures = [score.to_dict() for score in scores]
-    entry = Entry(name, recipe, trained.tensors, provenance, figures, method.transfer_recipe(recipe))
+    read = None if transfer is None else portable(transfer)
+    entry = Entry(name, portable(recipe), trained.tensors, provenance, figures, read)
     before, after = ({score.column: round(score.value, 4) for score in found} for found in (untrained, scores))
     seconds = round(trained.seconds, 1)
     return TrialResult(

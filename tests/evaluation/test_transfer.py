@@ -463,7 +463,7 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
     assert Registry(home(os.environ)).load("mine").transfer == cls
     chosen = ["eval", *arguments[1:3], "--fast", "--offline", "--task", "TREC", "--json", "-m", "mine"]
     ran = run(*chosen)
-    assert "mine: transfer tasks read vectors before head and denoising" in ran.err
+    assert "mine: transfer tasks read it by cls" in ran.err
     (mine,) = json.loads(ran.out)["results"]
     (other,) = json.loads(run(*arguments, "--task", "TREC", "--json", "--model", "cls").out)["results"]
     assert mine["recipe"] == other["recipe"] == "cls"

@@ -16,7 +16,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
 from promptcli.errors import UsageError
-from promptcli.recipe import Recipe
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.registry.registry import Registry, home
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
@@ -320,6 +320,18 @@ def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tin
         assert set(entry.tensors) == {deep_prefix.TENSOR}
     plain = {"transforms": (), "denoise": "none"} if (name, supervised) == ("promptbert", True) else None
     assert entry.transfer == (plain and entry.recipe.replace(**plain))
+
+
+def test_transfer_tasks_may_read_an_encoder_by_another_recipe(run, text, tiny_folder):
+    options = ["--backbone", tiny_folder("bert"), "--data", text, "--steps", 1, "--batch-size", 4, "--offline"]
+    train = ["train", "promptbert", *options, "--name", "mine", "--set"]
+    assert run(*train, "transfer-recipe=first-last-avg").code == 0
+    entry = Registry(home(os.environ)).load("mine")
+    assert entry.transfer == RECIPES["first-last-avg"].replace(backbone=entry.recipe.backbone).explicit()
+    for wrong in ("whitening", "nothing"):  # fitted; unknown
+        refused = run(*train, f"transfer-recipe={wrong}", "--name", "other")
+        assert (refused.code, wrong in refused.err) == (2, True)
+    assert not (home(os.environ) / "runs").exists() or not list((home(os.environ) / "runs").iterdir())
 
 
 def launch(*arguments, home):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.backbones.families import FAMILIES
-from promptcli.errors import UsageError
-from promptcli.recipe import SLOT, Recipe
+from promptcli.errors import UsageError, unknown
+from promptcli.recipe import RECIPES, SLOT, Recipe
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
     DenoisingSettings,
@@ -125,10 +125,18 @@ class Method:
             denoise=denoise,
         ).explicit()
 
-    def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
-        """Return the recipe of transfer tasks, where it is another one than ``recipe``, the trained encoder's."""
-        plain = recipe.replace(transforms=(), denoise="none")
-        return plain if self.plain_transfer and plain != recipe else None
+    def transfer_recipe(self, recipe: Recipe, settings: TrainingSettings) -> Recipe | None:
+        """Return the recipe of transfer tasks, where it is another one than ``recipe``, the trained encoder's.
+
+        Raises:
+            UsageError: There is no recipe of the name in the settings.
+        """
+        read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
+        if settings.transfer_recipe:
+            if settings.transfer_recipe not in RECIPES:
+                raise unknown("recipe", settings.transfer_recipe, RECIPES)
+            read = RECIPES[settings.transfer_recipe].replace(backbone=recipe.backbone).explicit()
+        return None if read == recipe else read
 
     def selecting(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:
         """Return the recipe of the development score: the test's, or the code's, denoised and without period rule."""

@@ -57,6 +57,9 @@ class TrainingSettings:
         "Batches from several `data`: mixed, or one-source, whose negatives come from one file.",
         choices=("mixed", "one-source"),
     )
+    transfer_recipe: str = setting(
+        "", "Recipe by which transfer tasks read the encoder, such as first-last-avg; else by the paper's, or its own."
+    )
     seed: int = setting(42, "Random seed.", min=0)
     chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: by device.", min=0)
     gradient_caching: bool = setting(False, "Keep one forward pass's activations at a time, for batches beyond memory.")
