@@ -452,6 +452,12 @@ def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tin
     assert ran.err == ""
 
 
+def test_mini_reads_transfer_tasks_by_averages(run, arguments):
+    ran = run("eval", "mini", *arguments[1:3], "--fast", "--offline", "--task", "TREC", "--json")
+    assert "mini: transfer tasks read it by first-last-avg" in ran.err
+    assert [row["recipe"] for row in json.loads(ran.out)["results"]] == ["first-last-avg"]
+
+
 def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tiny_folder):
     from promptcli.recipe import RECIPES
     from promptcli.registry.entries import Entry
