@@ -7,13 +7,15 @@
 #   benchmarks/figures.sh list | xargs -n 1 -P 2 benchmarks/figures.sh  all of them, two at a time
 #
 # By variables: PYTHON; OUT (a file a job, and the models); DATA (SentEval folder); CORPUS, NLI, GLOSSES and PUD (folder of
-# the Wikipedia files named in mini's card; nli_triplets.csv and nli_pairs.tsv; common_words.tsv; sentences.txt).
+# the Wikipedia files named in mini-bert's card; nli_triplets.csv and nli_pairs.tsv; common_words.tsv; sentences.txt); for
+# kinds: PAIRS, the folder of the files named in mini's card.
 set -euo pipefail
 
 PYTHON=${PYTHON:-python}
 OUT=${OUT:-figures}
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 TESTS="STS12 STS13 STS14 STS-B SICK-R"
+KINDS="captions questions nli headlines simplify twitter tatoeba"
 SYSTEMS="defsent consert-joint consert consert-after-joint isbert cotbert sbert sbert-regression"
 
 jobs_in_order() {
@@ -24,6 +26,8 @@ jobs_in_order() {
   echo train:dcpcse-4:0 train:simcse-250k:0 train:dcpcse-250k:0 train:dcpcse-250k:1 train:dcpcse-1m:0 train:dcpcse-1m:1 | tr ' ' '\n'
   echo train:dcpcse-supervised:0 train:dcpcse-supervised-10:0 train:promptbert-supervised:0 train:optiprompt:0 | tr ' ' '\n'
   for system in $SYSTEMS; do echo "train:$system:0"; done
+  echo kinds:all kinds:nli kinds:free | tr ' ' '\n'
+  for kind in $KINDS; do echo "kinds:without-$kind"; done
   echo bare search:greedy stores mteb transforms | tr ' ' '\n'
 }
 
@@ -63,6 +67,29 @@ train() {
   promptcli train $(settings "$1") --data-dir "$DATA" --on STS-B:dev --seed "$2" $(tests --test) --name "$name" $resume --json
 }
 
+# files KIND: those of mini's data; free: those of captions, NLI and translations whose terms are attribution or share-alike
+files() {
+  case $1 in
+    captions) echo captions_flickr30k.tsv captions_coco.tsv captions_audio.tsv ;;
+    questions) echo questions_quora.tsv questions_triplets.tsv ;;
+    nli) echo nli_triplets.tsv nli_entail.tsv nli_neutral_triplets.tsv nli_crowd_triplets.csv ;;
+    twitter) echo twitter_url.tsv twitter_triplets.tsv ;;
+    free) files nli && echo captions_coco.tsv tatoeba.tsv ;;
+    all) for kind in $KINDS; do files "$kind"; done ;;
+    without-*) for kind in $KINDS; do if [ "$kind" != "${1#without-}" ]; then files "$kind"; fi; done ;;
+    *) echo "$1.tsv" ;;
+  esac
+}
+
+kinds() {
+  local name=kinds-$1 resume=--force data=() file
+  for file in $(files "$1"); do data+=(--data "${PAIRS:?}/$file"); done
+  if [ -d "$OUT/home/runs/$name" ]; then resume=--resume; fi
+  # shellcheck disable=SC2046  # several words are meant
+  promptcli train promptbert "${data[@]}" --set data-temperature=2 --max-length 40 --set keep-head=false --steps 120 \
+    --set eval-steps=40 --data-dir "$DATA" --on STS-B:dev --seed 0 $(tests --test) --test demo --name "$name" $resume --json
+}
+
 tables() {
   mkdir -p "$OUT/corpora.$1"
   head -n 6400 "$CORPUS/enwiki_contrastive_250k.txt" >"$OUT/corpora.$1/enwiki_6400.txt"
@@ -99,6 +126,7 @@ job() {
       promptcli search-templates --mode "${1#*:}" --on STS-B:dev --data-dir "$DATA" --name "found-${1#*:}" --force --json
       promptcli eval -m "found-${1#*:}" --data-dir "$DATA" --task STS-B:dev $(tests --task) --json ;;
     tables:*) tables "${1#*:}" ;;
+    kinds:*) kinds "${1#*:}" ;;
     train:*) train "$(cut -d: -f2 <<<"$1")" "${1##*:}" ;;
     bare) promptcli train --method dcpcse --seeds 3 --force --json ;;
     stores) stores ;;
@@ -115,7 +143,7 @@ job() {
 }
 
 case ${1:-} in
-  '') sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 2 ;;
+  '') sed -n '2,12s/^# \{0,1\}//p' "$0" && exit 2 ;;
   list) jobs_in_order && exit ;;
 esac
 : "${DATA:?SentEval folder}" "${CORPUS:?folder of the Wikipedia files}" "${NLI:?}" "${GLOSSES:?}" "${PUD:?}"
