@@ -96,7 +96,7 @@ class MeasurementContext:
         """
         source, (layouts, what, columns) = getattr(self.texts, kind), EXAMPLES[kind]
         if source is None:
-            raise UsageError(f"supervised rows need {kind} with columns {columns}")
+            raise UsageError(f"supervised rows need `{kind}` with columns {columns}")
         if (kind, source) not in self._examples:
             every = dict.fromkeys([*layouts, *(layout for known, *_ in EXAMPLES.values() for layout in known)])
             self._examples[kind, source] = training_examples(source, layouts=tuple(every))

@@ -595,7 +595,7 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(context, exampl
     (few,) = {reason for reason in why(seeds=(42,)) if "pairs" not in reason and "triplets" not in reason}
     assert "40 examples are less than one batch" in few
     assert why(seeds=(42,)) - {few} == {
-        "training: supervised rows need triplets with columns sent0, sent1 and perhaps hard_neg"
+        "training: supervised rows need `triplets` with columns sent0, sent1 and perhaps hard_neg"
     }
     reasons = why(seeds=(42,), triplets=examples)
     assert "training: triplets are pairs or triplets; examples.txt is not" in reasons
