@@ -265,7 +265,7 @@ def score_models(
     others = [task for task in tasks if not isinstance(task, TransferTask)]
     for label, recipe in zip(labels, recipes, strict=True):
         if transfer and recipe is not None:
-            note(f"{label.model}: transfer tasks read it by {recipe_name(recipe)}, as the model says")
+            note(f"{label.model}: transfer tasks use its recipe for them, {recipe_name(recipe)}")
     readers = [
         made if recipe is None else Encoder(recipe, made.backbone, made.tensors())
         for made, recipe in zip(encoders, recipes, strict=True)

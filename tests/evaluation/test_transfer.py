@@ -454,7 +454,7 @@ def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tin
 
 def test_mini_reads_transfer_tasks_by_averages(run, arguments):
     ran = run("eval", "mini", *arguments[1:3], "--fast", "--offline", "--task", "TREC", "--json")
-    assert "mini: transfer tasks read it by first-last-avg" in ran.err
+    assert "mini: transfer tasks use its recipe for them, first-last-avg" in ran.err
     assert [row["recipe"] for row in json.loads(ran.out)["results"]] == ["first-last-avg"]
 
 
@@ -469,7 +469,7 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
     assert Registry(home(os.environ)).load("mine").transfer == cls
     chosen = ["eval", *arguments[1:3], "--fast", "--offline", "--task", "TREC", "--json", "-m", "mine"]
     ran = run(*chosen)
-    assert "mine: transfer tasks read it by cls" in ran.err
+    assert "mine: transfer tasks use its recipe for them, cls" in ran.err
     (mine,) = json.loads(ran.out)["results"]
     (other,) = json.loads(run(*arguments, "--task", "TREC", "--json", "--model", "cls").out)["results"]
     assert mine["recipe"] == other["recipe"] == "cls"

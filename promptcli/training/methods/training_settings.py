@@ -58,7 +58,8 @@ class TrainingSettings:
         choices=("mixed", "one-source"),
     )
     transfer_recipe: str = setting(
-        "", "Recipe by which transfer tasks read the encoder, such as first-last-avg; else by the paper's, or its own."
+        "",
+        "Recipe for reading the encoder on transfer tasks, such as first-last-avg. Default: as in the method's paper.",
     )
     seed: int = setting(42, "Random seed.", min=0)
     chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: by device.", min=0)
