@@ -136,8 +136,8 @@ job() {
     transforms)
       head -n 6000 "$CORPUS/enwiki_contrastive_250k.txt" >"$OUT/wiki.txt"
       awk 'NR%27==1' "$NLI/nli_pairs.tsv" >"$OUT/nli.tsv"
-      awk 'NR%6==1' "$CORPUS/wordnet_examples.txt" >"$OUT/wordnet.txt"
-      "$PYTHON" benchmarks/transforms.py --data-dir "$DATA" --corpora "$OUT/wiki.txt,$OUT/nli.tsv,$OUT/wordnet.txt" ;;
+      "$PYTHON" benchmarks/transforms.py --data-dir "$DATA" --corpora "$OUT/wiki.txt,$OUT/nli.tsv" \
+        --recipes static-avg,last-avg,first-last-avg,cls,static-unbiased,first-last-ditto,prompt,prompt-denoised ;;
     *) echo "no job $1; \`benchmarks/figures.sh list\` names them" >&2 && return 2 ;;
   esac
 }
