@@ -30,7 +30,7 @@ from promptcli.registry.entries import BACKBONE, MANIFEST, TENSORS, Entry, Manif
 from promptcli.registry.reading import read_folder
 from promptcli.registry.registry import Registry, load_encoder
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import delete, scratch_folder, sha256, temporary_folder
+from promptcli.storage.files import scratch_folder, sha256, temporary_folder
 
 #: The files that such a repository has of ours; whatever else is in it is never fetched and never deleted.
 _OURS = re.compile(
@@ -213,7 +213,8 @@ def pull(
         raise NotFoundError(f"pull fetches {repo} from the hub, which `offline` forbids")
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with temporary_folder(kept) as folder:
+    with temporary_folder(kept) as above:
+        folder = above / "model"
         note(f"fetching {repo} from {api.endpoint}")
         with _asking(api, repo):
             commit, manifest = _fetch(api, repo, revision, folder)
@@ -240,8 +241,10 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[s
             f" `promptcli models import {repo} --name NAME`"
         )
 
-    def download(name: str) -> Path:
-        return Path(api.hf_hub_download(repo, name, revision=info.sha, local_dir=folder))
+    def download(name: str) -> Path:  # by way of a folder that the client may keep notes in
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        fetched = api.hf_hub_download(repo, name, revision=info.sha, local_dir=folder.with_name("fetched"))
+        return Path(fetched).rename(folder / name)
 
     hint = "push it again"
     document = read_document(download(MANIFEST), Manifest, hint=hint)
@@ -250,7 +253,6 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[s
             raise CheckFailedError(f"{repo}: {MANIFEST} names {name!r}, which no model of promptcli has; {hint}")
         if sha256(download(name)) != digest:
             raise CheckFailedError(f"{repo}: {name} is not the file that was pushed; {hint}")
-    delete(folder / ".cache")  # the client's own notes, which hold times of day
     return info.sha, document
 
 

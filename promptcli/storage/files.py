@@ -27,11 +27,16 @@ _NAMED = 100
 _MACHINE = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:4]
 
 
+#: Names that ``temporary`` gave and has not deleted yet.
+_given: set[Path] = set()
+
+
 @contextlib.contextmanager
 def temporary(target: Path) -> Iterator[Path]:
     """Yield a name next to ``target`` that no other process takes; what is there at the end is deleted."""
     remove_leftovers(target.parent, target.name)
     path = temporary_path(target)
+    _given.add(path)
     try:
         yield path
     finally:
@@ -39,6 +44,16 @@ def temporary(target: Path) -> Iterator[Path]:
             delete(path)
         finally:  # a signal may end the first time early
             delete(path)
+        _given.discard(path)
+
+
+def delete_temporaries() -> None:
+    """Delete what this process has under temporary names: a signal at the end of a with block can prevent that end."""
+    for path in list(_given):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and int(found[3]) == os.getpid():  # not one of the process that this one was forked from
+            delete(path)
+            _given.discard(path)
 
 
 #: Bytes of the longest name of an output: its manifest and its temporary files have longer ones, of at most 255.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from promptcli.index.stored import IndexManifest
 from promptcli.recipe import Recipe
 from promptcli.registry.entries import Manifest
 from promptcli.settings import SettingsFile
+from promptcli.storage import files
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import (
     atomic_folder,
@@ -26,6 +28,7 @@ from promptcli.storage.files import (
     remove_leftovers,
     scratch_folder,
     sha256,
+    temporary,
     temporary_path,
     write_text,
 )
@@ -382,6 +385,23 @@ def test_an_interrupt_at_any_file_event_leaves_nothing_temporary(work, tmp_path)
             break
         assert not list(folder.rglob("*.tmp"))
     assert 1 < step < 99
+
+
+def test_what_a_signal_kept_from_being_deleted_goes_at_the_end_of_the_command(run, tmp_path, monkeypatch):
+    """The exception may come in the first instruction of a with block's end, which then does not run."""
+    managers = []
+
+    def begin_and_be_interrupted(*_, **__):
+        managers.append(temporary(tmp_path / "thing"))
+        managers[0].__enter__().mkdir()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("promptcli.api.templates.check_template", begin_and_be_interrupted)
+    kept = tmp_path / f".other.0000-{os.getpid() + 1}.00000000.tmp"  # of the process that this one was forked from
+    kept.touch()
+    monkeypatch.setattr(files, "_given", {kept})
+    assert run("templates", "manual").code == 128 + signal.SIGINT
+    assert managers and list(tmp_path.glob(".*.tmp")) == [kept]
 
 
 def test_an_interrupt_at_any_file_event_leaves_the_old_thing_or_the_new(tmp_path):
