@@ -474,7 +474,7 @@ def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, e
     assert document["labelled"]["examples"] == 64 and document["triplets"] is document["corpus"] is None
     assert any("on labelled pairs" in line for line in caption(document))
     without = measure_table(few, context(corpus=examples, seeds=(42,)))
-    assert "need labelled with columns premise" in row_of(without, "SBERT")["not_measured"]["Avg"]
+    assert "need `labelled` with columns premise" in row_of(without, "SBERT")["not_measured"]["Avg"]
     defined = measure_table(table("defsent/sts"), context(corpus=examples, seeds=(42,), **given))
     values = {found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}
     assert len(values) == 3 and defined["definitions"]["name"] == "words.tsv"  # mean, [CLS] and max differ
