@@ -526,16 +526,12 @@ def test_check_reads_every_byte(run, built):
 def test_mini_finds_the_paraphrase(run, tmp_path):
     import promptcli
 
-    shipped = Path(promptcli.__file__).parent / "shipped" / "demo" / "sentences.txt"
-    sentences = shipped.read_text().splitlines(keepends=True)
-    near = "The bakery starts work early, long before the sun is up.\n"
-    demo = tmp_path / "demo.txt"
-    demo.write_text("".join(sentences[sentences.index(near) % 10 :: 10]))
+    demo = Path(promptcli.__file__).parent / "shipped" / "demo" / "sentences.txt"
     assert run("index", "build", demo, "-o", tmp_path / "i", "-m", "first-last-avg", "-q").code == 0
     found = lines(run("index", "search", tmp_path / "i", "The bakery starts its work before the sun is up.", "--json"))
-    assert found[0]["text"] == near.strip()
+    assert found[0]["text"] == "The bakery starts work early, long before the sun is up."
     few, stored = tmp_path / "few.txt", tmp_path / "v.parquet"
-    few.write_text("".join(sentences[:20]))
+    few.write_text("".join(demo.read_text().splitlines(keepends=True)[:20]))
     assert run("embed", few, "-o", stored, "-m", "first-last-avg").code == 0
     assert json.loads(run("index", "add", tmp_path / "i", stored, "--json").out)["rows"] == found_rows(demo) + 20
     assert "cannot be compared" in refused(
