@@ -35,10 +35,24 @@ promptcli() { "$PYTHON" -m promptcli "$@"; }
 
 tests() { for test in $TESTS; do printf -- '%s %s ' "$1" "$test"; done; }
 
+# files KIND: those of mini's data; free: those of captions, NLI and translations whose terms are attribution or share-alike
+files() {
+  case $1 in
+    captions) echo captions_flickr30k.tsv captions_coco.tsv captions_audio.tsv ;;
+    questions) echo questions_quora.tsv questions_triplets.tsv ;;
+    nli) echo nli_triplets.tsv nli_entail.tsv nli_neutral_triplets.tsv nli_crowd_triplets.csv ;;
+    twitter) echo twitter_url.tsv twitter_triplets.tsv ;;
+    free) files nli && echo captions_coco.tsv tatoeba.tsv ;;
+    all) for kind in $KINDS; do files "$kind"; done ;;
+    without-*) for kind in $KINDS; do if [ "$kind" != "${1#without-}" ]; then files "$kind"; fi; done ;;
+    *) echo "$1.tsv" ;;
+  esac
+}
+
 # settings METHOD: what `promptcli train` is given, data and steps first, as in docs/training.md
 settings() {
   local wiki="--data $CORPUS/enwiki_contrastive_250k.txt" triplets="--data $NLI/nli_triplets.csv"
-  local pairs="--data $NLI/nli_pairs.tsv"
+  local pairs="--data $NLI/nli_pairs.tsv" file kinds=""
   case $1 in
     simcse | promptbert | dcpcse | optiprompt) echo "--method $1 $wiki --epochs 0.24 --set eval-steps=47" ;;
     dcpcse-4) echo "--method dcpcse --set prefix-length=4 $wiki --epochs 0.24 --set eval-steps=47" ;;
@@ -56,6 +70,10 @@ settings() {
     cotbert) echo "--method cotbert $wiki --epochs 0.0819 --set eval-steps=40" ;;
     sbert) echo "--method sbert $pairs --epochs 0.1162 --set eval-steps=75" ;;
     sbert-regression) echo "--method sbert-regression --data STS-B:train --epochs 2 --set eval-steps=90" ;;
+    kinds-*)
+      for file in $(files "${1#kinds-}"); do kinds+=" --data $PAIRS/$file"; done
+      echo "--method promptbert$kinds --set data-temperature=2 --max-length 40 --set keep-head=false --steps 120" \
+        "--set eval-steps=40 --test demo" ;;
     *) return 2 ;;
   esac
 }
@@ -65,29 +83,6 @@ train() {
   if [ -d "$OUT/home/runs/$name" ]; then resume=--resume; fi
   # shellcheck disable=SC2046  # several words are meant
   promptcli train $(settings "$1") --data-dir "$DATA" --on STS-B:dev --seed "$2" $(tests --test) --name "$name" $resume --json
-}
-
-# files KIND: those of mini's data; free: those of captions, NLI and translations whose terms are attribution or share-alike
-files() {
-  case $1 in
-    captions) echo captions_flickr30k.tsv captions_coco.tsv captions_audio.tsv ;;
-    questions) echo questions_quora.tsv questions_triplets.tsv ;;
-    nli) echo nli_triplets.tsv nli_entail.tsv nli_neutral_triplets.tsv nli_crowd_triplets.csv ;;
-    twitter) echo twitter_url.tsv twitter_triplets.tsv ;;
-    free) files nli && echo captions_coco.tsv tatoeba.tsv ;;
-    all) for kind in $KINDS; do files "$kind"; done ;;
-    without-*) for kind in $KINDS; do if [ "$kind" != "${1#without-}" ]; then files "$kind"; fi; done ;;
-    *) echo "$1.tsv" ;;
-  esac
-}
-
-kinds() {
-  local name=kinds-$1 resume=--force data=() file
-  for file in $(files "$1"); do data+=(--data "${PAIRS:?}/$file"); done
-  if [ -d "$OUT/home/runs/$name" ]; then resume=--resume; fi
-  # shellcheck disable=SC2046  # several words are meant
-  promptcli train promptbert "${data[@]}" --set data-temperature=2 --max-length 40 --set keep-head=false --steps 120 \
-    --set eval-steps=40 --data-dir "$DATA" --on STS-B:dev --seed 0 $(tests --test) --test demo --name "$name" $resume --json
 }
 
 tables() {
@@ -126,7 +121,7 @@ job() {
       promptcli search-templates --mode "${1#*:}" --on STS-B:dev --data-dir "$DATA" --name "found-${1#*:}" --force --json
       promptcli eval -m "found-${1#*:}" --data-dir "$DATA" --task STS-B:dev $(tests --task) --json ;;
     tables:*) tables "${1#*:}" ;;
-    kinds:*) kinds "${1#*:}" ;;
+    kinds:*) : "${PAIRS:?folder of the pairs}" && train "kinds-${1#*:}" 0 ;;
     train:*) train "$(cut -d: -f2 <<<"$1")" "${1##*:}" ;;
     bare) promptcli train --method dcpcse --seeds 3 --force --json ;;
     stores) stores ;;

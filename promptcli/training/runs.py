@@ -296,8 +296,6 @@ def execute(
     tasks = [run.development, *run.tests]
     if run.start is not None:
         backbone.tune(tuned_weights(run.start.tensors))
-    recipe = method.recipe(backbone.name, family, settings)
-    transfer = method.transfer_recipe(recipe, settings)
     plain = build_encoder(method.baseline(backbone.name, family, settings), backbone=backbone)
     untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
     encoder, trained = run.train(backbone, folder, processes)
@@ -323,9 +321,9 @@ def execute(
             "versions": {"promptcli": __version__, "torch": torch.__version__, "python": platform.python_version()},
         },
     }
+    recipe = portable(method.recipe(backbone.name, family, settings))
     figures = [score.to_dict() for score in scores]
-    read = None if transfer is None else portable(transfer)
-    entry = Entry(name, portable(recipe), trained.tensors, provenance, figures, read)
+    entry = Entry(name, recipe, trained.tensors, provenance, figures, method.transfer_recipe(recipe, settings))
     before, after = ({score.column: round(score.value, 4) for score in found} for found in (untrained, scores))
     seconds = round(trained.seconds, 1)
     return TrialResult(
