@@ -6,7 +6,6 @@ With unit vectors u_i, sum_{i != j} u_i . u_j = |sum u_i|^2 - n: one sum is kept
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +29,6 @@ class Preparation:
     seed: int = 0  #: of the sample
     lower: bool = True  #: lower-case every line, for cased models too
     words: int | None = 32  #: cut a line to so many words, separated by white space
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what was done as JSON-ready values."""
-        taken = {"first": self.first} if self.sample is None else {"sample": self.sample, "seed": self.seed}
-        return {**taken, "lower": self.lower, "words": self.words}
 
     def apply(self, lines: Iterable[str]) -> list[str]:
         """Return the prepared sentences; blank lines are left out before they are counted."""

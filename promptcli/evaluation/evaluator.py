@@ -80,7 +80,6 @@ class EvalSettings:
 
     training: ClassifierTraining = FULL  # of the classifiers of transfer tasks
     seed: int | None = None  # of their first weights and order (SentEval's 1111), and of the masked tokens (0)
-    share: float = 0.15  # of the tokens that are masked
     output: Path = Path("mteb-results")  # folder of mteb's result files
     progress: Advance = lambda done: None  # takes the number of tasks newly done, a fraction
 
@@ -169,34 +168,15 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str) -> Embedde
     return Embedded(Label("vectors", path.name), recipe, files.sha256(path), found.matrix)
 
 
-@overload
 def evaluate(
     encoders: Sequence[Encoder],
     tasks: Sequence[STSTask],
     *,
-    labels: Sequence[Label] | None = ...,
-    settings: EvalSettings = ...,
-    progress: Progress = ...,
-) -> list[SpearmanScore]: ...
-@overload
-def evaluate(
-    encoders: Sequence[Encoder],
-    tasks: Sequence[AnyTask],
-    *,
-    labels: Sequence[Label] | None = ...,
-    settings: EvalSettings = ...,
-    progress: Progress = ...,
-) -> list[Score]: ...
-def evaluate(
-    encoders: Sequence[Encoder],
-    tasks: Sequence[AnyTask],
-    *,
     labels: Sequence[Label] | None = None,
-    settings: EvalSettings = EvalSettings(),
     progress: Progress = silent,
-) -> list[Any]:
-    """Score encoders on tasks of any kind: ``embed_tasks``, then ``score_vectors``."""
-    return score_vectors(embed_tasks(encoders, tasks, labels=labels, progress=progress), tasks, settings)
+) -> list[SpearmanScore]:
+    """Score encoders on graded pairs: ``embed_tasks``, then ``score_vectors``."""
+    return score_vectors(embed_tasks(encoders, tasks, labels=labels, progress=progress), tasks)
 
 
 @overload
@@ -390,9 +370,7 @@ def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSet
 
 
 def _predict(each: Embedded, task: PerplexityTask, rows: Rows, settings: EvalSettings) -> PerplexityScore:
-    made = prediction_accuracy(
-        _maker(each, task.name).backbone, task.lines, share=settings.share, seed=settings.seed or 0
-    )
+    made = prediction_accuracy(_maker(each, task.name).backbone, task.lines, seed=settings.seed or 0)
     figures = vars(made) | {"value": made.perplexity}
     del figures["perplexity"]
     return PerplexityScore(**each.names, task=task.name, **figures)
@@ -400,17 +378,7 @@ def _predict(each: Embedded, task: PerplexityTask, rows: Rows, settings: EvalSet
 
 def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings) -> MtebScore:
     model = MtebEncoder(_maker(each, task.name), each.fingerprint, each.label)
-    made = mteb_score(model, task, settings.output)
-    return MtebScore(
-        **each.names,
-        task=f"mteb:{task.name}",
-        metric=made.metric,
-        value=100 * made.value,
-        model=model.name,
-        revision=model.revision,
-        mteb=made.version,
-        file=made.file,
-    )
+    return mteb_score(model, task, settings.output, each.names)
 
 
 def _measure(each: Embedded, task: OwnTask, rows: Rows, settings: EvalSettings) -> Score:

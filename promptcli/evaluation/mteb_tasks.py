@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,18 +13,9 @@ from promptcli.data.hub import as_hub_set
 from promptcli.data.tasks import MtebTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
-from promptcli.evaluation.scores import Label
+from promptcli.evaluation.scores import Label, MtebScore
 from promptcli.evaluation.statistics import cosine
 from promptcli.notes import note, note_network
-
-
-class MtebResult(NamedTuple):
-    """A main score of mteb."""
-
-    metric: str
-    value: float  #: as mteb prints it, 0 to 1
-    version: str  #: of mteb
-    file: str  #: mteb's result file
 
 
 class MtebEncoder:
@@ -59,13 +50,14 @@ class MtebEncoder:
         return ModelMeta.create_empty(overwrites={"name": self.name, "revision": self.revision})
 
 
-def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path) -> MtebResult:
+def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[str, Any]) -> MtebScore:
     """Run a task of mteb on an encoder and write its result file, ``FOLDER/results/MODEL/REVISION/TASK.json``.
 
     Args:
         encoder: What is scored.
         task: Its pairs stand in for mteb's data set, if it has some; their hash is then the data set's revision.
         folder: Made where it is not there.
+        names: What every score says of the encoder: label, recipe, fingerprint.
 
     Raises:
         UsageError: mteb is not installed, or has no such task.
@@ -94,7 +86,16 @@ def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path) -> MtebResult
         raise NotFoundError(f"mteb's task {name} did not run: {reason}; pairs of your own: `data_dir` FOLDER") from None
     [result] = found.task_results
     file = cache.get_task_result_path(name, encoder.mteb_model_meta)
-    return MtebResult(own.metadata.main_score, float(result.get_score()), mteb.__version__, str(file))
+    return MtebScore(
+        **names,
+        task=f"mteb:{name}",
+        metric=own.metadata.main_score,
+        value=100 * float(result.get_score()),
+        model=encoder.name,
+        revision=encoder.revision,
+        mteb=mteb.__version__,
+        file=str(file),
+    )
 
 
 def _task(mteb: Any, name: str) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.vectors.precision import unit
 from promptcli.evaluation import statistics
 
 #: Numbers of documents of a query -> their grades, above 0.
@@ -18,10 +19,10 @@ def nearest(queries: NDArray[np.floating], documents: NDArray[np.floating], dept
 
     Of equally near documents the earlier comes first. Fewer than ``depth`` where there are fewer documents.
     """
-    scaled, depth = _unit(documents), min(depth, len(documents))
+    scaled, depth = _directions(documents), min(depth, len(documents))
     rows = []
     for start in range(0, len(queries), _AT_ONCE):
-        cosines = _unit(queries[start : start + _AT_ONCE]) @ scaled.T
+        cosines = _directions(queries[start : start + _AT_ONCE]) @ scaled.T
         best = np.sort(np.argpartition(-cosines, depth - 1, axis=1)[:, :depth], axis=1)
         order = np.argsort(-np.take_along_axis(cosines, best, axis=1), axis=1, kind="stable")
         rows.append(np.take_along_axis(best, order, axis=1))
@@ -57,7 +58,5 @@ def bootstrap_mean(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    wide = np.nan_to_num(np.asarray(vectors, dtype=np.float32))
-    norms = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.divide(wide, np.where(norms > 0, norms, 1), dtype=np.float32)
+def _directions(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    return unit(np.nan_to_num(np.asarray(vectors, dtype=np.float32)))

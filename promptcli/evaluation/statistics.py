@@ -58,25 +58,20 @@ class PairedTest:
     p_value: float
 
 
-def bootstrap_spearman(
+def bootstrap_intervals(
     scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
-) -> tuple[float, float]:
-    """Return the 95% percentile interval of Spearman's correlation over resampled pairs (Efron, Tibshirani 1993, 13.3).
+) -> list[tuple[float, float]]:
+    """Return the 95% percentile interval of each of k Spearman correlations over resampled pairs.
+
+    Source: Efron and Tibshirani 1993, section 13.3.
 
     Args:
-        scores: (n,) similarities.
+        scores: (k, n) similarities; the pairs are drawn once for all rows.
         gold: (n,) gold scores.
         resamples: How many times n pairs are drawn with replacement.
         seed: Seed of the draws; equal seeds draw equal pairs for equal n.
     """
-    return _interval(_draws(np.asarray(scores)[None], gold, resamples, seed)[0])
-
-
-def bootstrap_intervals(
-    scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
-) -> list[tuple[float, float]]:
-    """Return ``bootstrap_spearman`` of each row of ``scores`` (k, n), drawing the pairs once for all rows."""
-    return [_interval(row) for row in _draws(np.asarray(scores), gold, resamples, seed)]
+    return [_interval(row) for row in _draws(scores, gold, resamples, seed)]
 
 
 def average_intervals(

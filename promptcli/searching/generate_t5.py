@@ -4,7 +4,7 @@ One beam is shared by all (word, definition) pairs: the next token is the one th
 template is found that fits every sentence. Gives texts; scoring them is not done here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from promptcli.backbones.t5 import T5
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.training_examples import DEFINITIONS, read_examples
 from promptcli.encoder.encoded import Progress, silent
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError
 from promptcli.recipe import MASK, SLOT
 
 #: The beams of LM-BFF: half of them are kept of each form.
@@ -52,13 +52,6 @@ class Form:
 
 #: LM-BFF's two forms for single sentences; the leading "." of the second is T5's alone, no part of the template.
 FORMS = (Form("", True), Form(".", False))
-
-#: How a token is scored over all pairs, logits (n, v) -> (v,). LM-BFF's code averages the logits and takes one
-#: log-softmax (``logits``, the default); its paper sums log-likelihoods (``likelihoods``; a mean ranks alike).
-AVERAGES: dict[str, Callable[[Tensor], Tensor]] = {
-    "logits": lambda logits: logits.mean(0).log_softmax(-1),
-    "likelihoods": lambda logits: logits.log_softmax(-1).mean(0),
-}
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ def _is_token(word: str, ids: list[int], tokens: PieceTokenizer) -> bool:
 
 
 def generate_templates(
-    t5: T5, definitions: Sequence[Definition], *, beam: int = BEAM, average: str = "logits", progress: Progress = silent
+    t5: T5, definitions: Sequence[Definition], *, beam: int = BEAM, progress: Progress = silent
 ) -> list[str]:
     """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
 
@@ -115,14 +108,11 @@ def generate_templates(
         t5: Fills the blanks before and after the word.
         definitions: n pairs; the definition stands for the sentence, the word for the mask.
         beam: Hypotheses kept at each step; half of the finished ones are taken of each form.
-        average: One of ``AVERAGES``.
         progress: Called with the number of steps newly done, of ``steps()``.
 
     Raises:
-        UsageError: No such average, a beam below 2, no pairs, or a T5 that finished no template.
+        UsageError: A beam below 2, no pairs, or a T5 that finished no template.
     """
-    if average not in AVERAGES:
-        raise unknown("average", average, AVERAGES)
     if beam < len(FORMS):
         raise UsageError(f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form")
     if not definitions:
@@ -130,7 +120,7 @@ def generate_templates(
     kept = []
     for form in FORMS:
         examples = t5.read([_input(t5, form, pair) for pair in definitions])
-        finished = _search(t5, examples, beam, AVERAGES[average], progress)
+        finished = _search(t5, examples, beam, progress)
         texts = dict.fromkeys(_template(t5, form, item) for item in finished)
         kept.append([text for text in texts if _well_formed(text)][: beam // len(FORMS)])
     if not any(kept):
@@ -153,10 +143,12 @@ def _input(t5: T5, form: Form, pair: Definition) -> list[int]:
     return form.cut(ids)
 
 
-def _search(
-    t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, average: Callable[[Tensor], Tensor], progress: Progress
-) -> list[_Beam]:
-    """Return the finished hypotheses of one shared beam, best first."""
+def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, progress: Progress) -> list[_Beam]:
+    """Return the finished hypotheses of one shared beam, best first.
+
+    A token is scored over all pairs as in LM-BFF's code: one log-softmax of the averaged logits (the paper sums
+    log-likelihoods).
+    """
     words = t5.words()
     dots = torch.tensor([number for number, text in words.items() if text.strip() == "."], dtype=torch.long)
     open_ids = torch.tensor([number for number, text in words.items() if not _forbidden(text)], dtype=torch.long)
@@ -165,7 +157,7 @@ def _search(
         grown = [item for item in beams if item.finished]
         for item in beams:
             if not item.finished:
-                scores = average(t5.next_logits(examples, item.written)).cpu()
+                scores = t5.next_logits(examples, item.written).mean(0).log_softmax(-1).cpu()
                 grown += _grow(item, scores, _allowed(t5, item, open_ids, dots), t5, beam)
         beams = sorted(grown, key=lambda item: -item.score)[:beam]
         progress(1)

@@ -124,7 +124,8 @@ class _Pass:
             self._held[row] = _Held(own, squares[place])
             self.diagonals[row] = weights[place, : len(tokens), :-1].copy()
         self._widths = [part.size(-1) for part in parts]
-        self._score([pair for pair in self._touched(numbers) if all(row in self._held for row in self._pairs[pair])])
+        touched = dict.fromkeys(pair for row in numbers for pair in self._pairs_of[row])  # alike lengths side by side
+        self._score([pair for pair in touched if all(row in self._held for row in self._pairs[pair])])
         for row in waiting | set(numbers):
             if not self._open[row]:
                 del self._held[row]
@@ -136,10 +137,6 @@ class _Pass:
         ones = real.unsqueeze(1).to(layers[0].dtype)
         weights = torch.cat([*layers, ones], dim=1).masked_fill(~real.unsqueeze(1), 0.0)
         return [weights.transpose(1, 2), *(chosen.read(hidden) for chosen in self._states)]
-
-    def _touched(self, numbers: list[int]) -> list[int]:
-        """Return the pairs of some sentences, those of alike lengths side by side (the plan goes by length)."""
-        return list(dict.fromkeys(pair for row in numbers for pair in self._pairs_of[row]))
 
     def _score(self, pairs: list[int]) -> None:
         found = []

@@ -19,17 +19,11 @@ from promptcli.searching.template_scorer import TemplateScorer
 FINAL = "final"
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How fast a race narrows; about 12% of what scoring every candidate on every pair costs."""
-
-    first: float = 1 / 20  #: share of the pairs in the first rung
-    least: int = 48  #: pairs of the first rung at least: on fewer a correlation says too little
-    growth: float = 2.0  #: pairs of a rung over those of the one before
-    cut: float = 2.5  #: candidates of a rung over those of the next
-
-
-SCHEDULE = Schedule()
+#: How fast a race narrows; about 12% of what scoring every candidate on every pair costs.
+_FIRST = 1 / 20  # share of the pairs in the first rung
+_LEAST = 48  # pairs of the first rung at least: on fewer a correlation says too little
+_GROWTH = 2.0  # pairs of a rung over those of the one before
+_CUT = 2.5  # candidates of a rung over those of the next
 
 
 @dataclass(frozen=True)
@@ -59,14 +53,14 @@ class RaceResult:
     twins: int  #: candidates left out because another has the same model input
 
 
-def plan_rungs(candidates: int, pairs: int, finalists: int, schedule: Schedule = SCHEDULE) -> list[Rung]:
+def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
     """Return the rungs before the final; none where few candidates or pairs make the final the whole race."""
     rungs = []
-    seen = float(max(schedule.least, pairs * schedule.first))
+    seen = float(max(_LEAST, pairs * _FIRST))
     while candidates > finalists and round(seen) < pairs:
         rungs.append(Rung(candidates, round(seen)))
-        candidates = max(finalists, math.ceil(candidates / schedule.cut))
-        seen *= schedule.growth
+        candidates = max(finalists, math.ceil(candidates / _CUT))
+        seen *= _GROWTH
     return rungs
 
 
@@ -101,7 +95,6 @@ def race(
     *,
     seed: int = 42,
     finalists: int = 10,
-    schedule: Schedule = SCHEDULE,
     progress: Progress = silent,
 ) -> RaceResult:
     """Find the best templates without scoring every one on every pair.
@@ -111,7 +104,6 @@ def race(
         scorer: Of the task.
         seed: Of the order of the pairs.
         finalists: How many are scored on all pairs in the end.
-        schedule: How fast the race narrows.
         progress: Called with the number of pairs newly scored; see ``planned_pairs``.
     """
     distinct: dict[Hashable, str] = {}
@@ -119,7 +111,7 @@ def race(
         distinct.setdefault(scorer.identity(template), template)
     alive = list(distinct.values())
     order = spread_order(scorer.gold, seed)
-    rungs = plan_rungs(len(alive), scorer.size, finalists, schedule)
+    rungs = plan_rungs(len(alive), scorer.size, finalists)
     sizes = [*(rung.candidates for rung in rungs[1:]), finalists]
     seen: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in alive}
     dropped: list[Dropped] = []

@@ -9,13 +9,16 @@ from scipy.stats import spearmanr
 from promptcli.evaluation.statistics import (
     ResampledRanks,
     bootstrap_intervals,
-    bootstrap_spearman,
     cosine,
     paired_bootstrap,
     resample_counts,
     resampled_spearman,
     spearman,
 )
+
+
+def bootstrap_spearman(scores, gold, **options):
+    return bootstrap_intervals(scores[None], gold, **options)[0]
 
 
 def scipy_spearman(x, y):
