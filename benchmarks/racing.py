@@ -66,11 +66,11 @@ def main() -> None:
             "order": order,
             "cost_tokens": racer.tokens / tokens,
             "cost_seconds": spent / seconds,
-            "loss": values[best] - values[winner.template],
+            "loss": values[best] - values[winner.choice],
         }
         rows.append(row)
         print(
-            f"order {order}: {winner.value:.2f} {winner.template}   cost {row['cost_tokens']:.1%} of tokens,"
+            f"order {order}: {winner.value:.2f} {winner.choice}   cost {row['cost_tokens']:.1%} of tokens,"
             f" {row['cost_seconds']:.1%} of seconds; loss {row['loss']:.2f}"
         )
     worst = {key: max(row[key] for row in rows) for key in ("cost_tokens", "cost_seconds", "loss")}
