@@ -17,9 +17,6 @@ from promptcli.api.indexing import add_to_index as add_to_index
 from promptcli.api.indexing import build_index as build_index
 from promptcli.api.indexing import check_index as check_index
 from promptcli.api.indexing import search_index as search_index
-from promptcli.api.parts import check_parts as check_parts
-from promptcli.api.parts import merge_parts as merge_parts
-from promptcli.api.parts import sample_parts as sample_parts
 from promptcli.api.pretraining import Pretrained as Pretrained
 from promptcli.api.pretraining import pretrain as pretrain
 from promptcli.api.reproducing import reproduce as reproduce
@@ -33,6 +30,9 @@ from promptcli.api.training import Trained as Trained
 from promptcli.api.training import train as train
 from promptcli.api.training import training_settings as training_settings
 from promptcli.data.vectors import read_vectors as read_vectors
+from promptcli.data.vectors.part_folder import check_parts as check_parts
+from promptcli.data.vectors.part_folder import merge_parts as merge_parts
+from promptcli.data.vectors.part_folder import sample_parts as sample_parts
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.encoder.encoder import Encoder as Encoder
 from promptcli.errors import NotFoundError as NotFoundError

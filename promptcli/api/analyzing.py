@@ -98,16 +98,8 @@ def analyze_all(
 ) -> dict[Label, Found]:
     """Look inside several models as ``analyze`` does; those of one model input share a forward pass.
 
-    Args:
-        name: See ``analyze``.
-        models: Each once.
-        on: See ``analyze``.
-        data_dir: See ``analyze``.
-        text_field: Column of the sentence in a file.
-        skip_unfit: Say which models cannot be made on their backbone, and look at the others.
-        device: See ``load``.
-        dtype: See ``load``.
-        settings: See ``analyze``.
+    ``text_field`` is the column of the sentence in a file. With ``skip_unfit`` models that cannot be made on their
+    backbone are named and left out.
     """
     if name not in ANALYSES:
         raise unknown("analysis", name, ANALYSES)

@@ -79,7 +79,7 @@ def embed(
         UsageError: A file, field or output that cannot be read or written.
         PromptcliError: A vector that is not finite, or a full disk.
     """
-    path = Path(file) if isinstance(file, str | Path) else STANDARD
+    path, given = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     stream = None if output is None or isinstance(output, str | Path) else output
     form, target, before = precision_named(precision), None, None
     settings = {"text_field": text_field, "id_field": id_field, "with_text": with_text}
@@ -91,7 +91,7 @@ def embed(
         check_output(target, force=force or before is not None)
     elif form.ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
-    with open_source(path, Fields(text_field, id_field), stdin=_stream(file)) as source:
+    with open_source(path, Fields(text_field, id_field), stdin=given) as source:
         from promptcli.api import encoders
         from promptcli.encoder.embedding import embed_file, embed_stream, report_of
 
@@ -111,10 +111,6 @@ def embed(
                 with open_sink(stream, ".jsonl", encoder.width, with_text=with_text) as sink:
                     report = embed_stream(encoder, source, sink, progress=advance, **options)
     return Embedded(target, encoder, report)
-
-
-def _stream(file: Any) -> BinaryIO | None:
-    return None if isinstance(file, str | Path) else file
 
 
 def similarities(

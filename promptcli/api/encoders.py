@@ -182,7 +182,7 @@ def similarity(
     left, right = check_texts(first), check_texts(second)
     if len(left) != len(right):
         raise UsageError(f"{len(left)} and {len(right)} sentences make no pairs; give equally many")
-    vectors = _encoder(encoder).encode([*left, *right], normalize_embeddings=True)
+    vectors = open_model(encoder).encode([*left, *right], normalize_embeddings=True)
     cosines: NDArray[np.float32] = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
     return float(cosines[0]) if isinstance(first, str) else cosines
 
@@ -197,10 +197,6 @@ def models() -> list[Card]:
     """
     registry = open_registry()
     return [registry.card(name) for name in registry.names()]
-
-
-def _encoder(encoder: Encoder | str) -> Encoder:
-    return encoder if isinstance(encoder, Encoder) else load(encoder)
 
 
 def register(encoder: Encoder, name: str, *, force: bool = False, **about: Any) -> None:

@@ -133,24 +133,11 @@ def evaluate_all(
     device: str = "auto",
     dtype: str = "stored",
 ) -> Evaluation:
-    """Score models as ``evaluate`` does, and compare them.
+    """Score models, each once, as ``evaluate`` does, and compare them with ``against``, task by task.
 
-    Args:
-        models: What is scored, each once.
-        tasks: See ``evaluate``.
-        against: A model to compare with, by a paired bootstrap over the pairs of each task.
-        save: Store the scores on graded pairs with the registry's models.
-        skip_unfit: Say which models cannot be made on their backbone, and score the others.
-        vectors: See ``evaluate``.
-        listing: The command that lists the sentences of the tasks, for messages on the vectors.
-        fast: See ``evaluate``.
-        seed: See ``evaluate``.
-        output: See ``evaluate``.
-        data_dir: See ``evaluate``.
-        protocol: See ``evaluate``.
-        skip_missing: See ``evaluate``.
-        device: See ``load``.
-        dtype: See ``load``.
+    With ``save`` the scores on graded pairs are stored with the registry's models; with ``skip_unfit`` models that
+    cannot be made on their backbone are named and left out. ``listing`` is the command that lists the sentences of the
+    tasks, for messages on the vectors.
 
     Raises:
         UsageError: See ``evaluate``; scores to save of what is no model of the registry; nothing to compare.

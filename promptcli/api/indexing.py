@@ -6,7 +6,7 @@ The input is checked before FAISS and torch are loaded.
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -261,8 +261,7 @@ def encoder_of(origin: Origin, device: str = "auto") -> "Encoder":
     """
     from promptcli.api import encoders
 
-    make: Callable[..., Encoder] = lambda entry, dtype: encoders.open_model(entry, device=device, dtype=dtype)  # noqa: E731
-    return rebuild_encoder(origin, encoders.open_registry(), make)
+    return rebuild_encoder(origin, encoders.open_registry(), lambda entry, dtype: _open(entry, device, dtype))
 
 
 def size_of(text: str | int) -> int:

@@ -116,17 +116,10 @@ def repeat(
     device: str = "auto",
     dtype: str = "stored",
 ) -> tuple[dict[str, Any], Repetition]:
-    """Measure a result file again, without the cache; return the new document, and how it compares.
+    """Measure a result file of ``reproduce`` again, without the cache; return the new document, and how it compares.
 
-    Args:
-        file: Of ``reproduce``.
-        backbone: Where it is, if not under its name in the file.
-        texts: Fields of ``Texts``: where they are, if not under their names in the file.
-        data_dir: See ``reproduce``.
-        vectors: See ``reproduce``.
-        default: Backbone of a table that needs none.
-        device: See ``load``.
-        dtype: See ``load``.
+    ``backbone`` and ``texts``, fields of ``Texts``, say where these are, if not under their names in the file;
+    ``default`` is the backbone of a table that needs none. For the others see ``reproduce``.
 
     Raises:
         NotFoundError: No such file.

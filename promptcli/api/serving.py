@@ -1,5 +1,6 @@
 """Serving models and indexes over HTTP."""
 
+import functools
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -64,27 +65,22 @@ def serve(
 
     given = settings or ServeSettings()
     with bind(given) as listening:  # before the models are loaded
+        from promptcli.index.vector_index import set_threads
         from promptcli.serving.service import Served, Service
 
         opened = _models(models, backend, device, dtype)
         searched = _indexes(indexes, opened, device)
         if key is None and given.host not in ("127.0.0.1", "localhost", "::1"):
             note(f"anybody who reaches {given.host} can use it; to ask for a key: PROMPTCLI_API_KEY=...")
-        # FAISS keeps the number of threads for each thread that calls it
         served = Served(opened, searched, normalize)
-        service = Service(served, given, key=key, log=log, prepare=lambda: _set_threads(threads))
+        # FAISS keeps the number of threads for each thread that calls it
+        prepare = functools.partial(set_threads, threads) if threads is not None else lambda: None
+        service = Service(served, given, key=key, log=log, prepare=prepare)
         shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
         second = run(service, listening, ready=lambda url: note(f"serving {shown} at {url}"))
     if second is None:
         note(f"stopped; {service.metrics.answered:,} requests were answered")
     return second
-
-
-def _set_threads(threads: int | None) -> None:
-    from promptcli.index.vector_index import set_threads
-
-    if threads is not None:
-        set_threads(threads)
 
 
 def _models(names: Sequence[str], backend: str, device: str, dtype: str) -> "dict[str, Encoder]":

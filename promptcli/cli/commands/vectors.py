@@ -29,7 +29,7 @@ def vectors(
     if merge is not None and sample is not None:
         raise UsageError("--merge and --sample exclude each other; give one")
     if merge is not None:
-        from promptcli.api.parts import merge_parts
+        from promptcli.data.vectors.part_folder import merge_parts
 
         rows = merge_parts(folder, merge, force=force)
         result_json({"output": str(merge), "rows": rows}) if json else note(f"{rows:,} vectors in {merge}")
@@ -40,7 +40,7 @@ def vectors(
 
 
 def _check(folder: Path, *, as_json: bool) -> None:
-    from promptcli.api.parts import check_parts
+    from promptcli.data.vectors.part_folder import check_parts
 
     found = check_parts(folder)
     plan, faults = found.plan, found.faults
@@ -58,7 +58,7 @@ def _check(folder: Path, *, as_json: bool) -> None:
 def _sample(folder: Path, rows: int, seed: int, *, as_json: bool) -> None:
     import numpy as np
 
-    from promptcli.api.parts import sample_parts
+    from promptcli.data.vectors.part_folder import sample_parts
 
     cells = []
     for record, vector in sample_parts(folder, rows, seed=seed):

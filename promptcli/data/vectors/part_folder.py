@@ -11,12 +11,13 @@ import hashlib
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.data.given import is_unicode
 from promptcli.data.input_files import InputFile, check_unchanged, is_remote
@@ -24,6 +25,7 @@ from promptcli.data.tables import Record, open_parquet, read_batches
 from promptcli.data.vectors import new_vectors, output_of
 from promptcli.data.vectors.formats import ABOUT, BLOCK, Block, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.notes import working
 from promptcli.storage.documents import convert, parse_json, read_document, to_json
 from promptcli.storage.files import check_name, check_output, hold_folder, sha256, write_text
 
@@ -297,65 +299,78 @@ def finish(folder: Path, plan: Plan) -> bool:
     return True
 
 
-def merge_folder(
-    folder: Path, target: Path, *, force: bool = False, progress: Callable[[int], None] = lambda rows: None
-) -> int:
+def merge_parts(folder: str | Path, output: str | Path, *, force: bool = False) -> int:
     """Write all parts into one vector file with a manifest; return its rows.
 
     Args:
         folder: Finished.
-        target: In the format of its extension; .npy and .safetensors have no room for ids and texts.
+        output: In the format of its extension; .npy and .safetensors have no room for ids and texts.
         force: It may be replaced.
-        progress: Called with the number of rows newly written.
 
     Raises:
-        UsageError: The target cannot be written.
+        UsageError: The output cannot be written.
         CheckFailedError: The folder is unfinished, or a part is not the one of the manifest.
     """
+    folder, target = Path(folder), Path(output)
+    about = read_folder(folder)
     output_of(folder, target)
     check_output(target, force=force)
     parts = PartFolder(folder)
-    about = parts.manifest
-    with new_vectors(target, about.dim, with_text=about.with_text) as (sink, manifest):
+    with (
+        working("merge", about.rows) as advance,
+        new_vectors(target, about.dim, with_text=about.with_text) as (sink, manifest),
+    ):
         manifest |= {key: value for key, value in asdict(about).items() if key not in ("parts", "shards")}
         manifest["dtype"] = about.precision
         for block in parts.blocks():
             records = [_record(block, place) for place in range(len(block.ids))]
             sink.write(records, block.vectors.astype(about.precision, copy=False))
-            progress(len(records))
+            advance(len(records))
     return about.rows
 
 
-def sample_folder(folder: Path, rows: int, seed: int = 0) -> Iterator[tuple[Record, np.ndarray]]:
-    """Yield so many random rows with their vectors, in their order; only the parts that hold them are read.
+def sample_parts(folder: str | Path, rows: int, *, seed: int = 0) -> list[tuple[Record, NDArray[np.float32]]]:
+    """Return so many random rows with their vectors, in their order; only the parts that hold them are read.
 
     Raises:
         UsageError: There are fewer.
         CheckFailedError: The folder is unfinished, or a part is cut short.
     """
-    parts = PartFolder(folder)
+    parts = PartFolder(Path(folder))
     there = parts.manifest.rows
     if rows > there:
         raise UsageError(f"{folder} has {there:,} rows, not {rows:,}; ask for fewer")
     chosen = np.sort(np.random.default_rng(seed).choice(there, rows, replace=False))
-    for block, places in parts.among(chosen):
-        yield from ((_record(block, place), block.vectors[place]) for place in places.tolist())
+    return [
+        (_record(block, place), block.vectors[place])
+        for block, places in parts.among(chosen)
+        for place in places.tolist()
+    ]
 
 
 def _record(block: Block, place: int) -> Record:
     return Record(block.row + place, block.ids[place], block.texts[place] if block.texts else "")
 
 
-def faults_of(folder: Path) -> list[str]:
-    """Return the faults of a folder, one line each: none where every part is whole and follows the plan.
+@dataclass(frozen=True)
+class CheckedParts:
+    """A folder that was looked over."""
 
-    Parts are read once: their checksums, row numbers and vectors. Input files that are still where they were are
+    plan: Plan
+    faults: list[str]  #: one line each; none where every part is whole and follows the plan
+
+
+def check_parts(folder: str | Path) -> CheckedParts:
+    """Read every part of a folder once and return what is wrong.
+
+    Looked at are their checksums, row numbers and vectors. Input files that are still where they were are
     compared with their checksums, URLs are not opened; ids of a column are compared with each other, at eight bytes a
     row.
 
     Raises:
         NotFoundError: It is no such folder.
     """
+    folder = Path(folder)
     plan = read_plan(folder)
     faults = list(_input_faults(folder, plan))
     sums: dict[str, str] = {}
@@ -379,7 +394,7 @@ def faults_of(folder: Path) -> list[str]:
     hashes = np.sort(np.concatenate(ids)) if ids else np.empty(0)
     if same := int(np.count_nonzero(hashes[1:] == hashes[:-1])):
         faults.append(f"{folder}: {same:,} ids are those of other rows; give every row of the inputs an id of its own")
-    return faults
+    return CheckedParts(plan, faults)
 
 
 def _input_faults(folder: Path, plan: Plan) -> Iterator[str]:
