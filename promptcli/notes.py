@@ -97,12 +97,17 @@ def note(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Say one line that a program should hear, too."""
+    """Say one line that a program should hear, too, such as that the network is about to be used."""
     if not _SILENT.get():
         LOG.warning("%s", message)
 
 
-def note_network(message: str) -> None:
-    """Say one line before the network is used."""
-    if not _SILENT.get():
-        LOG.warning("%s", message)
+def note_counts(rows: int, *, blank: int, truncated: int, zero: int = 0, limit: str = "the model's input") -> None:
+    """Say how many of some rows are blank, were cut, or have no vector."""
+    for count, what in (
+        (blank, "lines are blank; each keeps its row"),
+        (zero, "sentences have a zero vector: nothing in them is known"),
+        (truncated, f"sentences were longer than {limit} and were cut"),
+    ):
+        if count:
+            note(f"{count:,} of {rows:,} {what}")

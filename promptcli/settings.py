@@ -61,7 +61,6 @@ class SettingsFile:
 class EffectiveSetting:
     """A default that holds."""
 
-    name: str  #: A key of ``KEYS``.
     value: str | None
     source: str  #: Why it holds: a variable, a file, or ``built in``.
 
@@ -139,7 +138,7 @@ def expand_user(path: str) -> Path:
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
-    """Return the defaults that hold: the environment before the file before what is built in.
+    """Return the defaults that hold, by the keys of ``KEYS``: the environment before the file before what is built in.
 
     Raises:
         UsageError: The file is no TOML, or holds an unknown key or a value that is no text.
@@ -153,7 +152,7 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
             value, source = stored[name], str(path)
         if environ.get(key.variable):
             value, source = environ[key.variable], f"${key.variable}"
-        found[name] = EffectiveSetting(name, value, source)
+        found[name] = EffectiveSetting(value, source)
     return found
 
 

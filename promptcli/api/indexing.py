@@ -33,7 +33,7 @@ from promptcli.index.stored import (
     load,
     read_manifest,
 )
-from promptcli.notes import note, working
+from promptcli.notes import note, note_counts, working
 from promptcli.recipe import Choice
 from promptcli.registry.entries import utc_now
 from promptcli.storage.files import real_path
@@ -315,12 +315,7 @@ def _say_rows(report: "EmbedReport | None", index: "VectorIndex") -> None:
     from promptcli.index.rows import named_rows
 
     if report is not None:
-        for count, what in (
-            (report.blank, "lines are blank; each keeps its row"),
-            (report.truncated, "sentences were longer than the model's input and were cut"),
-        ):
-            if count:
-                note(f"{count:,} of {report.rows:,} {what}")
+        note_counts(report.rows, blank=report.blank, truncated=report.truncated)
     if index.zero_rows:
         note(f"{named_rows(index.zero_rows)}: the vector is zero, so its score is always 0")
 

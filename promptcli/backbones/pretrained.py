@@ -37,7 +37,7 @@ from promptcli.backbones.probing import check_probe, check_vocabulary
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
 from promptcli.backbones.word_vectors import is_table, load_table
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
-from promptcli.notes import is_offline, note, note_network, offline
+from promptcli.notes import is_offline, note, offline, warn
 from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
@@ -192,7 +192,7 @@ def locate(
         raise NotFoundError(
             f"no backbone {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
         ) from None
-    note_network(f"downloading backbone {repository} from the Hugging Face hub")
+    warn(f"downloading backbone {repository} from the Hugging Face hub")
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:

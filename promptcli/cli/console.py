@@ -109,17 +109,6 @@ def show_library_notes() -> None:
     LOG.propagate = False
 
 
-def note_counts(rows: int, *, blank: int, truncated: int, zero: int = 0, limit: str = "the model's input") -> None:
-    """Say how many of some rows are blank, were cut, or have no vector."""
-    for count, what in (
-        (blank, "lines are blank; each keeps its row"),
-        (zero, "sentences have a zero vector: nothing in them is known"),
-        (truncated, f"sentences were longer than {limit} and were cut"),
-    ):
-        if count:
-            note(f"{count:,} of {rows:,} {what}")
-
-
 def value_typed(value: Any) -> str:
     """Return a setting's value as it is typed: ``true``, ``1e-05``."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,12 +4,11 @@ import itertools
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from promptcli.cli.console import as_typed, half_interval, out
+from promptcli.cli.console import as_typed, half_interval, out, result
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
@@ -17,14 +16,6 @@ from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, Spearm
 
 if TYPE_CHECKING:
     from promptcli.reproducing.planning import TableOverview
-
-
-@dataclass(frozen=True)
-class TableLine:
-    """A line of a table."""
-
-    text: str
-    style: str = ""  #: rich's
 
 
 #: Label, cells, style.
@@ -48,7 +39,7 @@ def score_table(
     names: dict[Label, str],
     wanted: Sequence[TaskName],
     tasks: Sequence[STSTask],
-) -> list[TableLine]:
+) -> list[Text]:
     """Lay out one row of figures per encoder, half of each 95% interval below, and what was scored above.
 
     Args:
@@ -63,7 +54,7 @@ def score_table(
     heads = [column + "*" * (column in short) for column in columns]
     if in_average:
         heads.append(_average_head(len(in_average), len(TEST_TASKS)))
-    lines = [TableLine(line) for line in _caption(tasks)]
+    lines = [Text(line) for line in _caption(tasks)]
     body: list[Row] = []
     for label, scores in rows.items():
         by_column = {score.column: score for score in scores}
@@ -76,7 +67,7 @@ def score_table(
         body += [(names[label], values, ""), ("", halves, "dim")]
     lines += grid(heads, body)
     return lines + [
-        TableLine(
+        Text(
             f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable with printed figures"
         )
         for task in tasks
@@ -84,18 +75,18 @@ def score_table(
     ]
 
 
-def subset_table(rows: dict[Label, list[SpearmanScore]], names: dict[Label, str], task: STSTask) -> list[TableLine]:
+def subset_table(rows: dict[Label, list[SpearmanScore]], names: dict[Label, str], task: STSTask) -> list[Text]:
     """Lay out each encoder's figures on the subsets of one task."""
     body: list[Row] = [("pairs", [str(len(part)) for part in task.subsets.values()], "")]
     for label, scores in rows.items():
         score = next(score for score in scores if score.column == task.label)
         body.append((names[label], [f"{part.value:.2f}" for part in score.subsets.values()], ""))
-    return [TableLine(f"{task.label} by subset"), *grid(list(task.subsets), body)]
+    return [Text(f"{task.label} by subset"), *grid(list(task.subsets), body)]
 
 
-def comparison_table(comparisons: Sequence[Comparison], first: str, second: str) -> list[TableLine]:
+def comparison_table(comparisons: Sequence[Comparison], first: str, second: str) -> list[Text]:
     """Lay out one encoder's differences from another, task by task."""
-    lines = [TableLine(f"{first} - {second}, paired bootstrap over the pairs of each task")]
+    lines = [Text(f"{first} - {second}, paired bootstrap over the pairs of each task")]
     heads = ["difference", "95% interval", "p", "pairs"]
     body: list[Row] = []
     for item in comparisons:
@@ -112,7 +103,7 @@ def score_tables(
     tasks: Sequence[STSTask],
     *,
     subsets: bool,
-) -> list[list[TableLine]]:
+) -> list[list[Text]]:
     """Lay out all that ``eval`` shows: the scores, those of subsets on request, and comparisons."""
     names = table_names(rows)
     tables = [score_table(rows, names, wanted, tasks)]
@@ -124,7 +115,7 @@ def score_tables(
     return tables
 
 
-def accuracy_table(rows: dict[Label, list[AccuracyScore]], wanted: Sequence[str]) -> list[TableLine]:
+def accuracy_table(rows: dict[Label, list[AccuracyScore]], wanted: Sequence[str]) -> list[Text]:
     """Lay out one row of accuracies per encoder; tasks that are not there are dashes."""
     names = table_names(rows)
     body: list[Row] = []
@@ -134,16 +125,18 @@ def accuracy_table(rows: dict[Label, list[AccuracyScore]], wanted: Sequence[str]
     return grid([*wanted, _average_head(len(by_task), len(TRANSFER_TASKS))], body)
 
 
-def print_tables(tables: Iterable[Sequence[TableLine]]) -> None:
+def print_tables(tables: Iterable[Sequence[Text]]) -> None:
     """Print tables with a blank line between them."""
     for number, table in enumerate(tables):
-        print_lines([*([TableLine("")] if number else []), *table])
+        if number:
+            result("")
+        print_lines(table)
 
 
-def print_lines(lines: Iterable[TableLine]) -> None:
+def print_lines(lines: Iterable[Text]) -> None:
     """Print the lines of a table."""
     for line in lines:
-        out.print(Text(line.text, style=line.style))
+        out.print(line)
 
 
 def _average_head(there: int, all_of_them: int) -> str:
@@ -165,7 +158,7 @@ def _caption(tasks: Sequence[STSTask]) -> list[str]:
     ]
 
 
-def grid(heads: Sequence[str], body: Sequence[Row | TableLine], *, label: int = 24) -> list[TableLine]:
+def grid(heads: Sequence[str], body: Sequence[Row | Text], *, label: int = 24) -> list[Text]:
     """Align rows under their heads.
 
     Args:
@@ -173,7 +166,7 @@ def grid(heads: Sequence[str], body: Sequence[Row | TableLine], *, label: int = 
         body: Rows, and lines that stand among them as they are.
         label: Characters of a label; a longer one gets a line of its own.
     """
-    rows = [row for row in body if not isinstance(row, TableLine)]
+    rows = [row for row in body if not isinstance(row, Text)]
     width = max([6, *(len(name) for name, _, _ in rows if len(name) <= label)])
     columns = zip(heads, *(values for _, values, _ in rows), strict=True)
     widths = [max(7, *map(len, column)) for column in columns]
@@ -182,16 +175,16 @@ def grid(heads: Sequence[str], body: Sequence[Row | TableLine], *, label: int = 
         padded = (value.rjust(size) for value, size in zip(values, widths, strict=True))
         return f"{name:<{width}} {' '.join(padded)}".rstrip()
 
-    lines = [TableLine(aligned("", heads)), TableLine("-" * (width + sum(widths) + len(widths)))]
+    lines = [Text(aligned("", heads)), Text("-" * (width + sum(widths) + len(widths)))]
     for row in body:
-        if isinstance(row, TableLine):
+        if isinstance(row, Text):
             lines.append(row)
             continue
         name, values, style = row
         if len(name) > width:
-            lines.append(TableLine(name, style))
+            lines.append(Text(name, style))
             name = ""
-        lines.append(TableLine(aligned(name, values), style))
+        lines.append(Text(aligned(name, values), style))
     return lines
 
 
@@ -206,18 +199,18 @@ _STYLES = {
 }
 
 
-def result_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
+def result_lines(document: Mapping[str, Any]) -> Iterator[Text]:
     """Lay out a result document: what was measured on what, every row's lines under the heads, remarks."""
     from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
 
-    yield TableLine(f"{document['table']}: {document['title']}", "bold")
+    yield Text(f"{document['table']}: {document['title']}", "bold")
     for about in caption(document):
         yield from _folded(about)
-    body: list[Row | TableLine] = []
+    body: list[Row | Text] = []
     for line in table_lines(document):
         style = _STYLES[line.kind]
         if line.kind == "reason":
-            body += [TableLine(line.label), *_folded(as_typed(f"not measured: {line.cells[0]}"), indent=4, style=style)]
+            body += [Text(line.label), *_folded(as_typed(f"not measured: {line.cells[0]}"), indent=4, style=style)]
         else:
             body.append((line.label if line.kind == "measured" else f"  {line.label}", line.cells, style))
     yield from grid(heads(document), body, label=26)
@@ -225,12 +218,12 @@ def result_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
         yield from _folded(as_typed(remark), style="dim")
 
 
-def list_lines(overviews: "Sequence[TableOverview]", backbone: str) -> Iterator[TableLine]:
+def list_lines(overviews: "Sequence[TableOverview]", backbone: str) -> Iterator[Text]:
     """Lay out what every table needs and how many of its figures can be measured now."""
-    yield TableLine(f"figures that can be measured now on {backbone}, of those published")
+    yield Text(f"figures that can be measured now on {backbone}, of those published")
     for look in overviews:
         style = "bold" if look.now else ""
-        yield TableLine(f"{look.table:<24} {look.now:>4} of {look.figures:<4} {look.title}", style)
+        yield Text(f"{look.table:<24} {look.now:>4} of {look.figures:<4} {look.title}", style)
         needs = [f"on {', '.join(look.backbones)}", *look.data, " / ".join(look.time)]
         yield from _folded("; ".join(part for part in needs if part), indent=4, style="dim")
         for why, count in look.lacks.items():
@@ -241,9 +234,9 @@ def list_lines(overviews: "Sequence[TableOverview]", backbone: str) -> Iterator[
     )
 
 
-def _folded(text: str, *, indent: int = 0, style: str = "") -> Iterator[TableLine]:
+def _folded(text: str, *, indent: int = 0, style: str = "") -> Iterator[Text]:
     lead = " " * indent
     for line in textwrap.wrap(
         text, out.width if out.is_terminal else 98, initial_indent=lead, subsequent_indent=lead + "  "
     ):
-        yield TableLine(line, style)
+        yield Text(line, style)

@@ -39,11 +39,6 @@ _MOVED_OPTIONS = {
     "--recipe": "--model",
     "-r": "-m",
     "--template": "--prompt",
-    "--denoise": "--set denoise=VALUE",
-    "--period": "--set period=true",
-    "--no-period": "--set period=false",
-    "--text-rule": "--set text-rule=NAME",
-    "--max-length": "--set max-length=N",
     "--paper": "--backbone bert-base-uncased --model prompt",
     "--causal": "--objective causal",
 }
@@ -275,10 +270,10 @@ def usage_message(error: Any, arguments: Sequence[str]) -> str:
 
 def _moved(option: str, command: Any) -> str | None:
     """Return what to type for the former spelling of an option."""
+    if option in _MOVED_OPTIONS:
+        return _MOVED_OPTIONS[option]
     field = option.removeprefix("--no-").removeprefix("--")
-    if field.replace("-", "_") in getattr(command.callback, "settable", ()) and option not in _MOVED_OPTIONS:
-        return f"--set {field}=VALUE"
-    return _MOVED_OPTIONS.get(option)
+    return f"--set {field}=VALUE" if field.replace("-", "_") in getattr(command.callback, "settable", ()) else None
 
 
 def _written(parameter: Any) -> str:

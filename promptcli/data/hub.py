@@ -12,7 +12,7 @@ from typing import Any
 
 from promptcli.data.senteval import GoldRow
 from promptcli.errors import NotFoundError, one_line
-from promptcli.notes import is_offline, note_network
+from promptcli.notes import is_offline, warn
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _table(source: HubSet) -> Any:
         if not from_cache:
             if is_offline() or datasets.config.HF_HUB_OFFLINE:
                 raise UnreachableError(f"data set {source.path} is not in the cache (offline); {hint}")
-            note_network(f"fetching data set {source.path} from the Hugging Face hub")
+            warn(f"fetching data set {source.path} from the Hugging Face hub")
         with _quiet_and(offline=from_cache), contextlib.suppress(ConnectionError):
             try:
                 return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
@@ -111,7 +111,7 @@ def hub_file(name: str) -> Path:
             raise NotFoundError(
                 f"{wanted} of {TRAINING_FILES} is not in the cache (offline); give the file itself: `data` {wanted}"
             ) from None
-    note_network(f"fetching {wanted} of {TRAINING_FILES} from the hub")
+    warn(f"fetching {wanted} of {TRAINING_FILES} from the hub")
     try:
         return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset"))
     except (HfHubHTTPError, OSError) as error:

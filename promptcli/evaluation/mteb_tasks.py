@@ -15,7 +15,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.evaluation.scores import Label, MtebScore
 from promptcli.evaluation.statistics import cosine
-from promptcli.notes import note, note_network
+from promptcli.notes import note, warn
 
 
 class MtebEncoder:
@@ -73,7 +73,7 @@ def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[s
         own.data_loaded = True
         note(f"{name}: pairs of {task.pairs.label}, {task.pairs.text}; mteb's own text is raw")
     else:
-        note_network(f"fetching data set {own.metadata.dataset['path']}, where mteb does not find it in the cache")
+        warn(f"fetching data set {own.metadata.dataset['path']}, where mteb does not find it in the cache")
     cache = mteb.ResultCache(folder)
     try:
         found = mteb.evaluate(

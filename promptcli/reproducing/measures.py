@@ -72,9 +72,6 @@ def over_runs(runs: Sequence[Figures]) -> Figures:
     return found
 
 
-_SETTING = f"SentEval's linear classifier, {FULL.folds} folds, {FULL.optimizer}, seed {SEED}; accuracy x 100"
-
-
 def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield each system's figure on every task that is there."""
     for scores in _score(systems, data, context):
@@ -134,7 +131,7 @@ def _transfer_facts(task: TransferTask) -> dict[str, Any]:
         "examples": {split: len(part) for split, part in task.splits.items()},
         "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
         "sha256": hash_of(text),
-        "setting": _SETTING,
+        "setting": FULL.about(SEED),
         "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": SEED},
     }
 

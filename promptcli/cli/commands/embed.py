@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from promptcli.cli.console import note, note_counts, result, result_json
+from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import BackendName, Force, Json, ModelOptions, Runtime, SentenceField, option_in
 from promptcli.errors import UsageError
 from promptcli.extensions import added_to
+from promptcli.notes import note_counts
 
 if TYPE_CHECKING:
     from promptcli.api.embedding import Embedded, EmbeddedParts

@@ -15,7 +15,6 @@ from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
     from promptcli.api.evaluating import Evaluation
-    from promptcli.evaluation.evaluator import EvalSettings
     from promptcli.evaluation.scores import Label, Score
 
 _external_option = option_in("Vectors of other programs")
@@ -162,7 +161,9 @@ def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
 
 def _print(found: "Evaluation", *, subsets: bool) -> None:
     """Print the tables of graded pairs and of accuracies as the papers have them, other figures one below the other."""
-    from promptcli.cli.tables import TableLine, accuracy_table, print_tables, score_tables
+    from rich.text import Text
+
+    from promptcli.cli.tables import accuracy_table, print_tables, score_tables
     from promptcli.data.task_table import TRANSFER_TASKS
     from promptcli.data.tasks import STSTask
     from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
@@ -179,21 +180,14 @@ def _print(found: "Evaluation", *, subsets: bool) -> None:
         tables += score_tables(graded, found.comparisons, columns, pairs, subsets=subsets)
     if accuracies:
         names = [str(name) for name in found.wanted if str(name) in TRANSFER_TASKS]
-        tables.append([TableLine(_about_classifier(found.settings)), *accuracy_table(accuracies, names)])
+        about = found.settings.training.about(found.settings.classifier_seed)
+        tables.append([Text(about), *accuracy_table(accuracies, names)])
     print_tables(tables)
     every = [one for row in found.scores.values() for one in row]
     rest = [one for one in every if not isinstance(one, SpearmanScore | AccuracyScore)]
     if rest:
         cells = [[one.label.model, one.label.recipe, one.task, one.metric, *_value(one)] for one in rest]
         result_table(("model", "recipe", "task", "metric", "value", ""), cells)
-
-
-def _about_classifier(settings: "EvalSettings") -> str:
-    training = settings.training
-    return (
-        f"SentEval's linear classifier, {training.folds} folds, {training.optimizer}, seed"
-        f" {settings.classifier_seed}; accuracy x 100"
-    )
 
 
 def _value(score: "Score") -> list[str]:

@@ -82,25 +82,22 @@ def reproduce(
         for sentence in reproducing.table_sentences(what, default, data_dir=where["data_dir"]):
             result(sentence)
     else:
+        from promptcli.cli.commands.reproduce_pictures import painter
+
         how: dict[str, Any] = {"paper": paper, "train": train, "seeds": seeds, "output": output, "force": force}
-        how |= {"texts": Texts(**texts.changes()), "default": default, "draw": _painter(output)}
+        how |= {"texts": Texts(**texts.changes()), "default": default, "draw": painter(output)}
         _print(list(map(_told(json), reproducing.reproduce(what, backbone, **how, **where))), as_json=json)
-
-
-def _painter(output: Path) -> Any:
-    from promptcli.cli.commands.reproduce_pictures import painter
-
-    return painter(output)
 
 
 def _told(json: bool) -> Any:
     """Return what tells of a table as soon as it is measured, and gives it on."""
-    from promptcli.cli.tables import TableLine, print_lines, result_lines
+    from promptcli.cli.tables import print_lines, result_lines
 
     def tell(found: "Reproduction") -> "Reproduction":
         note(found.message)
         if found.document is not None and not json:
-            print_lines([*result_lines(found.document), TableLine("")])
+            print_lines(result_lines(found.document))
+            result("")
         return found
 
     return tell

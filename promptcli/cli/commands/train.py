@@ -96,13 +96,10 @@ class TrainingOptions:
     ] = None
 
 
-Words = Annotated[
-    list[str] | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}. Also what follows --sweep.")
-]
-
-
 def train(
-    words: Words = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}. Also what follows --sweep.")
+    ] = None,
     method: Annotated[str | None, typer.Option(help="The same as the first word.")] = None,
     *,
     training: TrainingOptions,
@@ -110,12 +107,45 @@ def train(
     runtime: Runtime,
 ) -> None:
     """Train a sentence encoder; the numbers that are best on the development pairs become a model of your own."""
-    first, *rest = [*(words or []), ""]
-    if method is None and first and "=" not in first:
-        method, words = first, rest[:-1]
-    if method is None:
+    swept = words or []
+    if method is None and swept and "=" not in swept[0]:
+        method, *swept = swept
+    if not method:
         raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
-    _train(method, training, settings, words or [], runtime)
+    if training.plot is not None:
+        check_picture(training.plot, force=training.force)
+    from promptcli.api.training import train as train_encoder
+    from promptcli.api.training import training_settings
+
+    data, name, sweep = training.data or [], training.name or method, _swept(training.sweep, swept)
+    options: dict[str, Any] = {
+        "data": [Path(one) for one in data] if len(data) > 1 else data[0] if data else None,
+        "backbone": training.backbone or (None if training.start or training.paper else default_backbone()),
+        **{field: getattr(training, field) for field in ("start", "supervised", "paper", "on")},
+        **{"data_dir": data_folder(training.data_dir), **settings.changes()},
+    }
+    if training.dry_run:
+        _print_settings(training_settings(method, **options), as_json=training.json_output)
+        return
+    trained = train_encoder(
+        method,
+        **options,
+        name=name,
+        tests=training.test or (),
+        seeds=training.seeds,
+        sweep=sweep,
+        resume=training.resume,
+        force=training.force,
+        trackers=training.trackers or (),
+        device=runtime.device,
+        dtype=runtime.dtype,
+    )
+    if not trained.is_main:
+        return
+    _print_results(trained, name, as_json=training.json_output)
+    if training.plot is not None:
+        _draw(training.plot, trained, f"{method} on {trained.entry.recipe.backbone}")
+        note(f"drawn to {training.plot}")
 
 
 def settings_in_force(words: Sequence[str]) -> Section:
@@ -135,45 +165,6 @@ def settings_in_force(words: Sequence[str]) -> Section:
         form = " supervised" if method is METHODS[method.name][1] and METHODS[method.name][0] else ""
         rows.append((f"{method.name}{form}", f"{small}; {base}"))
     return "Batch size, learning rate, epochs: mini-bert; bert-base-uncased", rows
-
-
-def _train(
-    name: str, training: TrainingOptions, settings: SettingsOptions, words: Sequence[str], runtime: Runtime
-) -> None:
-    if training.plot is not None:
-        check_picture(training.plot, force=training.force)
-    from promptcli.api.training import train as train_encoder
-    from promptcli.api.training import training_settings
-
-    data, model, sweep = training.data or [], training.name or name, _swept(training.sweep, words)
-    options: dict[str, Any] = {
-        "data": [Path(one) for one in data] if len(data) > 1 else data[0] if data else None,
-        "backbone": training.backbone or (None if training.start or training.paper else default_backbone()),
-        **{field: getattr(training, field) for field in ("start", "supervised", "paper", "on")},
-        **{"data_dir": data_folder(training.data_dir), **settings.changes()},
-    }
-    if training.dry_run:
-        _print_settings(training_settings(name, **options), as_json=training.json_output)
-        return
-    trained = train_encoder(
-        name,
-        **options,
-        name=model,
-        tests=training.test or (),
-        seeds=training.seeds,
-        sweep=sweep,
-        resume=training.resume,
-        force=training.force,
-        trackers=training.trackers or (),
-        device=runtime.device,
-        dtype=runtime.dtype,
-    )
-    if not trained.is_main:
-        return
-    _print_results(trained, model, as_json=training.json_output)
-    if training.plot is not None:
-        _draw(training.plot, trained, f"{name} on {trained.entry.recipe.backbone}")
-        note(f"drawn to {training.plot}")
 
 
 def _swept(sweep: str | None, words: Sequence[str]) -> dict[str, list[Any]]:
