@@ -35,20 +35,10 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A candidate that left the race: Spearman x 100 on the pairs it saw, and how many they were."""
-
-    template: str
-    value: float
-    pairs: int
-
-
-@dataclass(frozen=True)
 class RaceResult:
     """What a race found."""
 
     finalists: list[Ranked]  #: scored on all pairs, the best first
-    dropped: list[Dropped]  #: the rest, the last to leave first
     rungs: list[Rung]  #: what was compared
     twins: int  #: candidates left out because another has the same model input
 
@@ -114,7 +104,6 @@ def race(
     rungs = plan_rungs(len(alive), scorer.size, finalists)
     sizes = [*(rung.candidates for rung in rungs[1:]), finalists]
     seen: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in alive}
-    dropped: list[Dropped] = []
     done = 0
     for rung, keep in zip(rungs, sizes, strict=False):
         part, gold = order[done : rung.pairs], scorer.gold[order[: rung.pairs]]
@@ -123,10 +112,8 @@ def race(
             seen[template] = np.concatenate([seen[template], scorer.cosines(template, part)])
             values[template] = 100 * statistics.spearman(seen[template], gold)
             progress(len(part))
-        ranked = sorted(alive, key=lambda template: (-values[template], template))
-        alive = ranked[:keep]
-        dropped = [Dropped(template, values[template], rung.pairs) for template in ranked[keep:]] + dropped
+        alive = sorted(alive, key=lambda template: (-values[template], template))[:keep]
         done = rung.pairs
     final = scorer.score(alive, stage=FINAL, progress=progress)
     best = sorted(final, key=lambda item: (-item.value, item.choice))
-    return RaceResult(best, dropped, rungs, len(set(templates)) - len(distinct))
+    return RaceResult(best, rungs, len(set(templates)) - len(distinct))

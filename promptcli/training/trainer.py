@@ -64,7 +64,6 @@ class TrainedWeights:
     tensors: dict[str, Tensor]  #: of the best development score, by name
     dev_scores: list[DevScore]  #: all of the run, in order; the first is the start
     steps: int
-    samples: int  #: examples seen
     seconds: float  #: spent in steps
 
     @property
@@ -139,7 +138,7 @@ class Trainer:
                         save_state(folder / "state.safetensors", trainable, self.optimizer, position)
                     began = time.perf_counter()
             losses.read()
-        return TrainedWeights(self._best(), self.dev_scores, position.step, position.seen, position.seconds)
+        return TrainedWeights(self._best(), self.dev_scores, position.step, position.seconds)
 
     def _read(self, examples: TrainingExamples, rows: np.ndarray) -> tuple[list[list[str]], list[TokenizedView]]:
         """Return a batch's texts by column, and its views of this process, tokenised."""
