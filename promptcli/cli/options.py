@@ -65,10 +65,11 @@ class FieldOptions:
     described = None
     settable = ()
 
-    def changes(self) -> dict[str, Any]:
-        """Return the fields that were given, lists as tuples."""
-        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}  # type: ignore[arg-type]
-        pairs = (fields.pop("set") or ()) if self.settable else ()
+    def changes(self, *, but: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the fields that were given, lists as tuples; of ``--set`` without the pairs of somebody else."""
+        names = [item.name for item in dataclasses.fields(self.described)]  # type: ignore[arg-type]
+        fields = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        pairs = [pair for pair in getattr(self, "set", None) or () if pair not in but]
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
         found = {name: value for name, value in given.items() if value is not None and value != ()}
         return found | parsed(self.described, pairs)
@@ -84,6 +85,7 @@ def options_of(
     flags: Mapping[str, str] | None = None,
     defaults: bool = False,
     only: Sequence[str] = (),
+    rest: str | None = None,
 ) -> Callable[[type[Group]], type[Group]]:
     """Decorate a class so that it holds one option for every field of ``described`` that has a help text.
 
@@ -96,6 +98,7 @@ def options_of(
         flags: Field -> how its option is written, where that is not ``--field``: names parted by blanks.
         defaults: The options take the fields' defaults; else None, so that ``changes`` knows what was given.
         only: The fields that have an option of their own; the others are given by ``--set FIELD=VALUE``.
+        rest: Help of ``--set``; by default it names them.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -109,7 +112,8 @@ def options_of(
     """
     hints = get_type_hints(described)
     fields: list[Any] = []
-    settable = tuple(item.name for item in dataclasses.fields(described) if only and "help" in item.metadata)
+    others = [item.name for item in dataclasses.fields(described) if "help" in item.metadata and item.name not in only]
+    settable = tuple(others) if only else ()
     for item in dataclasses.fields(described):
         if "help" in item.metadata and (not only or item.name in only):
             names = (flags or {}).get(item.name, "").split()
@@ -122,9 +126,7 @@ def options_of(
 
     if only:
         about = {"metavar": "FIELD=VALUE", "rich_help_panel": panel}
-        about["help"] = "Another setting; repeatable: " + ", ".join(
-            _written(one) for one in settable if one not in only
-        )
+        about["help"] = rest or "Another setting; repeatable: " + ", ".join(map(_written, settable))
         fields.append(("set", Annotated[list[str] | None, typer.Option("--set", **about)], None))
 
     def make(group: type[Group]) -> type[Group]:
@@ -207,34 +209,18 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 }
 
 
-_ABOUT = {item.name: item.metadata["help"] for item in dataclasses.fields(Recipe)}
-
-
-@dataclass(frozen=True)
-class RecipeOptions:
+@options_of(
+    Recipe,
+    panel=_PANEL,
+    flags={"transforms": "--transform"},
+    only=("backbone", "prompt", "pooling", "transforms"),
+    rest="Another field of the recipe; repeatable: denoise=none, hidden, head or logits; period=true or false;"
+    " max-length=N; text-rule=prompteol.",
+)
+class RecipeOptions(FieldOptions):
     """Changes of a recipe."""
 
-    settable = ("denoise", "period", "max_length", "text_rule")  # given by ``--set``
-
-    backbone: Annotated[str | None, model_option(help=_ABOUT["backbone"])] = None
-    prompt: Annotated[str | None, model_option(help=_ABOUT["prompt"])] = None
-    pooling: Annotated[str | None, model_option(help=_ABOUT["pooling"])] = None
-    transforms: Annotated[list[str] | None, model_option("--transform", help=_ABOUT["transforms"])] = None
-    set: Annotated[
-        list[str] | None,
-        model_option(
-            metavar="FIELD=VALUE",
-            help="Another field of the recipe; repeatable: denoise=none, hidden, head or logits; period=true or false;"
-            " max-length=N; text-rule=prompteol.",
-        ),
-    ] = None
-
-    def changes(self) -> dict[str, Any]:
-        """Return the fields of the recipe that were given."""
-        given: dict[str, Any] = {"backbone": self.backbone, "prompt": self.prompt, "pooling": self.pooling}
-        given["transforms"] = tuple(self.transforms or ()) or None
-        changes = {name: value for name, value in given.items() if value is not None}
-        return changes | parsed(Recipe, self.set or ())
+    set: list[str] | None
 
 
 @dataclass(frozen=True)

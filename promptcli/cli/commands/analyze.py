@@ -113,7 +113,7 @@ def analyze(
     display, known = DISPLAYS[what], ANALYSES[what].settings
     own = [pair for pair in recipe.set or () if pair.partition("=")[0].replace("-", "_") in known]
     settings = parsed_by({name: one.annotation for name, one in known.items()}, own)
-    changes = dataclasses.replace(recipe, set=[pair for pair in recipe.set or () if pair not in own]).changes()
+    changes = recipe.changes(but=own)
     words: Sequence[str | None] = model or (
         display.models if len(display.models) == 1 or changes.keys() <= {"backbone"} else [None]
     )
