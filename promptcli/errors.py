@@ -73,10 +73,7 @@ def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
 def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return the end of a message that names what is nearest to a mistyped name; empty where nothing is near.
 
-    Args:
-        given: The name.
-        valid: The names that there are.
-        likeness: Of difflib, 0 to 1, from which a name is near.
+    Near is from difflib's ``likeness`` on, 0 to 1.
     """
     by_lower = {name.lower(): name for name in valid}
     near = difflib.get_close_matches(given.lower(), by_lower, n=1, cutoff=likeness)

@@ -33,14 +33,10 @@ class Correlation:
 
 
 def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the TF-IDF weight of each token of one sentence, (t,).
+    """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by the idf (v,) of ``fit_idf``.
 
     The raw count times idf, the sentence's vector over its distinct terms scaled to length 1: gensim's defaults, from
-    which the published weights were made.
-
-    Args:
-        row: t token ids.
-        idf: (v,) of ``fit_idf``; the specials, in every sentence, weigh 0.
+    which the published weights were made. The specials, in every sentence, weigh 0.
     """
     _, place, counts = np.unique(np.asarray(row), return_inverse=True, return_counts=True)
     terms = counts * np.asarray(idf, dtype=np.float64)[np.unique(np.asarray(row))]
@@ -50,12 +46,7 @@ def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.f
 
 
 def correlate(diagonals: NDArray[np.floating], weights: NDArray[np.float64]) -> list[Correlation]:
-    """Correlate k diagonals with the weights of the same tokens, the tokens of all sentences put together.
-
-    Args:
-        diagonals: (tokens, k).
-        weights: (tokens,) TF-IDF.
-    """
+    """Correlate k diagonals (tokens, k) with the TF-IDF weights (tokens,) of the same tokens, of all sentences."""
     return [Correlation(_pearson(column, weights), statistics.spearman(column, weights)) for column in diagonals.T]
 
 

@@ -141,15 +141,10 @@ def open_models(
     backend: str = "torch",
     refused: Callable[[int, UsageError], None] | None = None,
 ) -> list[Encoder]:
-    """Return the encoders of several models; those of one backbone share it, but for those that tuned it.
+    """Return the encoders of several models, see ``load``; those of one backbone share it, but for those that tuned it.
 
-    Args:
-        models: What each is or is named.
-        device: See ``load``.
-        dtype: See ``load``.
-        backend: See ``load``.
-        refused: Called with the place of each that cannot be made on its backbone, which is then left out; without it
-            that is an error.
+    ``refused`` is called with the place of each that cannot be made on its backbone, which is then left out; without it
+    that is an error.
     """
     encoders: list[Encoder] = []
     for place, model in enumerate(models):

@@ -236,17 +236,10 @@ def score_models(
     tasks: Sequence[AnyTask],
     settings: EvalSettings,
 ) -> list[Score]:
-    """Score encoders on tasks; one pass over the sentences serves all recipes of one model input.
+    """Return the scores of one encoder after the other, each on its tasks in the order given.
 
-    Args:
-        encoders: With what.
-        labels: What each is called.
-        recipes: By which each one's transfer tasks are read, where that is another one.
-        tasks: On what.
-        settings: What the tasks leave open.
-
-    Returns:
-        One encoder after the other, each with its tasks in the order given.
+    One pass over the sentences serves all recipes of one model input. ``recipes``: by which each encoder's transfer
+    tasks are read, where that is another one than its own.
     """
     transfer = [task for task in tasks if isinstance(task, TransferTask)]
     others = [task for task in tasks if not isinstance(task, TransferTask)]

@@ -42,11 +42,7 @@ def score_table(
 ) -> list[Text]:
     """Lay out one row of figures per encoder, half of each 95% interval below, and what was scored above.
 
-    Args:
-        rows: Each encoder's scores.
-        names: What to call each encoder.
-        wanted: The tasks asked for, in the order of the columns; those that are not there are dashes.
-        tasks: The tasks that are there.
+    The columns are the tasks ``wanted``; those that are not among ``tasks``, which are there, are dashes.
     """
     columns = [str(name) for name in wanted]
     in_average = {str(name) for name in TEST_TASKS} & {task.label for task in tasks}

@@ -110,13 +110,9 @@ def embed_tasks(
     labels: Sequence[Label] | None = None,
     progress: Progress = silent,
 ) -> list[Embedded]:
-    """Encode each distinct sentence of all tasks once.
+    """Encode each distinct sentence of all tasks once; ``progress`` is called with the number newly done.
 
-    Args:
-        encoders: With what.
-        tasks: Whose sentences.
-        labels: One per encoder; without them an encoder is called after its backbone and its recipe.
-        progress: Called with the number of distinct sentences newly done.
+    Without labels an encoder is called after its backbone and its recipe.
 
     Raises:
         PromptcliError: A vector with a NaN or an infinity, where a classifier is to be trained on it.

@@ -17,16 +17,9 @@ _CHUNK = 64
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return the cosine of each row of ``first`` with the same row of ``second``.
+    """Return the cosine of each row of ``first`` (n, d) with the same row of ``second`` (n, d), (n,) in float64.
 
     A NaN in a vector counts as 0 and a zero vector has the cosine 0 (the papers' evaluation does the same).
-
-    Args:
-        first: (n, d) vectors.
-        second: (n, d) vectors.
-
-    Returns:
-        (n,) cosines in float64.
     """
     a = np.nan_to_num(np.asarray(first, dtype=np.float64))
     b = np.nan_to_num(np.asarray(second, dtype=np.float64))
@@ -37,11 +30,9 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
 
 
 def spearman(scores: Floats, gold: Floats) -> float:
-    """Return Spearman's rank correlation with mid-ranks for ties; 0 where it is not defined (a constant, a NaN).
+    """Return Spearman's rank correlation of (n,) similarities with (n,) gold scores, with mid-ranks for ties.
 
-    Args:
-        scores: (n,) similarities.
-        gold: (n,) gold scores.
+    It is 0 where it is not defined (a constant, a NaN).
     """
     if np.isnan(scores).any() or np.isnan(gold).any():
         return 0.0
@@ -95,15 +86,11 @@ def average_intervals(
 
 
 def paired_bootstrap(first: Floats, second: Floats, gold: Floats) -> PairedTest:
-    """Compare two systems on the same pairs: the difference ``first - second`` of their Spearman correlations.
+    """Compare two systems' (n,) similarities of the same pairs by the difference of their Spearman correlations.
 
-    Each resample scores both systems on the same drawn pairs. The p-value is two-sided: twice the share of resamples
-    whose difference lies on the other side of 0 (or on it), counting one resample more than was drawn, so never 0.
-
-    Args:
-        first: (n,) similarities of the one system.
-        second: (n,) similarities of the other.
-        gold: (n,) gold scores.
+    It is ``first - second``. Each resample scores both systems on the same drawn pairs. The p-value is two-sided: twice
+    the share of resamples whose difference lies on the other side of 0 (or on it), counting one resample more than was
+    drawn, so never 0.
     """
     one, other = _draws(np.stack([first, second]), gold, RESAMPLES, SEED)
     differences = one - other
@@ -148,8 +135,7 @@ class ResampledRanks:
     def ranks(self, ordered_counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return twice the centred mid-rank of each tie group (groups, r), and the sum of its squares over draws (r,).
 
-        Args:
-            ordered_counts: (n, r) counts of the values in the order of ``order``.
+        ``ordered_counts`` (n, r) are those of the values in the order of ``order``.
         """
         drawn = self.group_sums(ordered_counts)
         ranks = np.cumsum(drawn, axis=0)

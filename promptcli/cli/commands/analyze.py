@@ -326,6 +326,11 @@ def _attention_row(found: "Attention") -> dict[str, Any]:
     return {"head": found.head, "tokens": found.tokens, "diagonal": diagonal, "matrix": matrix}
 
 
+def _drawn(paint: Callable[[Path, Any, str], None]) -> Callable[[Path, Shown], None]:
+    """Return what draws what was found of the first model, under the model's name."""
+    return lambda path, shown: paint(path, shown.only, shown.model)
+
+
 #: By the names of ``analysis.ANALYSES``.
 DISPLAYS: dict[str, Display] = {
     "anisotropy": Display(_anisotropy_row, _write_anisotropy, _draw_anisotropy, _ROWS),
@@ -343,19 +348,9 @@ DISPLAYS: dict[str, Display] = {
             path, shown.only, f"{shown.model}, {pictures.EMBEDDINGS[shown.settings['states']]}"
         ),
     ),
-    "map": Display(
-        _map_row, _write_map, lambda path, shown: pictures.draw_map(path, shown.only, shown.model), ("mini",)
-    ),
+    "map": Display(_map_row, _write_map, _drawn(pictures.draw_map), ("mini",)),
     "mask-tokens": Display(_mask_tokens_row, _write_mask_tokens, models=("prompt-denoised",)),
-    "impact": Display(
-        _impact_row, _write_impact, lambda path, shown: pictures.draw_impact(path, shown.only, shown.model)
-    ),
-    "impact-tfidf": Display(
-        _impact_study_row,
-        _write_impact_study,
-        lambda path, shown: pictures.draw_impact_study(path, shown.only, shown.model),
-    ),
-    "attention": Display(
-        _attention_row, _write_attention, lambda path, shown: pictures.draw_attention(path, shown.only, shown.model)
-    ),
+    "impact": Display(_impact_row, _write_impact, _drawn(pictures.draw_impact)),
+    "impact-tfidf": Display(_impact_study_row, _write_impact_study, _drawn(pictures.draw_impact_study)),
+    "attention": Display(_attention_row, _write_attention, _drawn(pictures.draw_attention)),
 }

@@ -40,21 +40,14 @@ class Distillation(Objective[DistillSettings]):
 
 
 def vector_distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean of 1 - cos(h_i, t_i).
-
-    Args:
-        student: (n, d), h.
-        teacher: (n, d), t.
-    """
+    """Return the mean of 1 - cos(h_i, t_i), of the student's h and the teacher's t, both (n, d)."""
     return (1 - functional.cosine_similarity(student, teacher)).mean()
 
 
 def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
     """Return the mean over all pairs i != j of (cos(h_i, h_j) - cos(t_i, t_j))^2 (Tung and Mori 2019, eq. 4, cosines).
 
-    Args:
-        student: (n, d), h.
-        teacher: (n, e), t.
+    The student's h are (n, d), the teacher's t (n, e).
     """
     (ours, theirs) = (one @ one.T for one in (functional.normalize(part, dim=1) for part in (student, teacher)))
     n = len(student)
