@@ -29,10 +29,6 @@ _PARQUET_ROWS = 4096
 Lines = Iterator[str]
 
 
-class NoFieldError(UsageError):
-    """A field that is asked for is not there."""
-
-
 class Record(NamedTuple):
     """One sentence of a source.
 
@@ -73,17 +69,16 @@ class Fields(NamedTuple):
         """Return the sentence's column and the id's column (or None) among ``columns``; plain text has None of them.
 
         Raises:
-            NoFieldError: A field that is not there.
-            UsageError: No column that is plainly the sentence.
+            UsageError: A field that is not there; or no column that is plainly the sentence.
         """
         if columns is None:
             if self != Fields():
-                raise NoFieldError(f"{name} is plain text and has no fields; leave out `text_field` and `id_field`")
+                raise UsageError(f"{name} is plain text and has no fields; leave out `text_field` and `id_field`")
             return Choice("")
         once, listed = {column for column, times in Counter(columns).items() if times == 1}, ", ".join(columns)
         for option, given in (("`text_field`", self.text), ("`id_field`", self.id)):
             if given is not None and given not in once:
-                raise NoFieldError(
+                raise UsageError(
                     f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}"
                 )
         identifier = self.id or (ID_FIELD if ID_FIELD in columns and self.text != ID_FIELD else None)
@@ -120,7 +115,7 @@ class FirstLayout:
         """Return the columns of the first layout that is there; plain text has sentences alone.
 
         Raises:
-            NoFieldError: None is.
+            UsageError: None is.
         """
         once = {column for column, times in Counter(columns).items() if times == 1}
         for layout in self._layouts:
@@ -132,12 +127,12 @@ class FirstLayout:
             return Fields().choose(columns, name)
         wanted = "give a file with the columns " + " or ".join(", ".join(layout) for layout in self._layouts)
         if columns is None:
-            raise NoFieldError(f"{name} is plain text and has no columns; {wanted}")
+            raise UsageError(f"{name} is plain text and has no columns; {wanted}")
         listed = f"its columns: {', '.join(columns)}"
         if self._like is not None:
             missing = next(column for column in self._layouts[0] if column not in once)
-            raise NoFieldError(f"{name}: no column {missing!r}; {listed}; name them as {self._like}")
-        raise NoFieldError(f"{name}: {wanted}; {listed}")
+            raise UsageError(f"{name}: no column {missing!r}; {listed}; name them as {self._like}")
+        raise UsageError(f"{name}: {wanted}; {listed}")
 
 
 #: What says which columns of a source are read.
@@ -148,7 +143,7 @@ def read_text(lines: Lines, choose: Chooser, name: str, first: int) -> Iterator[
     """Yield one record a line.
 
     Raises:
-        NoFieldError: a field is asked for; plain text has none.
+        UsageError: a field is asked for; plain text has none.
     """
     choose(None, name)
     for row, line in enumerate(lines):
