@@ -4,7 +4,10 @@ A message is one line: what was given, what is allowed, what to type next. Only 
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+Row = TypeVar("Row")
 
 #: Characters of the longest message.
 LONGEST_MESSAGE = 400
@@ -68,6 +71,17 @@ def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
     """
     names = list(valid)
     return UsageError(f"unknown {kind} {given!r}; valid: {', '.join(names)}{did_you_mean(given, names)}")
+
+
+def look_up(kind: str, given: str, table: Mapping[str, Row]) -> Row:
+    """Return the row of a table by its name.
+
+    Raises:
+        UsageError: There is none of that name; see ``unknown``.
+    """
+    if given not in table:
+        raise unknown(kind, given, table)
+    return table[given]
 
 
 def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:

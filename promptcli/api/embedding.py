@@ -13,8 +13,8 @@ from promptcli.data.tables import Fields
 from promptcli.data.text import open_pairs, open_source
 from promptcli.data.vectors import open_sink, output_of, written_before
 from promptcli.data.vectors.part_folder import Plan, check_folder, is_part_folder, parts_there
-from promptcli.data.vectors.precision import precision_named
-from promptcli.errors import UsageError, unknown
+from promptcli.data.vectors.precision import PRECISIONS
+from promptcli.errors import UsageError, look_up, unknown
 from promptcli.notes import is_offline, is_shown, note, working
 from promptcli.storage.files import check_output, remove_folder
 
@@ -81,7 +81,7 @@ def embed(
     """
     path, given = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     stream = None if output is None or isinstance(output, str | Path) else output
-    form, target, before = precision_named(precision), None, None
+    form, target, before = look_up("precision", precision, PRECISIONS), None, None
     settings = {"text_field": text_field, "id_field": id_field, "with_text": with_text}
     settings |= {"normalize": normalize, "precision": precision}
     if stream is None:

@@ -78,9 +78,7 @@ class Fields(NamedTuple):
         once, listed = {column for column, times in Counter(columns).items() if times == 1}, ", ".join(columns)
         for option, given in (("`text_field`", self.text), ("`id_field`", self.id)):
             if given is not None and given not in once:
-                raise UsageError(
-                    f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}"
-                )
+                raise UsageError(f"{name}: {option} {given!r} is no column of it, or more than one; columns: {listed}")
         identifier = self.id or (ID_FIELD if ID_FIELD in columns and self.text != ID_FIELD else None)
         if identifier is not None and identifier not in once:
             raise UsageError(f"{name}: more than one column {identifier!r}; give each a name of its own: {listed}")

@@ -16,7 +16,7 @@ from promptcli.data.graded_pairs import RETRIEVAL, read_graded_pairs, read_rows,
 from promptcli.data.hub import HubSet
 from promptcli.data.senteval import GoldRow, Parts
 from promptcli.data.text import open_source
-from promptcli.errors import unknown
+from promptcli.errors import look_up
 from promptcli.extensions import Table
 
 #: Pairs of our own, inside the package.
@@ -186,20 +186,9 @@ PROTOCOLS = {
 }
 
 
-def protocol_named(name: str) -> Protocol:
-    """Return the protocol's row.
-
-    Raises:
-        UsageError: a name that is no protocol.
-    """
-    if name not in PROTOCOLS:
-        raise unknown("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]
-
-
 def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
     """Return the row of a task under a protocol; a task that is none of the table's is a file of graded pairs."""
-    found = protocol_named(protocol).rows.get(str(name)) or TASKS.get(str(name))
+    found = look_up("protocol", protocol, PROTOCOLS).rows.get(str(name)) or TASKS.get(str(name))
     if found is not None:
         return found
     if name.task in FAMILIES and name.split != "test":

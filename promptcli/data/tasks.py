@@ -18,15 +18,15 @@ from promptcli.data.task_table import (
     FAMILIES,
     GROUPS,
     MTEB_LOCAL,
+    PROTOCOLS,
     TASKS,
     TEST_TASKS,
     Protocol,
     TaskName,
     TaskRow,
-    protocol_named,
     task_row,
 )
-from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.errors import NotFoundError, UsageError, look_up, unknown
 from promptcli.notes import offline
 
 
@@ -276,7 +276,7 @@ def load_any(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "
         NotFoundError: There is no such folder.
         UsageError: A malformed file, by name and line; an unknown protocol.
     """
-    rules, rows = protocol_named(protocol), {name: task_row(name, protocol) for name in names}
+    rules, rows = look_up("protocol", protocol, PROTOCOLS), {name: task_row(name, protocol) for name in names}
     root = Path()
     if data_dir is not None and any(row.folder for row in rows.values()):
         metrics = {row.metric for row in rows.values()}

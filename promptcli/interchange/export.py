@@ -17,7 +17,7 @@ from promptcli.encoder.encoder import TUNED, Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix, from_prompt_embeddings, to_prompt_embeddings
 from promptcli.encoder.prompts.soft_template import SoftTemplate
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up
 from promptcli.interchange.card import is_hub_id, without_paths, write_card
 from promptcli.interchange.onnx import export_onnx, export_openvino
 from promptcli.interchange.saving import save_encoder, write_table
@@ -259,12 +259,11 @@ def export(
         CheckFailedError: The other program's vectors are not the encoder's, or the backbone is another one than the
             entry was made with; nothing is written.
     """
-    if target not in TARGETS:
-        raise unknown("target", target, TARGETS)
+    fill = look_up("target", target, TARGETS)
     with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
         encoder = open_whole(entry)
         source = Source(entry, encoder, choices)
-        written = TARGETS[target](source, temporary)
+        written = fill(source, temporary)
         if not (temporary / MANIFEST).is_file():
             made = replace(source.entry, recipe=encoder.recipe)
             placed = made if written.backbone is None else with_backbone(made, written.backbone)

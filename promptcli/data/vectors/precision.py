@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up
 
 #: Rows and pairs of rows on which a loss is measured.
 SAMPLE, PAIRS = 2000, 20_000
@@ -81,17 +81,6 @@ PRECISIONS: dict[str, Precision] = {
 }
 
 
-def precision_named(name: str) -> Precision:
-    """Return a row of ``PRECISIONS``.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    if name not in PRECISIONS:
-        raise unknown("precision", name, PRECISIONS)
-    return PRECISIONS[name]
-
-
 @dataclass(frozen=True)
 class Quantized:
     """n vectors of d numbers in fewer bytes."""
@@ -128,7 +117,7 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         >>> pc.quantize(vectors, "binary").restore().tolist()
         [[-1.0, 1.0], [1.0, -1.0]]
     """
-    form = precision_named(precision)
+    form = look_up("precision", precision, PRECISIONS)
     vectors = np.asarray(vectors, dtype=np.float32)
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")

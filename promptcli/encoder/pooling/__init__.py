@@ -16,7 +16,7 @@ from promptcli.encoder.pooling.tfidf import choose_granularity
 from promptcli.encoder.pooling.token_states import STATES, States
 from promptcli.encoder.pooling.unbiased import Unbiased
 from promptcli.encoder.pooling.weights import From, Joined, Weights
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up, unknown
 from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
@@ -80,9 +80,7 @@ def _build_weights(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor])
     first, apart, rest = (argument or "").partition(";")
     if name == "from" and first.isdecimal() and apart:
         return From(int(first), _build_weights(rest, backbone, tensors))
-    if name not in WEIGHTS:
-        raise unknown("weights of pooling", name, WEIGHTS)
-    return WEIGHTS[name](BuildContext(argument, backbone, tensors))
+    return look_up("weights of pooling", name, WEIGHTS)(BuildContext(argument, backbone, tensors))
 
 
 def start_weights(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:

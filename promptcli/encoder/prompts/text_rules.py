@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from promptcli.errors import unknown
+from promptcli.errors import look_up
 
 _PUBLISHED = (".", "?", '"', "'")
 #: Marks that end sentences of other scripts, whatever script the last word is written in (a name, a number).
@@ -71,8 +71,4 @@ def text_rule(name: str | None) -> Callable[[str], str]:
     Raises:
         UsageError: No such rule.
     """
-    if name is None:
-        return str
-    if name not in TEXT_RULES:
-        raise unknown("text rule", name, TEXT_RULES)
-    return TEXT_RULES[name]
+    return str if name is None else look_up("text rule", name, TEXT_RULES)

@@ -11,7 +11,7 @@ from promptcli.encoder.transforms.flow import Flow
 from promptcli.encoder.transforms.heads import ClsPooler, Dense, Normalize, Projection, TopKTokens
 from promptcli.encoder.transforms.principal_axes import AllButTheTop, EmbedFilter, Spectral, Whitening
 from promptcli.encoder.transforms.transform import Transform
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
@@ -39,9 +39,7 @@ def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[
     made = []
     for spec in specs:
         name, argument = split_spec(spec)
-        if name not in TRANSFORMS:
-            raise unknown("transform", name, TRANSFORMS)
-        transform = TRANSFORMS[name](BuildContext(argument, backbone, tensors))
+        transform = look_up("transform", name, TRANSFORMS)(BuildContext(argument, backbone, tensors))
         (stage, first), *rest = transform.stages
         transform.stages = [(stage, functools.partial(_of_its_width, transform, first)), *rest]
         made.append(transform)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from promptcli.backbones import bert
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up
 
 
 class ClsPooler(Transform):
@@ -31,8 +31,7 @@ class Dense(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         number, _, activation = (context.argument or "").partition(":")
-        if activation not in ACTIVATIONS:
-            raise unknown("activation of transform 'dense'", activation, ACTIVATIONS)
+        activate = look_up("activation of transform 'dense'", activation, ACTIVATIONS)
         self.spec = f"dense:{number}:{activation}"
         names = [f"dense.{number}.{part}" for part in ("weight", "bias")]
         if any(name not in context.tensors for name in names):
@@ -40,7 +39,6 @@ class Dense(Transform):
         self._tensors = {name: context.tensors[name].float() for name in names}
         weight, bias = (tensor.to(context.backbone.device) for tensor in self._tensors.values())
         self.takes = weight.size(1)
-        activate = ACTIVATIONS[activation]
         self.stages = [("vector", lambda vectors: activate(functional.linear(vectors.float(), weight, bias)))]
 
     def tensors(self) -> dict[str, Tensor]:
@@ -105,11 +103,10 @@ class Projection(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         kind = context.argument or "tanh"
-        if kind not in KINDS:
-            raise unknown("projection", kind, KINDS)
+        make = look_up("projection", kind, KINDS)
         self.spec = f"projection:{kind}"
         self.takes = context.backbone.width
-        self.module = KINDS[kind](context).to(context.backbone.device)  #: the network, float32
+        self.module = make(context).to(context.backbone.device)  #: the network, float32
         self.module.load_state_dict(context.learned(_PREFIX, f"transform {self.spec!r}", self.module.state_dict()))
         self.module.eval().requires_grad_(False)
         self.stages = [("head", lambda vectors: self.module(vectors.float()))]
