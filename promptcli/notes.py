@@ -97,7 +97,7 @@ def note(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Say one line that a program should hear, too, such as that the network is about to be used."""
+    """Say one line that a program should hear, too: what is left out, or that the network is about to be used."""
     if not _SILENT.get():
         LOG.warning("%s", message)
 

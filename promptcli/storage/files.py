@@ -87,21 +87,20 @@ def scratch_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_folder(target: Path, *, marker: str, force: bool, option: str = "`output`") -> Iterator[Path]:
+def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     """Yield a temporary folder next to ``target``; it takes the name ``target`` when the block ends well.
 
     Args:
         target: The folder to be made; the one above it is there.
         marker: A file that such folders hold: only a folder with it is ever replaced.
         force: It may be replaced.
-        option: What the user gave it by, for the message.
 
     Raises:
         NotFoundError: The folder above is not there.
         UsageError: There is something of that name that may not be replaced.
     """
-    given = f"{option} {target}"
-    check_name(target, option=option)
+    given = f"`output` {target}"
+    check_name(target)
     if not target.parent.is_dir():
         raise NotFoundError(f"{given}: no folder {str(target.parent)!r}; make it first")
     ours = (target / marker).is_file()
