@@ -166,7 +166,7 @@ class PieceTokenizer:
         self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         _leave_blanks_to_metaspace(definition)
-        schemes = _adding_no_blank(definition.get("pre_tokenizer")) | _prepending_no_blank(definition)
+        schemes = adding_no_blank(definition.get("pre_tokenizer")) | _prepending_no_blank(definition)
         #: The tokenizer itself would put a blank before the first word of an input, and
         #: before the first word after a special token.
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
@@ -321,7 +321,7 @@ def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
     definition["normalizer"] = {"type": "Sequence", "normalizers": [*([own] if own else []), *replacing]}
 
 
-def _adding_no_blank(pre_tokenizer: Any) -> set[str]:
+def adding_no_blank(pre_tokenizer: Any) -> set[str]:
     """Rewrite a pre-tokenizer's definition in place so that it adds no blank; return the schemes it had."""
     if not isinstance(pre_tokenizer, dict):
         return set()
@@ -333,5 +333,5 @@ def _adding_no_blank(pre_tokenizer: Any) -> set[str]:
         schemes.add("byte-level")
         pre_tokenizer["add_prefix_space"] = False
     for member in pre_tokenizer.get("pretokenizers", []):
-        schemes |= _adding_no_blank(member)
+        schemes |= adding_no_blank(member)
     return schemes

@@ -19,7 +19,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.interchange.card import write_card
 from promptcli.interchange.dense import affine_of
 from promptcli.interchange.target import PROBES, TYPED, InexactError, Source, Written, check_parity, uncut
-from promptcli.interchange.tokenization import AROUND, add_tokens, with_template
+from promptcli.interchange.tokenization import AROUND, add_tokens, token_ids, with_template
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
@@ -116,7 +116,7 @@ def export_model2vec(source: Source, folder: Path) -> Written:
     """
     encoder, entry = source.encoder, source.entry
     table = static_table(encoder)
-    rows = table.rows[: 1 + max(_ids(table.definition))].contiguous()  # model2vec takes a row a token, no more
+    rows = table.rows[: 1 + max(token_ids(table.definition))].contiguous()  # model2vec takes a row a token, no more
     table.definition["truncation"] = None
     write_static(folder, table.definition, {"embeddings": rows}, path=".")
     about = {
@@ -148,9 +148,3 @@ def write_static(folder: Path, definition: dict[str, Any], rows: dict[str, Tenso
     (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
     save_tensors(rows, folder / "model.safetensors")
-
-
-def _ids(definition: dict[str, Any]) -> list[int]:
-    vocabulary = definition["model"]["vocab"]
-    own = list(vocabulary.values()) if isinstance(vocabulary, dict) else range(len(vocabulary))
-    return [*own, *(token["id"] for token in definition["added_tokens"])]

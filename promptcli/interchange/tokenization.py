@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from promptcli.backbones.saving import tokenizer_definition
+from promptcli.backbones.tokenizer import adding_no_blank
 from promptcli.encoder.encoder import Encoder
 from promptcli.interchange.target import InexactError
 
@@ -63,7 +64,7 @@ def with_template(
     if marked:  # at the end: what is put in front of a text makes the tokenizers library panic in BERT's normalizer
         steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": AROUND + before})
     made["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    _add_no_blank(made.get("pre_tokenizer"))
+    adding_no_blank(made.get("pre_tokenizer"))  # the template says where one belongs
     sides = {
         "<left>": template.prefix if left is None else left,
         "<right>": template.suffix if right is None else right,
@@ -93,24 +94,17 @@ def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
     Raises:
         InexactError: The vocabulary has holes, which the tokenizers library would fill.
     """
-    model = definition["model"]["vocab"]
-    added = {token["id"] for token in definition["added_tokens"]}
-    own = set(model.values()) if isinstance(model, dict) else set(range(len(model)))
-    first = max(own | added) + 1
-    if len(own | added) < first:
+    ids = token_ids(definition)
+    first = max(ids) + 1
+    if len(ids) < first:
         raise InexactError("the numbers of its vocabulary have gaps, so no token can be added at the end")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     definition["added_tokens"] += [{"id": first + n, "content": name, **flags} for n, name in enumerate(names)]
     return list(range(first, first + len(names)))
 
 
-def _add_no_blank(pre_tokenizer: Any) -> None:
-    """Let a pre-tokenizer add no blank of its own: the template says where one belongs."""
-    if not isinstance(pre_tokenizer, dict):
-        return
-    if pre_tokenizer.get("type") == "Metaspace":
-        pre_tokenizer["prepend_scheme"] = "never"
-    if pre_tokenizer.get("type") == "ByteLevel":
-        pre_tokenizer["add_prefix_space"] = False
-    for member in pre_tokenizer.get("pretokenizers", []):
-        _add_no_blank(member)
+def token_ids(definition: Mapping[str, Any]) -> set[int]:
+    """Return the ids of all tokens of a ``tokenizer.json``."""
+    vocabulary = definition["model"]["vocab"]
+    own = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+    return {*own, *(token["id"] for token in definition["added_tokens"])}
