@@ -4,7 +4,6 @@ An encoder of ours, an adapter of peft, a model of sentence-transformers or mode
 plain language model; told apart by the files that they have, in this order.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.checking import tensor_names
+from promptcli.backbones.checking import json_field, tensor_names
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.lora import WEIGHTS as ADAPTER_WEIGHTS
 from promptcli.backbones.pretrained import added_after, locate
@@ -98,13 +97,7 @@ class _Folder:
         path = self.path / file
         if not path.is_file():
             raise UsageError(f"{self.name} has no {file}: half of its files are not there; {_HINT}")
-        if path.name == "tokenizer_config.json":  # it says "no limit" by an integer of 31 digits
-            try:
-                found = json.loads(path.read_bytes())
-            except ValueError:
-                found = None
-        else:
-            found = read_document(path, Any, hint=_HINT, error=UsageError)
+        found = read_document(path, Any, hint=_HINT, error=UsageError)
         items: Any = found if kind is list and isinstance(found, list) else []
         if not isinstance(found, kind) or not all(isinstance(item, dict) for item in items):
             raise UsageError(f"{file} of {self.name} is no JSON {'list' if kind is list else 'object'}; {_HINT}")
@@ -392,7 +385,9 @@ def _limits(folder: _Folder, inside: str, config: Mapping[str, Any]) -> tuple[in
     The module's own limit goes before the tokenizer's, where newer versions keep it.
     """
     module = folder.optional(f"{inside}sentence_bert_config.json")
-    longest = module.get("max_seq_length") or folder.optional(f"{inside}tokenizer_config.json").get("model_max_length")
+    # where there is no limit, a tokenizer's file says so by an integer of 31 digits, which no document of ours may hold
+    limit = json_field(folder.path / f"{inside}tokenizer_config.json", "model_max_length")
+    longest = module.get("max_seq_length") or limit
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and FAMILIES[str(family_of(config))].pads_before_positions:
         positions -= 2
