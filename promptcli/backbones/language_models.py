@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -208,41 +207,35 @@ class LanguageModel(abc.ABC):
 _KEYS = 16
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """What one pass reads."""
-
-    ids: Tensor  #: (n, t)
-    positions: Tensor  #: (n, t) place of each token in the position table
-    real: Tensor | None  #: (n, t) bool, not padding; None where there is no padding
-
-
-def hidden_states(bert: Any, chunks: Chunks, places: Tensor, dtype: torch.dtype, drop: Dropout) -> Tensor:
+def hidden_states(
+    bert: Any, ids: Tensor, positions: Tensor, real: Tensor | None, places: Tensor, dtype: torch.dtype, drop: Dropout
+) -> Tensor:
     """Return the last layer's states at some places, (k, d), in ``dtype``.
 
     Args:
         bert: A ``transformers`` BertModel; its parameters get the gradients.
-        chunks: The inputs.
+        ids: (n, t).
+        positions: (n, t) place of each token in the position table.
+        real: (n, t) bool, not padding; None where there is no padding.
         places: (k,) numbered in the flattened ids; after the last attention nothing else is computed.
         dtype: Of all products and states.
         drop: Dropout of states and attention.
     """
     table = bert.embeddings
-    ids, positions = (padded(numbers.flatten()) for numbers in (chunks.ids, chunks.positions))
     summed = (
-        functional.embedding(ids, table.word_embeddings.weight)
-        + functional.embedding(positions, table.position_embeddings.weight)
+        functional.embedding(padded(ids.flatten()), table.word_embeddings.weight)
+        + functional.embedding(padded(positions.flatten()), table.position_embeddings.weight)
         + table.token_type_embeddings.weight[0]
     )
     states = drop(_norm(table.LayerNorm, summed.to(dtype)))
     blocked = None
-    beyond = -chunks.ids.size(1) % _KEYS
-    if beyond or chunks.real is not None:
-        real = torch.ones_like(chunks.ids, dtype=torch.bool) if chunks.real is None else chunks.real
+    beyond = -ids.size(1) % _KEYS
+    if beyond or real is not None:
+        real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
         blocked = torch.zeros(real.size(0), real.size(1) + beyond, dtype=dtype, device=states.device)
         blocked = blocked.masked_fill_(~functional.pad(real, (0, beyond)), torch.finfo(dtype).min)[:, None, None, :]
     for layer in bert.encoder.layer:
-        mixed = _attention(layer.attention.self, states, chunks.ids.shape, blocked, drop)
+        mixed = _attention(layer.attention.self, states, ids.shape, blocked, drop)
         if layer is bert.encoder.layer[-1]:
             mixed, states = mixed[places], states[places]
         out = layer.attention.output
@@ -383,8 +376,8 @@ class MaskedLM(LanguageModel):
 
     def _states(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
         positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        chunks = Chunks(ids, positions if real is None else torch.where(real, positions, 0), real)
-        states = hidden_states(self._model.bert, chunks, places, self._dtype, drop)
+        positions = positions if real is None else torch.where(real, positions, 0)
+        states = hidden_states(self._model.bert, ids, positions, real, places, self._dtype, drop)
         return head_states(self._model.cls.predictions.transform, states)
 
 

@@ -21,7 +21,7 @@ import promptcli
 from promptcli.data.input_files import InputFile, check_same, count_input, has_text_ids, read_rows
 from promptcli.data.tables import Fields, Record
 from promptcli.data.text import Source
-from promptcli.data.vectors import new_vectors, part_folder, readable
+from promptcli.data.vectors import VectorManifest, new_vectors, part_folder, readable
 from promptcli.data.vectors.formats import ParquetSink, Sink, opened
 from promptcli.data.vectors.part_folder import Plan
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured, unit
@@ -37,9 +37,6 @@ Floats = NDArray[np.float32]
 WINDOW = 8192
 #: Characters in a window, so that a file of very long lines does not fill the memory either.
 WINDOW_CHARACTERS = 8 << 20
-
-#: Version of the manifest's layout; raised when a reader of the old one would go wrong.
-SCHEMA_VERSION = 1
 
 Item = TypeVar("Item")
 
@@ -191,7 +188,7 @@ def _manifest(
     encoder: Encoder, source: Source, report: EmbedReport, *, normalize: bool, precision: str
 ) -> dict[str, Any]:
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": VectorManifest.schema_version,
         "rows": report.rows,
         "dim": encoder.width,
         "dtype": PRECISIONS[precision].dtype.__name__,

@@ -1,6 +1,5 @@
 """Transforms as dense layers, where they are some: the one form in which every other program holds them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -68,7 +67,7 @@ def layers_of(encoder: Encoder) -> list[Dense | Norm]:
             layers.append(NORMALIZE)
             continue
         else:
-            found = _of_map(lambda x, transform=transform: _through(transform, x), width)  # type: ignore[misc]
+            found = _of_map(transform, width)
         if found is None:
             raise InexactError(f"transform {transform.spec!r} is neither an affine map nor dense layers")
         layers += found
@@ -90,14 +89,14 @@ def affine_of(encoder: Encoder) -> tuple[Tensor, Tensor]:
     return matrix, bias
 
 
-def _through(transform: Transform, vectors: Tensor) -> Tensor:
-    for _, step in transform.stages:
-        vectors = step(vectors)
-    return vectors.float().cpu()
+def _of_map(transform: Transform, width: int) -> list[Dense | Norm] | None:
+    """Return an affine map as one layer; None where the transform is none."""
 
+    def function(vectors: Tensor) -> Tensor:
+        for _, step in transform.stages:
+            vectors = step(vectors)
+        return vectors.float().cpu()
 
-def _of_map(function: Callable[[Tensor], Tensor], width: int) -> list[Dense | Norm] | None:
-    """Return an affine map as one layer; None where the function is none."""
     random = torch.randn(_PROBES, width, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         bias = function(torch.zeros(1, width))[0]

@@ -63,7 +63,6 @@ def import_model(
     kept = registry.imported_folder(name)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(kept) as temporary:
-        temporary.mkdir(exist_ok=True)
         read = path
         if convert and not list(path.rglob("*.safetensors")):
             note(f"a separate process reads the tensors of {source}'s pickles, and nothing else, into safetensors")

@@ -236,9 +236,8 @@ def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
     probes = uncut(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
         probes.append(TOO_LONG)
-    theirs = encode_with(run, folder, [*probes, probes[0]], encoder.backbone.tokenizer.pad)
-    alone = encode_with(run, folder, probes[:1], encoder.backbone.tokenizer.pad)
-    theirs[-1] = alone[0]
+    pad = encoder.backbone.tokenizer.pad
+    theirs = np.concatenate([encode_with(run, folder, texts, pad) for texts in (probes, probes[:1])])
     return check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
 
 

@@ -58,7 +58,7 @@ class VectorManifest:
     model: dict[str, Any] | None = None
     precision: str = "float32"
     ranges: list[list[float]] | None = None
-    schema_version: int = 1
+    schema_version: int = 1  #: Raised when a reader of the old layout would go wrong.
 
 
 def manifest_path(path: Path) -> Path:

@@ -64,7 +64,7 @@ class SoftTemplate(Prompt):
         rows = functional.normalize(self._backbone.token_rows.detach().float(), dim=1)
         best = (functional.normalize(self.numbers.detach().float(), dim=1) @ rows.T).topk(count).indices.tolist()
         text = self._backbone.tokenizer.text
-        words = word_ids(self.template, self._backbone)
+        words = self._words.tolist()
         return [(text(word), [text(token) for token in near]) for word, near in zip(words, best, strict=True)]
 
 
