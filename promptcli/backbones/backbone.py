@@ -216,12 +216,7 @@ class Backbone:
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
         """Return what the tokens that begin every input leave behind, where that is all that the inputs need of them.
 
-        That is a causal model read at the last token, whose inputs stay within a sliding window.
-
-        Args:
-            ids: The tokens.
-            needs: What is read of the inputs.
-            longest: Tokens of the longest input.
+        That is a causal model read at the last token, whose longest input stays within a sliding window.
         """
         window = getattr(self.model.config, "sliding_window", None)
         if not ids or not self._reads_last_only(needs) or (window is not None and longest > window):

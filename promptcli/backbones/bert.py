@@ -62,12 +62,7 @@ class BertConfig:
 
 
 def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | None:
-    """Return the configuration of a model of this file, None where transformers has to say what it is.
-
-    Args:
-        family: Its ``model_type``.
-        values: Content of ``config.json``.
-    """
+    """Return the content of a ``config.json`` as that of this file's model, None where transformers has to say."""
     plan = FAMILIES[family].plan
     if plan is None or values.get("add_cross_attention") or (plan.projected and "embedding_size" not in values):
         return None
@@ -284,14 +279,7 @@ def _at(hidden: Tensor, slots: Tensor) -> Tensor:
 def load_bert(
     config: BertConfig, family: Family, files: Sequence[Path], names: frozenset[str]
 ) -> tuple[BertModel, dict[str, Any]]:
-    """Return the model in float32, and what does not fit, as transformers reports it.
-
-    Args:
-        config: Of the model.
-        family: Its own.
-        files: Safetensors.
-        names: Of all tensors in them.
-    """
+    """Return the model in float32, and what does not fit, as transformers reports it."""
     pooler = family.pooler and any(name.endswith("pooler.dense.weight") for name in names)
     with torch.device("meta"):
         model = BertModel(config, family, pooler=pooler)

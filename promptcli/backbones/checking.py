@@ -75,10 +75,7 @@ def opening(what: str) -> Iterator[None]:
 def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Return a model of one of transformers' classes, and what it says of the tensors.
 
-    Args:
-        kind: The class.
-        folder: With a configuration and safetensors.
-        options: In the place of float32 and of transformers' own choices.
+    Options stand in the place of float32 and of transformers' own choices.
     """
     config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **_CALLING)
     loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(folder, config=config, **{**_LOADING, **options})
@@ -239,11 +236,6 @@ def check_tensors(
 
 def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
     """Refuse a model with weights that are missing, of another shape, left over (but for heads), or not finite.
-
-    Args:
-        what: Kind and name.
-        model: What transformers loaded.
-        info: What it says of the tensors.
 
     Raises:
         UsageError: with the first of them.

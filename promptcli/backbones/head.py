@@ -86,12 +86,7 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
 def load_causal_head(folder: Path, name: str, config: Any, token_rows: Tensor, tensor_names: frozenset[str]) -> MLMHead:
     """Return the head of a causal model, which predicts the next token: the one matrix, from its file.
 
-    Args:
-        folder: With the weights.
-        name: The backbone's.
-        config: Of the model.
-        token_rows: Its word embeddings, (v, d): the head's own where the two are tied.
-        tensor_names: Of the checkpoint.
+    Where it is tied to the words' embeddings it is ``token_rows``, (v, d).
 
     Raises:
         UsageError: The checkpoint has none of its own, and its words are not tied to it.

@@ -108,10 +108,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
 def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
     """Read an adapter as peft saves it, under the names that it has inside a headless model.
 
-    Args:
-        what: Kind and name.
-        folder: With ``adapter_config.json`` and ``adapter_model.safetensors``.
-        prefix: What stands before the headless model's names in one with a head, e.g. ``model``.
+    ``prefix`` is what stands before these in a model with a head, e.g. ``model``.
 
     Raises:
         UsageError: No safetensors, or no plain LoRA.

@@ -22,13 +22,7 @@ PROBES = (
 
 
 def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: int) -> None:
-    """Compare the tokenizer with the table of embeddings and with the folder's own files.
-
-    Args:
-        what: Kind and name.
-        folder: Where the tokenizer was loaded from.
-        tokenizer: What it became.
-        rows: Of the table, v.
+    """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own files.
 
     Raises:
         UsageError: with the token.

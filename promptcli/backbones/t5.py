@@ -87,9 +87,7 @@ class T5:
     def next_logits(self, examples: "list[tuple[Tensor, Tensor]]", written: Sequence[int]) -> Tensor:
         """Return the logits of the token that follows ``written`` (without the decoder's start), (n, v) float32.
 
-        Args:
-            examples: What ``read`` returned for n inputs.
-            written: The same tokens for every example.
+        Examples are what ``read`` returned for n inputs.
         """
         prefix = torch.tensor([[self._model.config.decoder_start_token_id, *written]], device=self._model.device)
         logits = [
@@ -109,11 +107,7 @@ def load_t5(
     *,
     device: str = "cpu",
 ) -> T5:
-    """Load a T5.
-
-    Args:
-        name: A local folder or a hub id, ``@revision`` after it allowed.
-        device: A torch device.
+    """Load a T5 from a local folder or by a hub id, ``@revision`` after it allowed.
 
     Raises:
         NotFoundError: No such folder or hub id, or it cannot be reached.

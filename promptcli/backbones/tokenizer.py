@@ -52,12 +52,7 @@ class WordPieceTokenizer:
 
 
 def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> WordPieceTokenizer | None:
-    """Return the tokenizer of a BERT; None where its files ask for anything but its usual settings.
-
-    Args:
-        folder: With ``vocab.txt`` or ``tokenizer.json``.
-        config: Content of its ``config.json``.
-    """
+    """Return the tokenizer of a BERT; None where its files and config.json ask for anything but its usual settings."""
     if (folder / "added_tokens.json").exists():
         return None
     try:

@@ -111,11 +111,7 @@ class WordVectors(Backbone):
 
 
 def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
-    """Load word vectors.
-
-    Args:
-        name: ``glove:FILE``.
-        device: A torch device.
+    """Load the word vectors of ``glove:FILE``.
 
     Raises:
         NotFoundError: There is no such file.

@@ -124,10 +124,7 @@ def has_text_ids(files: Sequence[InputFile]) -> bool:
 def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> list[InputFile]:
     """Return counted files under the names that they have now; only what looks changed is read again.
 
-    Args:
-        files: As they were counted.
-        names: As they are given now.
-        began: What was begun with them, for the message.
+    ``began`` says in messages what was begun with them.
 
     Raises:
         UsageError: Others are given, or one has changed since.
@@ -145,11 +142,7 @@ def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> 
 def read_rows(files: Sequence[InputFile], start: int, stop: int, began: str) -> Iterator[Record]:
     """Yield the rows [start, stop) of all files in a row; ``row``, and the id where there is no column, count over all.
 
-    Args:
-        files: Counted.
-        start: First row.
-        stop: One past the last row.
-        began: What was begun with the files, for messages.
+    ``began`` says in messages what was begun with the files.
 
     Raises:
         UsageError: A file has changed since it was counted, or a row is malformed.

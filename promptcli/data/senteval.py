@@ -121,14 +121,10 @@ def read_splits(
     *,
     by_length: bool = False,
 ) -> Parts:
-    """Read the files of each split, one after another.
+    """Read the files of each split in a task's folder, one after another.
 
-    Args:
-        root: The `downstream` folder.
-        folder: The task's, in it.
-        splits: Names of each split's files.
-        read: Yields the rows of one file.
-        by_length: In the order by which SentEval draws the folds of a transfer task: by words, then by label.
+    With ``by_length`` rows are in the order by which SentEval draws the folds of a transfer task: by words, then by
+    label.
     """
     paths = {split: [existing(root / folder / file) for file in files] for split, files in splits.items()}
     parts = {split: [row for path in listed for row in read(path)] for split, listed in paths.items()}

@@ -107,11 +107,7 @@ def open_buffered(raw: HashedBytes, *, gzipped: bool = False) -> io.BufferedIOBa
 def read_lines(raw: HashedBytes, name: str, *, gzipped: bool = False, first: int = 1) -> Iterator[str]:
     """Yield lines with their line endings; a byte order mark before line 1 is dropped.
 
-    Args:
-        raw: The bytes.
-        name: What the source is called in messages.
-        gzipped: The bytes are gzip-compressed.
-        first: Number of the line that they begin with.
+    In messages the source is called ``name``, and its first line has the number ``first``.
 
     Raises:
         UsageError: Not UTF-8, a NUL byte, a line beyond ``LONGEST_LINE``, or damaged gzip data; with line and byte.

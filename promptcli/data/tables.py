@@ -202,12 +202,7 @@ def read_tsv(
 ) -> Iterator[Record]:
     """Yield the rows of tab-separated values; a quote is a character like any other, as in GLUE's files.
 
-    Args:
-        lines: Under a header, unless there are ``columns``.
-        choose: Chooses columns.
-        name: Of the source.
-        first: Number of the first line.
-        columns: What a file without a header begins with in each line; what stands after them is left out.
+    ``columns`` are what each line of a file without a header begins with; what stands after them is left out.
 
     Raises:
         UsageError: no such field, or a row of another length; with the line number.

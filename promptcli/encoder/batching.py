@@ -59,9 +59,7 @@ def plan_batches(
 def token_budget(device: torch.device, width: int) -> int:
     """Return how many padded tokens a batch may hold: on a GPU as many as its free memory takes, a power of two.
 
-    Args:
-        device: Where the batch is computed.
-        width: Of the backbone's states.
+    ``width`` is that of the backbone's states.
     """
     if device.type != "cuda":
         return TOKEN_BUDGET

@@ -226,12 +226,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def counted_inputs(folder: Path, names: Sequence[str], fields: Fields, shards: int) -> list[InputFile]:
     """Return the input files, counted once: what the folder's plan holds of them, else by a look at each.
 
-    Args:
-        folder: Of the parts; it may not be there yet.
-        names: Files, as ``find_inputs`` gives them.
-        fields: Columns, as the user gave them.
-        shards: Number of parts.
-
     Raises:
         UsageError: The folder holds other things, another number of parts, or parts of other inputs; or there are
             fewer rows than shards.
@@ -324,14 +318,6 @@ def make_part(
 ) -> None:
     """Encode the rows of a shard into its part, which takes its name when it is whole.
 
-    Args:
-        folder: Of the parts.
-        plan: As ``make_plan`` gave it.
-        inputs: Where the inputs are.
-        encoder: The plan's.
-        shard: From 0.
-        progress: Called with the number of rows newly encoded.
-
     Raises:
         PromptcliError: An input has changed or is malformed, or the disk is full.
     """
@@ -363,10 +349,7 @@ def make_part(
 def finish_folder(folder: Path, plan: Plan, made: int) -> bool:
     """Write the manifest where every part is there; return whether the folder is finished.
 
-    Args:
-        folder: Of the parts.
-        plan: Its plan.
-        made: Parts that were made since the folder was last looked at; with none a manifest that is there holds.
+    Where no part was made since the folder was last looked at, a manifest that is there holds.
     """
     remove_leftovers(folder)
     if not made and (folder / part_folder.MANIFEST).is_file():

@@ -40,10 +40,7 @@ class Effort:
 def choose(rows: int, width: int, target: float) -> tuple[str, str]:
     """Return the factory string for n rows of d numbers where the user names none, and why, in one line.
 
-    Args:
-        rows: n.
-        width: d.
-        target: recall@10 to be reached; 1 asks for an exact index.
+    ``target`` is the recall@10 to be reached; 1 asks for an exact index.
     """
     if rows < EXACT or target >= 1:
         why = f"fewer than {EXACT:,} rows" if rows < EXACT else "recall 1"
@@ -143,10 +140,7 @@ def adjusted(effort: Effort, index: Any, factory: str, *, nprobe: int | None, ef
 def parameters(index: Any, effort: Effort, selector: Any) -> Any:
     """Return FAISS's parameters of one search, for an index and the indexes inside it; None where all is as usual.
 
-    Args:
-        index: An index of FAISS.
-        effort: What is None stays as the index has it.
-        selector: The rows that may be answers, FAISS's IDSelector; None: all.
+    ``selector`` is FAISS's IDSelector of the rows that may be answers; None: all.
     """
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexRefine):

@@ -202,12 +202,7 @@ def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tu
 
 
 def origin_of(encoder: "Encoder", model: str | None = None) -> Origin:
-    """Return what an index remembers of its encoder.
-
-    Args:
-        encoder: It made the vectors.
-        model: The registry entry that it was loaded from; remembered where the recipe alone does not make it again.
-    """
+    """Return what an index remembers of its encoder: the model's name where the recipe does not make it again."""
     model = model if encoder.tensors() else None
     return Origin(encoder.fingerprint, portable(encoder.recipe).to_dict(), model, encoder.provenance)
 

@@ -71,13 +71,7 @@ def tune(truth: Truth, search: Search, index: object, target: float) -> tuple[Re
     """Return the least effort found for a recall@10, and the recall it has.
 
     More lists, or a longer list of candidates of a graph, are searched while recall is too low and it helps; then
-    as few candidates as possible are compared again.
-
-    Args:
-        truth: The true neighbours.
-        search: Searches the index.
-        index: FAISS's index, empty or not: what it has decides what can be set.
-        target: recall@10, 0 to 1.
+    as few candidates as possible are compared again. What FAISS's index, empty or not, has decides what can be set.
     """
     best = Effort(factor=10.0) if isinstance(index, faiss.IndexRefine) else Effort()
     recall = truth.recall(search, best)

@@ -133,12 +133,7 @@ def built_before(folder: Path, source: dict[str, Any]) -> IndexManifest | None:
 
 
 def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> IndexManifest:
-    """Write an index, whole or not at all, and return its manifest.
-
-    Args:
-        folder: Made if need be, with the folders above it.
-        stored: What to write.
-        force: Replace an index that is there.
+    """Write an index, whole or not at all, and return its manifest; folders are made if need be.
 
     Raises:
         UsageError: see ``check``.
@@ -164,10 +159,7 @@ def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
     """Yield an index and write it back when the block ends well; no other process changes it meanwhile.
 
     Segments that stay as they are are not written again; new ones go to the disk as they are made.
-
-    Args:
-        folder: Of the index.
-        memory: Bytes that the process may take for new segments; None: as many as it takes.
+    ``memory`` are the bytes that the process may take for them; None: as many as it takes.
 
     Raises:
         NotFoundError, CheckFailedError: see ``load``.

@@ -50,13 +50,7 @@ class Backend:
 
 
 def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> tuple[str, str]:
-    """Return what ``auto`` takes, and why.
-
-    Args:
-        installed: Backends whose libraries are here.
-        bfloat16: Whether the processor computes in it.
-        rows: That will be encoded; None where nobody knows.
-    """
+    """Return what ``auto`` takes for so many rows, None where nobody knows how many, and why."""
     if rows is None or rows < WORTHWHILE:
         known = "nobody knows how many rows come" if rows is None else f"{rows:,} rows"
         return "torch", f"{known}; a graph is worth making from {WORTHWHILE:,} on"

@@ -244,14 +244,7 @@ def export(
     choices: Choices = Choices(),  # noqa: B008
     force: bool = False,
 ) -> Exported:
-    """Write an encoder as another program reads it, whole or not at all.
-
-    Args:
-        entry: What is exported.
-        target: A name of ``TARGETS``.
-        folder: To be made.
-        choices: Of the target.
-        force: Replace an export that is there.
+    """Write an encoder as another program, a name of ``TARGETS``, reads it, whole or not at all.
 
     Raises:
         UsageError: No such target, something is in the way, or the target cannot hold the encoder; with the reason.

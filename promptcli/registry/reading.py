@@ -124,10 +124,7 @@ class _Folder:
 
 
 def read_model(name: str) -> Entry:
-    """Return the encoder that a folder or hub repository says it is.
-
-    Args:
-        name: A folder, or a hub id with ``@revision`` after it.
+    """Return the encoder that a folder, or a hub id with ``@revision`` after it, says it is.
 
     Raises:
         NotFoundError: No such folder or hub id.
@@ -303,10 +300,7 @@ def _after_pooling(
 ) -> tuple[list[str], dict[str, Tensor]]:
     """Return the modules after the pooling, kinds and paths, as transforms and their numbers.
 
-    Args:
-        folder: Which has them.
-        modules: Their classes and folders.
-        width: Of the pooled vectors; 0 where nobody says it.
+    ``width`` is that of the pooled vectors; 0 where nobody says it.
     """
     tensors: dict[str, Tensor] = {}
     transforms: list[str] = []

@@ -90,10 +90,7 @@ def scratch_folder() -> Iterator[Path]:
 def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     """Yield a temporary folder next to ``target``; it takes the name ``target`` when the block ends well.
 
-    Args:
-        target: The folder to be made; the one above it is there.
-        marker: A file that such folders hold: only a folder with it is ever replaced.
-        force: It may be replaced.
+    With ``force`` a folder that is there is replaced if it holds the file ``marker``, as ours do.
 
     Raises:
         NotFoundError: The folder above is not there.
@@ -133,10 +130,7 @@ def write_text(target: Path, text: str) -> None:
 def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
     """Refuse a file that could not be written under that name at the end; for asking before the work.
 
-    Args:
-        path: The file to be made: a regular file, never a folder, a device or a pipe.
-        force: It may be replaced.
-        option: What the user gave it by, for the message.
+    It is a regular file, never a folder, a device or a pipe; ``option`` is what the user gave it by, for the message.
 
     Raises:
         NotFoundError: Its folder is not there.

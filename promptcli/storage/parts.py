@@ -149,12 +149,7 @@ def replace_with_sidecar(target: Path, sidecar: Path, document: Callable[[str], 
     """Yield a temporary path for ``target``; at the end it and the document about it replace the old pair.
 
     The document is first written under a name that follows from the content, where ``read_sidecar`` finds it, and moved
-    to ``sidecar`` after the file: whenever a process dies, the file is found with the document about it.
-
-    Args:
-        target: The file.
-        sidecar: Where the document stands, in the same folder.
-        document: Makes its text from the file's SHA-256.
+    to ``sidecar``, in the same folder, after the file: whenever a process dies, the file is found with its document.
     """
     with temporary(target) as path:
         yield path

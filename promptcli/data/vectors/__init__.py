@@ -116,10 +116,7 @@ def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
 def written_before(path: Path, file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     """Return the manifest of a vector file that ``embed`` wrote from the same bytes in the same way, else None.
 
-    Args:
-        path: The vector file; it may not be there.
-        file: The sentences.
-        settings: What a manifest keeps of how they were read and stored.
+    ``settings`` are what a manifest keeps of how they were read and stored.
     """
     if not (path.is_file() and manifest_path(path).is_file() and file.is_file()):
         return None
@@ -211,11 +208,7 @@ def output_of(file: Path, output: Path | None, *, id_field: str | None = None) -
 def open_sink(file: BinaryIO, kind: str, width: int, *, with_text: bool = True) -> Iterator[Sink]:
     """Open a writer on an open binary file; the file is whole when the block has ended well.
 
-    Args:
-        file: Where the bytes go; seekable for .npy and .safetensors.
-        kind: A key of ``FORMATS``.
-        width: Numbers in a vector.
-        with_text: Store the sentences where the format has room for them.
+    The file is seekable for .npy and .safetensors; sentences are stored where the format has room for them.
     """
     with opened(FORMATS[kind].open(file, width, with_text)) as sink:
         yield sink
@@ -225,12 +218,7 @@ def open_sink(file: BinaryIO, kind: str, width: int, *, with_text: bool = True) 
 def new_vectors(target: Path, width: int, *, with_text: bool) -> Iterator[tuple[Sink, dict[str, Any]]]:
     """Yield what takes the rows of a vector file, and its manifest, to be filled in the block.
 
-    Whenever the process dies, both are the old ones or the new.
-
-    Args:
-        target: The file, in the format of its extension.
-        width: Numbers in a vector.
-        with_text: Store the sentences where the format has room for them.
+    Its format is that of its extension. Whenever the process dies, both are the old ones or the new.
     """
     manifest: dict[str, Any] = {}
 

@@ -74,12 +74,7 @@ class TfIdf(Weights):
 
 
 def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
-    """Return idf = log2(N / df), (v,) float32, 0 for tokens that never occur.
-
-    Args:
-        rows: N tokenised sentences, specials included.
-        vocabulary: v.
-    """
+    """Return idf = log2(N / df), (v,) float32, 0 for tokens that never occur, of N rows of ids, specials included."""
     frequency = np.zeros(vocabulary, dtype=np.int64)
     documents = 0
     for row in rows:
@@ -126,12 +121,7 @@ class WordTfIdf(Weights):
 
 
 def fit_word_idf(rows: Iterable[Sequence[int]], backbone: Backbone) -> dict[str, Tensor]:
-    """Return every word's idf = log2(N / df), float32, the words in the order of first appearance.
-
-    Args:
-        rows: N tokenised sentences, specials included.
-        backbone: Whose tokens they are.
-    """
+    """Return every word's idf = log2(N / df), float32, the words in the order of first appearance in N rows of ids."""
     words = Words(backbone)
     frequency: Counter[Word] = Counter()
     documents = 0

@@ -61,13 +61,7 @@ def check_masked(text: str) -> None:
 
 
 def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> Checked:
-    """Return what a template becomes, with one sentence in it.
-
-    Args:
-        text: With one [X], and a [MASK] or several, none for a causal model.
-        tokens: The backbone's tokenizer.
-        max_tokens: The longest input.
-        sentence: Stands at [X]; not blank.
+    """Return what a template becomes, with one sentence in it; ``max_tokens`` is the longest input.
 
     Raises:
         UsageError: No mask, no or two [X], no mask token, no room for a sentence, or a blank sentence.

@@ -30,11 +30,7 @@ class Axes:
 
 
 def principal_axes(vectors: NDArray[np.floating], transform: str) -> Axes:
-    """Return the principal axes of vectors (n, d).
-
-    Args:
-        vectors: n sentences, one a row.
-        transform: What is fitted; named in errors.
+    """Return the principal axes of the vectors (n, d) of n sentences; errors name the transform.
 
     Raises:
         UsageError: Fewer than d + 1 sentences, which cannot span d dimensions; or their vectors are all the same.
