@@ -159,10 +159,8 @@ def locate(
 ) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None where it is no hub model).
 
-    Args:
-        name: Shipped, a folder, or ``owner/name`` with ``@revision`` after it, which may have slashes of its own.
-        files: Patterns of what is fetched.
-        one_of: The folder holds at least one of these.
+    It holds at least one of the files ``one_of``; ``files`` are patterns of what is fetched. A name is a shipped one, a
+    folder, or ``owner/name`` with ``@revision`` after it, which may have slashes of its own.
 
     Raises:
         NotFoundError: No such folder or hub id, or it cannot be reached.

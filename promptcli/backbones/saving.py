@@ -29,13 +29,10 @@ def is_tokenizer_file(path: Path) -> bool:
 
 
 def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor] | None = None, **config: Any) -> None:
-    """Write ``config.json`` and ``model.safetensors`` in float32, the encoder without heads.
+    """Write ``config.json`` and ``model.safetensors`` in float32, the encoder without heads, tuned weights if any.
 
-    Args:
-        backbone: A transformers model; tuned weights are what is written.
-        folder: It is there.
-        rows: Word embeddings (d,) by the id that they get; ids beyond the table make it longer.
-        config: Fields of the configuration to change.
+    ``rows`` are word embeddings (d,) by the id that they get; ids beyond the table make it longer. ``config`` are
+    fields of the configuration to change.
     """
     model = backbone.model
     tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in model.state_dict().items()}

@@ -249,11 +249,7 @@ def seam_fault(model: Any, n_layers: int) -> str | None:
 
     Whatever our attention function does not know makes another output than the model's own (causal attention, grouped
     queries, windows, capped scores and scalings it knows); a family that never calls it makes the same one, but then
-    nothing is counted.
-
-    Args:
-        model: Of transformers, loaded with the seam's attention, on any device.
-        n_layers: How often a pass must come by the seam.
+    nothing is counted: a pass must come by the seam ``n_layers`` times.
     """
     positions = getattr(model.config, "max_position_embeddings", None) or max(_LENGTHS)
     lengths = [min(length, positions - 2) for length in _LENGTHS]

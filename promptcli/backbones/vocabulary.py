@@ -58,11 +58,8 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
     """Return the WordPiece vocabulary of lower-cased lines; one text has one vocabulary.
 
     The library numbers the characters inside words as it meets them, in an order of chance, and breaks ties by these
-    numbers. So the alphabet is counted and put in order first, and handed over with its numbers.
-
-    Args:
-        lines: Gives the lines, each time it is called: they are read twice.
-        size: Items, specials included.
+    numbers. So the alphabet is counted and put in order first, and handed over with its numbers: the lines are read
+    twice. ``size`` are the items, specials included.
 
     Raises:
         UsageError: The text has too few distinct pieces for ``size``.

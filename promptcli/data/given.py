@@ -8,12 +8,7 @@ from promptcli.errors import UsageError
 
 
 def check_rows(given: Any, what: str, kind: str = "text") -> list[Any]:
-    """Return rows as a list.
-
-    Args:
-        given: Anything that is walked in an order of its own.
-        what: What its rows are called, for messages.
-        kind: What they are.
+    """Return rows as a list; messages call them ``what``, and each one a ``kind``.
 
     Raises:
         UsageError: It is one text, cannot be walked, or is walked by something else than its rows: the keys of a

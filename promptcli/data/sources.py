@@ -113,11 +113,7 @@ def source_name(data: Any) -> str:
 
 
 def development_task(on: STSTask | str | Path, data_dir: Path | None) -> STSTask:
-    """Return the graded pairs that a search or a training run chooses by.
-
-    Args:
-        on: A task (``demo:dev``, ``STS-B:dev``, ...), a file of graded pairs, ``FILE:first,second,score``, or loaded.
-        data_dir: SentEval folder for a task other than ``demo``.
+    """Return the graded pairs that a search or a training run chooses by: loaded, a task, ``FILE`` or ``FILE:A,B,C``.
 
     Raises:
         UsageError: No such task.

@@ -68,12 +68,7 @@ def token_budget(device: torch.device, width: int) -> int:
 
 
 class Memory:
-    """Halves batches that memory does not hold, and those that come after them at once.
-
-    Args:
-        lengths: (n,) tokens of each input.
-        device: Of which errors speak.
-    """
+    """Halves batches that memory does not hold, and those that come after them at once, by the tokens of each input."""
 
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
         self._lengths, self._device = lengths, device

@@ -67,16 +67,8 @@ def embed_stream(
 ) -> EmbedReport:
     """Encode records window by window into a sink; row i is record i.
 
-    Args:
-        encoder: The encoder.
-        records: The sentences, read as they are needed.
-        sink: Takes each window's rows.
-        window: Sentences held at once.
-        batch_size: Sentences in a forward pass, at most; by default as many as fit a budget of tokens.
-        normalize: Scale every vector to length 1; a vector of zeros stays one.
-        precision: Of what is stored, see ``data.vectors.precision``; the ranges of ``int8`` are those of the first
-            window.
-        progress: Called with the number of rows newly encoded.
+    At most ``window`` sentences are held at once, and ``batch_size`` of them are in a forward pass; by default as many
+    as fit a budget of tokens. The ranges of ``int8`` are those of the first window.
 
     Raises:
         PromptcliError: a vector with a NaN or an infinity; with the row.
@@ -113,16 +105,7 @@ def embed_file(
 ) -> EmbedReport:
     """Encode a source into a vector file with a manifest; whenever the process dies, both are the old or the new.
 
-    Args:
-        encoder: The encoder.
-        source: The sentences.
-        target: The vector file, in the format of its extension.
-        with_text: Store the sentences where the format has room for them.
-        batch_size: See ``embed_stream``.
-        normalize: Scale every vector to length 1.
-        precision: Of what is stored; ``read_vectors`` restores float32 by the manifest.
-        settings: What the manifest keeps of how the source was read and stored.
-        progress: Called with the number of rows newly encoded.
+    ``settings`` are what the manifest keeps of how the source was read and stored; for the rest see ``embed_stream``.
 
     Raises:
         PromptcliError: see ``embed_stream`` and ``Source``.
@@ -148,11 +131,7 @@ def similarity_stream(
 ) -> Iterator[tuple[str, str, float]]:
     """Yield each pair of sentences with the cosine of their vectors, -1 to 1; 0 where a vector is all zeros.
 
-    Args:
-        encoder: The encoder.
-        pairs: The sentences, read as they are needed.
-        window: Pairs held at once.
-        progress: Called with the number of sentences (two a pair) newly encoded.
+    At most ``window`` pairs are held at once; ``progress`` is called with the number of sentences, two a pair.
     """
     for part in windows(pairs, lambda pair: len(pair[0]) + len(pair[1]), size=window):
         lefts, rights = zip(*part, strict=True)

@@ -661,13 +661,8 @@ def encode_together(
 ) -> list[Encoded]:
     """Encode with several encoders, one forward pass wherever the model input is the same.
 
-    Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch.
-
-    Args:
-        encoders: May differ in backbone, prompt and all else.
-        sentences: n texts.
-        progress: Called with the number of sentences newly done; adds up to n.
-        most: Sentences of a forward pass; without it they fill the token budget.
+    Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch, which has at most
+    ``most`` sentences, else as many as fill the token budget. ``progress`` adds up to the number of sentences.
 
     Raises:
         PromptcliError: This process was forked from one that had encoded in several threads.

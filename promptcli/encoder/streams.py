@@ -83,10 +83,7 @@ def in_streams(
 ) -> Iterator[tuple[Item, Result]]:
     """Yield every batch with its result, in their order; results do not depend on what is computed at a time.
 
-    Args:
-        work: Called in threads of its own, without gradients.
-        batches: What it is called with.
-        most: Batches at a time; 1 calls it here.
+    ``work`` is called in threads of its own, without gradients, ``most`` at a time; with 1 it is called here.
     """
     threads = torch.get_num_threads()
     streams = stream_count(threads, min(most, len(batches)))

@@ -208,12 +208,9 @@ def origin_of(encoder: "Encoder", model: str | None = None) -> Origin:
 
 
 def rebuild_encoder(origin: Origin, registry: Registry | None, make: "Callable[[Entry, str], Encoder]") -> "Encoder":
-    """Return the encoder of an index.
+    """Return the encoder of an index, its fitted numbers, where it has any, from the registry.
 
-    Args:
-        origin: What the index remembers.
-        registry: Holds its fitted numbers, where it has any.
-        make: Makes an encoder from an entry and a precision (``auto``, ``float32``, ``bfloat16``).
+    ``make`` makes an encoder from an entry and a precision (``auto``, ``float32``, ``bfloat16``).
 
     Raises:
         CheckFailedError: what its recipe makes now is another encoder.

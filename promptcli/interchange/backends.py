@@ -71,17 +71,11 @@ def build_on(
     dtype: str = "auto",
     **options: Any,
 ) -> Encoder:
-    """Make the encoder of a recipe, computed by a backend.
+    """Make the encoder of a recipe, computed by a backend: a name of ``BACKENDS``, ``torch`` or ``auto``.
 
-    Args:
-        backend: A name of ``BACKENDS``, ``torch`` or ``auto``.
-        recipe: What to make.
-        folder: Where graphs are kept.
-        rows: How many will be encoded, for ``auto``.
-        device: Graphs run on the processor.
-        dtype: As ``build_encoder`` has it; ``auto`` takes bfloat16 where backend and processor compute in it, and its
-            vectors are near enough to float32's.
-        options: Others of ``build_encoder``.
+    Graphs are kept in ``folder`` and run on the processor; ``rows`` is how many will be encoded, for ``auto``. The
+    options are those of ``build_encoder``; dtype ``auto`` takes bfloat16 where backend and processor compute in it, and
+    its vectors are near enough to float32's.
 
     Raises:
         UsageError: An unknown backend, a library that is not installed, another device, a precision that the backend

@@ -26,16 +26,10 @@ def write_card(
     tags: Sequence[str] = (),
     relation: str | None = None,
 ) -> None:
-    """Write a folder's README.
+    """Write a folder's README: the entry's name, its recipe as it stands there, and Python that uses it.
 
-    Args:
-        folder: It is there.
-        entry: Its name is the title; what it was trained or fitted on is listed where it is a data set of the hub.
-        recipe: Its recipe as it stands there.
-        use: Python that loads and calls it.
-        library: The hub's ``library_name``.
-        tags: More of them.
-        relation: To the base model, as the hub calls it: ``adapter``, ``finetune``.
+    What the entry was trained or fitted on is listed where it is a data set of the hub. ``library`` is the hub's
+    ``library_name``, ``relation`` the one to the base model as the hub calls it: ``adapter``, ``finetune``.
     """
     about: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
     if is_hub_id(recipe.backbone):

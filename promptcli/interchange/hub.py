@@ -91,14 +91,8 @@ def push(
     """Send a model to a repository of the hub in one commit; none where it has all of it already.
 
     A backbone of the hub is named by id and revision. Any other is sent, so that whoever pulls has the same one.
-    What is sent was loaded again before and gave the same vectors, bit by bit.
-
-    Args:
-        api: The client, with endpoint and token.
-        entry: The model.
-        repo: ``OWNER/NAME``; made where it is not there.
-        private: Only its owner may see it.
-        revision: The branch, made where it is not there; by default the main one.
+    What is sent was loaded again before and gave the same vectors, bit by bit. Repository and branch, by default the
+    main one, are made where they are not there.
 
     Raises:
         UsageError: No token, or one that may not write; ``private`` and the repository is public.
@@ -192,15 +186,8 @@ def pull(
 ) -> Pulled:
     """Save a model that was pushed as an entry of the registry: the same encoder, by its fingerprint.
 
-    JSON, text and safetensors are read, and nothing is run. Where it ends early nothing is left.
-
-    Args:
-        api: The client, with endpoint and token.
-        registry: Where it is saved; a backbone that comes with it is kept next to it.
-        repo: ``OWNER/NAME``.
-        name: Of the entry.
-        revision: A branch, tag or commit; by default the main branch.
-        force: Replace an entry of that name.
+    JSON, text and safetensors are read, and nothing is run. Where it ends early nothing is left. The revision is a
+    branch, tag or commit, by default the main branch; a backbone that comes with the model is kept next to the entry.
 
     Raises:
         UsageError: The name is taken, or nobody pushed a model there.

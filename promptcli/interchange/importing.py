@@ -42,15 +42,11 @@ def import_model(
     convert: bool = False,
     force: bool = False,
 ) -> Imported:
-    """Save what others trained as an entry.
+    """Save what others trained, in a folder or under a hub id with ``@revision`` where it matters, as an entry.
 
-    Args:
-        registry: Where it is saved; a backbone in a folder is copied next to it, one of the hub is named.
-        source: A folder, or a hub id with ``@revision`` where it matters.
-        name: Of the entry.
-        changes: Fields of the recipe that stand in for the recognised ones.
-        convert: Pickles may be converted, by a process that reads nothing but tensors.
-        force: Replace an entry of that name.
+    A backbone in a folder is copied next to the registry, one of the hub is named. ``changes`` are fields of the recipe
+    that stand in for the recognised ones; with ``convert`` pickles may be converted, by a process that reads nothing
+    but tensors.
 
     Raises:
         NotFoundError: No such folder or hub id, or the base of an adapter cannot be had.

@@ -213,14 +213,10 @@ def save_folder(entry: Entry, encoder: Encoder, folder: Path, *, force: bool = F
 def save_encoder(
     entry: Entry, encoder: Encoder, folder: Path, *, backbone: str | None = None, target: str | None = None
 ) -> tuple[str | None, tuple[str, ...], Sequence[str]]:
-    """Write an encoder into a folder that is there and empty.
+    """Write an encoder into a folder that is there and empty; ``target`` is that of ``export``.
 
-    Args:
-        entry: What is known of it.
-        encoder: The same; one in less than float32 is made again, so that nothing is lost.
-        folder: To be filled.
-        backbone: What others call its backbone, which is then not written.
-        target: Of ``export``.
+    One in less than float32 is made again from its entry, so that nothing is lost. The backbone is not written where
+    ``backbone`` says what others call it.
 
     Returns:
         Why no modules of sentence-transformers are the recipe (None: they are), what differs there, and sentences whose

@@ -84,11 +84,8 @@ class FlowStep(nn.Module):
 class Glow(nn.Module):
     """3 levels of 3 steps; after each level but the last, the second half of the channels is done (factored out).
 
-    Args:
-        d: Width of the vectors.
-
     Raises:
-        UsageError: d is not divisible by 8.
+        UsageError: The width d of the vectors is not divisible by 8.
     """
 
     def __init__(self, d: int) -> None:
