@@ -19,15 +19,7 @@ from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.library import load_tokenizer
 from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.seam import SeamCall, allow_prepending, register, seam_fault
-from promptcli.backbones.states import (
-    LAST,
-    Batch,
-    HiddenStates,
-    Needs,
-    SharedTokens,
-    slot_positions,
-    without_shared,
-)
+from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens, slot_positions, without_shared
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 

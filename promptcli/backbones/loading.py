@@ -42,11 +42,7 @@ LOADERS: dict[str, Loader] = {
 
 
 def load_backbone(
-    name: str,
-    *,
-    device: str = "cpu",
-    dtype: "torch.dtype | None" = None,
-    words: bool = False,
+    name: str, *, device: str = "cpu", dtype: "torch.dtype | None" = None, words: bool = False
 ) -> "Backbone":
     """Load a backbone in eval mode.
 

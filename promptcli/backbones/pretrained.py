@@ -53,12 +53,7 @@ _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
 
 
-def load_pretrained(
-    name: str,
-    *,
-    device: str = "cpu",
-    dtype: torch.dtype | None = None,
-) -> Backbone:
+def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Backbone:
     """Load a pre-trained language model in eval mode; see ``load_backbone``.
 
     A folder that holds an adapter of peft is its base model with the adapter added.
@@ -151,12 +146,7 @@ def added_after(folder: Path) -> str:
         return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
 
 
-def locate(
-    name: str,
-    *,
-    files: Sequence[str] = _FILES,
-    one_of: Sequence[str] = _MARKS,
-) -> tuple[Path, str | None]:
+def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = _MARKS) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None where it is no hub model).
 
     It holds at least one of the files ``one_of``; ``files`` are patterns of what is fetched. A name is a shipped one, a

@@ -11,14 +11,7 @@ from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
 from promptcli.backbones import pretrained
-from promptcli.backbones.checking import (
-    check_files,
-    check_folder,
-    check_loaded,
-    load_model,
-    opening,
-    read_config,
-)
+from promptcli.backbones.checking import check_files, check_folder, check_loaded, load_model, opening, read_config
 from promptcli.backbones.library import load_tokenizer
 from promptcli.errors import NotFoundError, UsageError
 
@@ -102,11 +95,7 @@ class T5:
         return torch.cat(logits).float()
 
 
-def load_t5(
-    name: str,
-    *,
-    device: str = "cpu",
-) -> T5:
+def load_t5(name: str, *, device: str = "cpu") -> T5:
     """Load a T5 from a local folder or by a hub id, ``@revision`` after it allowed.
 
     Raises:

@@ -60,10 +60,7 @@ def fitting_sentences(on: str, data_dir: Path | None, *, text_field: str | None 
 
 
 def training_examples(
-    data: Any,
-    *,
-    layouts: Sequence[tuple[str, ...]] | None = None,
-    data_dir: Path | None = None,
+    data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None, data_dir: Path | None = None
 ) -> TrainingExamples:
     """Return the examples that ``data`` names or holds.
 

@@ -80,14 +80,7 @@ def client() -> HfApi:
     return HfApi(token=get_token())
 
 
-def push(
-    api: HfApi,
-    entry: Entry,
-    repo: str,
-    *,
-    private: bool = False,
-    revision: str | None = None,
-) -> Pushed:
+def push(api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision: str | None = None) -> Pushed:
     """Send a model to a repository of the hub in one commit; none where it has all of it already.
 
     A backbone of the hub is named by id and revision. Any other is sent, so that whoever pulls has the same one.
@@ -176,13 +169,7 @@ def _is_same(file: Any, path: Path) -> bool:
 
 
 def pull(
-    api: HfApi,
-    registry: Registry,
-    repo: str,
-    name: str,
-    *,
-    revision: str | None = None,
-    force: bool = False,
+    api: HfApi, registry: Registry, repo: str, name: str, *, revision: str | None = None, force: bool = False
 ) -> Pulled:
     """Save a model that was pushed as an entry of the registry: the same encoder, by its fingerprint.
 
