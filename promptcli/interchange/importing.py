@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.checking import check_links, opening
-from promptcli.backbones.pretrained import locate, weight_files
+from promptcli.backbones.pretrained import OWN_TOKENIZER, locate, weight_files
 from promptcli.backbones.saving import is_tokenizer_file
 from promptcli.errors import UsageError
 from promptcli.interchange.convert import convert_apart
@@ -119,8 +119,8 @@ def _copied(backbone: str, source: str, path: Path, read: Path, target: Path) ->
         weight_files(f"model {source!r}", own)
     target.mkdir()
     for file in sorted(own.iterdir()):
-        if file.name in _BODY or is_tokenizer_file(file) or (file.suffix == ".safetensors" and file.is_file()):
+        if file.name in _BODY or is_tokenizer_file(file) or (file.match("*.safetensors*") and file.is_file()):
             shutil.copyfile(file, target / file.name)
-    for folder in (part for part in own.iterdir() if part.is_dir() and part.name == "backbone_tokenizer"):
-        shutil.copytree(folder, target / folder.name)
+    if (own / OWN_TOKENIZER).is_dir():
+        shutil.copytree(own / OWN_TOKENIZER, target / OWN_TOKENIZER)
     return target

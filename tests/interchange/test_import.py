@@ -156,6 +156,17 @@ def test_lora_adapters_are_backbones(registry, tiny_folder, tmp_path):
     np.testing.assert_allclose(vectors(registry, "lora")[0], state, atol=1e-5)
 
 
+def test_weights_in_several_files_come_with_their_index(registry, tiny_folder, tmp_path):
+    folder = tmp_path / "sharded"
+    shutil.copytree(tiny_folder("modernbert"), folder)
+    (folder / "model.safetensors").unlink()
+    AutoModel.from_pretrained(tiny_folder("modernbert")).save_pretrained(folder, max_shard_size="10KB")
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    import_model(registry, str(folder), "whole")
+    own = build_encoder(Recipe(str(folder)), device="cpu", dtype="float32")
+    assert np.array_equal(vectors(registry, "whole"), own.encode(SENTENCES))
+
+
 def sentence_transformers(folder, body, modules):
     for file in body.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
