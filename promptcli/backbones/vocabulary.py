@@ -59,7 +59,7 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
 
     The library numbers the characters inside words as it meets them, in an order of chance, and breaks ties by these
     numbers. So the alphabet is counted and put in order first, and handed over with its numbers: the lines are read
-    twice. ``size`` are the items, specials included.
+    twice. ``size`` counts the items, specials included.
 
     Raises:
         UsageError: The text has too few distinct pieces for ``size``.

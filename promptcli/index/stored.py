@@ -159,7 +159,7 @@ def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
     """Yield an index and write it back when the block ends well; no other process changes it meanwhile.
 
     Segments that stay as they are are not written again; new ones go to the disk as they are made.
-    ``memory`` are the bytes that the process may take for them; None: as many as it takes.
+    ``memory`` is the number of bytes that the process may take for them; None: as many as it takes.
 
     Raises:
         NotFoundError, CheckFailedError: see ``load``.
