@@ -204,7 +204,7 @@ def test_a_sentence_transformers_folder(registry, tiny_folder, tmp_path):
         np.testing.assert_allclose(vectors(registry, "st")[row], expected, atol=1e-4)
     shutil.rmtree(folder)  # the entry has what it needs
     assert np.isfinite(vectors(registry, "st")).all()
-    in_a_process_that_dies(3, lambda: import_model(registry, str(tiny_folder("bert")), "st", force=True))
+    in_a_process_that_dies(2, lambda: import_model(registry, str(tiny_folder("bert")), "st", force=True))
     assert len(os.listdir(registry.imported_folder("st").parent)) == 2  # what it left
     assert np.isfinite(vectors(registry, "st")).all()
     registry.remove("st")
