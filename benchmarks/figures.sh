@@ -8,7 +8,7 @@
 #
 # By variables: PYTHON; OUT (a file a job, and the models); DATA (SentEval folder); CORPUS, NLI, GLOSSES and PUD (folder of
 # the Wikipedia files named in mini-bert's card; nli_triplets.csv and nli_pairs.tsv; common_words.tsv; sentences.txt); for
-# kinds: PAIRS, the folder of the files named in mini's card.
+# kinds: PAIRS, the folder of the files of pairs named below.
 set -euo pipefail
 
 PYTHON=${PYTHON:-python}
@@ -35,7 +35,7 @@ promptcli() { "$PYTHON" -m promptcli "$@"; }
 
 tests() { for test in $TESTS; do printf -- '%s %s ' "$1" "$test"; done; }
 
-# files KIND: those of mini's data; free: those of captions, NLI and translations whose terms are attribution or share-alike
+# files KIND; free: what mini is trained on, captions, NLI and translations whose terms are attribution or share-alike
 files() {
   case $1 in
     captions) echo captions_flickr30k.tsv captions_coco.tsv captions_audio.tsv ;;
