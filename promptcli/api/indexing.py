@@ -207,7 +207,7 @@ def search_index(
     Args:
         folder: Of the index.
         query: Sentences in a list; or a file of sentences or of vectors that ``embed`` wrote.
-        k: Answers to each query.
+        k: Results per query.
         min_score: Leave out answers below this cosine.
         nprobe: Lists of an IVF index to read; by default as measured at the build.
         ef: Candidates of an HNSW index; by default as measured at the build.

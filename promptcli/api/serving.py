@@ -32,7 +32,7 @@ def serve(
     dtype: str = "auto",
     threads: int | None = None,
 ) -> int | None:
-    """Serve embeddings as OpenAI's interface has them, search, similarity and a page, until SIGTERM or Ctrl-C.
+    """Serve embeddings through an API compatible with OpenAI's, search, similarity and a page, until SIGTERM or Ctrl-C.
 
     Args:
         models: What ``load`` takes; requests name them as they are written here, the first is the default.

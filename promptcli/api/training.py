@@ -15,7 +15,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.pretrained import family_and_width
-from promptcli.data.sources import development_task, source_name, training_examples
+from promptcli.data.sources import development_task, is_fetched, source_name, training_examples
 from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingData, TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
@@ -143,7 +143,7 @@ def train(
         start: A model of the registry whose tuned backbone it starts from.
         name: Save it in the registry under this name; then a run that was killed can be resumed, and the same run again
             finds what it made.
-        supervised: Pairs or triplets are wanted; they are known by their columns.
+        supervised: Refuse data without pairs or triplets, which are recognised by their columns.
         paper: The published settings, backbone and data, with the choices that made the printed figures.
         on: Graded pairs that the best numbers are chosen by: ``demo:dev``, with ``data_dir`` ``STS-B:dev``, or a file.
         tests: Tasks to score at the end; the test split of ``on`` where none is named.
@@ -242,13 +242,17 @@ def training_settings(
 ) -> dict[str, object]:
     """Return what ``train`` would do with the same arguments, JSON-ready; no weights are read, nothing is fetched.
 
+    Data that are given are read, unless they would be fetched: their columns say whether the method is supervised.
+
     Example:
         >>> import promptcli as pc
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    folder = None if data_dir is None else Path(data_dir)
+    folder, given = None if data_dir is None else Path(data_dir), data
     form, backbone, data, on = _chosen(method, data, backbone, start, supervised, paper, on, folder)
+    if given is not None and not is_fetched(given):
+        form = find_method(method, supervised=_read_examples(given, method, supervised, folder).supervised)
     return _describe(form, _in_force(form, backbone, None, paper, settings), backbone, source_name(data), str(on))
 
 

@@ -184,8 +184,9 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        why = "it cannot be reached" if isinstance(error, LocalEntryNotFoundError) else reason(error)
         raise NotFoundError(
-            f"backbone {name!r} could not be fetched from the hub: {reason(error)}; shipped: {', '.join(SHIPPED)}"
+            f"backbone {name!r} could not be fetched from the hub: {why}; shipped: {', '.join(SHIPPED)}"
         ) from None
 
 

@@ -55,7 +55,7 @@ BackendName = Annotated[
         " onnx-int8 (8 bits, the loss is measured); auto (what pays).",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there under that name.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output or model of that name.")]
 
 
 class FieldOptions:

@@ -70,7 +70,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
         NotFoundError: There is no such file.
         UsageError: It lacks a column, holds a score that is no number (with the row), or no row.
     """
-    layout, rows = FirstLayout(tuple(columns), like=f"{path}:first,second,score"), []
+    layout, rows = FirstLayout(tuple(columns), like=f"{path}:{','.join(columns)}"), []
     with open_source(path, layout) as source:
         for record in source:
             second, score = record.more

@@ -102,6 +102,13 @@ def is_sources(data: Any) -> bool:
     return all(isinstance(one, Path) or hasattr(one, "column_names") for one in data)
 
 
+def is_fetched(data: Any) -> bool:
+    """Return whether training data, or some of them, are files of the papers that their names stand for."""
+    if is_sources(data):
+        return any(map(is_fetched, data))
+    return isinstance(data, str) and data in FILES and not Path(data).exists()
+
+
 def source_name(data: Any) -> str:
     """Return how messages and provenance call training data."""
     if is_sources(data):
@@ -130,7 +137,7 @@ def _training_file(name: str) -> Path:
     """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
     if name == DEMO:
         return demo.SENTENCES
-    return hub_file(name) if name in FILES and not Path(name).exists() else Path(name)
+    return hub_file(name) if is_fetched(name) else Path(name)
 
 
 def _is_file(name: str) -> bool:

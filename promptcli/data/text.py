@@ -4,6 +4,7 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from promptcli.data.tables import (
     read_tsv,
 )
 from promptcli.errors import UsageError
+from promptcli.notes import note
 from promptcli.storage.files import sha256
 
 #: The reader of each extension; anything else is read as plain text. ``.gz`` may follow any of these.
@@ -123,6 +125,12 @@ def are_sentences(given: Sequence[str]) -> bool:
     for word in given:
         check_encodable(word)
     return True
+
+
+def note_no_file(word: str) -> None:
+    """Say that a word is read as a sentence where it looks like the name of a file, and no file has that name."""
+    if " " not in word and re.fullmatch(r"\.[a-z][a-z0-9]+", Path(word).suffix) and not os.path.exists(word):
+        note(f"{word}: no such file; read as a sentence")
 
 
 def check_encodable(sentence: str) -> None:

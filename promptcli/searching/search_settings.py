@@ -50,7 +50,7 @@ class SearchSettings:
     beam: int = setting(100, "`generate`: templates to keep (the paper: 500). Default: 100.", min=2)
     limit: int | None = setting(
         None,
-        f"Draw so many candidates. Default: {DRAWN} of the packaged grammar; all of `candidates`, `pairs`.",
+        f"Number of candidates to draw. Default: {DRAWN} of the packaged grammar; all of `candidates`, `pairs`.",
         modes=("free", "demonstrations"),
         min=1,
     )

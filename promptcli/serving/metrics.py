@@ -20,7 +20,7 @@ class Metrics(Collector):
     def __init__(self, batcher: Batcher) -> None:
         self._batcher, self._registry = batcher, prometheus_client.CollectorRegistry()
         self.answered = 0  #: Requests that were answered, whatever the answer.
-        self.requests = 0  #: Requests in work.
+        self.requests = 0  #: Requests in progress.
         self._answers = prometheus_client.Counter(
             "promptcli_requests", "Requests answered, by path and status.", ["path", "status"], registry=self._registry
         )
@@ -47,7 +47,7 @@ class Metrics(Collector):
         yield CounterMetricFamily("promptcli_rounds", "Rounds of batches that requests shared.", done.rounds)
         yield CounterMetricFamily("promptcli_encoding_seconds", "Seconds spent encoding.", done.seconds)
         yield GaugeMetricFamily("promptcli_waiting_texts", "Texts waiting to be encoded.", done.waiting)
-        yield GaugeMetricFamily("promptcli_requests_in_work", "Requests in work, this one included.", self.requests)
+        yield GaugeMetricFamily("promptcli_requests_in_work", "Requests in progress, this one included.", self.requests)
 
     def text(self) -> bytes:
         """Return all of it in Prometheus' exposition format 0.0.4."""

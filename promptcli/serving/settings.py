@@ -17,7 +17,7 @@ class ServeSettings:
         2.0, "Milliseconds an idle server waits for more requests to encode together.", min=0, max=60_000
     )
     max_waiting: int = setting(8192, "Texts waiting to be encoded; beyond, the answer is 429.", min=1, panel=_LIMITS)
-    max_requests: int = setting(512, "Requests in work; beyond, the answer is 429.", min=1, panel=_LIMITS)
+    max_requests: int = setting(512, "Requests in progress; beyond, the answer is 429.", min=1, panel=_LIMITS)
     max_texts: int = setting(2048, "Texts of a request (OpenAI's limit).", min=1, panel=_LIMITS)
     max_characters: int = setting(100_000, "Characters of a text.", min=1, panel=_LIMITS)
     max_body_mib: int = setting(8, "Mebibytes of a request's body.", min=1, panel=_LIMITS)

@@ -64,7 +64,9 @@ class RunFolder:
             self.keep(wanted)
             return wanted
         if not resume:
-            raise UsageError(f"{name} holds an unfinished run; resume it by `resume`, or {elsewhere}")
+            raise UsageError(
+                f"{name} holds an unfinished run; resume it by `resume`, or {elsewhere}; or delete it to start over"
+            )
         hint = f"delete {self.folder}, or {elsewhere}"
         stored = read_document(self._identity, dict[str, Any], hint=hint, error=UsageError)
         for field in [*wanted, *(field for field in stored if field not in wanted)]:

@@ -249,7 +249,12 @@ def run_trials(
         if processes.is_main:
             _open(inside, mine.identity(backbone), resume=RunFolder(inside).begun)
         processes.wait()
-        row, entry = execute(mine, trial, backbone, name, inside, processes)
+        try:
+            row, entry = execute(mine, trial, backbone, name, inside, processes)
+        except UsageError:  # what was given cannot be trained: no run to resume, and the name is free for the next try
+            if processes.is_main and not (resume or rows):
+                RunFolder(folder).remove()
+            raise
         if all(row.chosen_by > other.chosen_by for other in rows):
             best = entry
             if processes.is_main:

@@ -139,3 +139,8 @@ def test_a_terminal_folds_the_texts_of_a_table(monkeypatch, capsys):
         "two   10.00  short         and a\n"
         "                           longer-one\n"
     )
+
+
+def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
+    assert "a recipe on mini-bert, not mini" in run("similarity", "a cat", "a dog", "--pooling", "last/avg").err
+    assert "not mini" not in run("similarity", "a cat", "a dog", "-m", "last-avg", "--pooling", "last/max").err

@@ -79,3 +79,8 @@ def test_a_pipe_is_embedded_to_standard_output(run):
     os.mkfifo("pipe.npy")
     Path("a.txt").write_text(TEXT)
     refused(run("embed", "a.txt", "-o", "pipe.npy", "--force"), 2, "pipe.npy: a device or a pipe, not a file")
+
+
+def test_what_looks_like_a_file_that_is_not_there_is_named(run):
+    assert "sentences.tx: no such file; read as a sentence" in run("similarity", "sentences.tx", "a cat").err
+    assert "no such file" not in run("similarity", "a cat", "Mr.", "--model", "last-avg").err

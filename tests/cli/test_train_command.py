@@ -320,3 +320,23 @@ def test_two_processes_make_one_entry(options, tmp_path):
     assert entries["two"].provenance["trained"]["processes"] == 2
     for name, tensor in entries["one"].tensors.items():
         assert torch.allclose(entries["two"].tensors[name], tensor, atol=1e-4)
+
+
+def test_a_run_that_is_refused_leaves_its_name_free(run, options):
+    refused = run("train", "dcpcse", *options, "--set", "prefix-length=5000")
+    assert refused.code == 2
+    assert "prefix length" in refused.err
+    assert not [*Registry(home(os.environ)).run_folder("dcpcse").parent.glob("*")]
+    made = run("train", "dcpcse", *options)
+    assert made.code == 0, made.err
+
+
+def test_the_dry_run_reads_what_the_run_would_learn_from(run, text, tmp_path):
+    triplets = tmp_path / "triplets.csv"
+    triplets.write_text("sent0,sent1,hard_neg\n" + "a b,a c,d e\n" * 4)
+    shown = json.loads(run("train", "simcse", "--data", triplets, "--dry-run", "--json").out)
+    asked = json.loads(run("train", "simcse", "--data", triplets, "--supervised", "--dry-run", "--json").out)
+    assert shown == asked
+    plain = json.loads(run("train", "simcse", "--data", text, "--dry-run", "--json").out)
+    assert plain["learning_rate"] != shown["learning_rate"]
+    assert run("train", "simcse", "--data", tmp_path / "none.csv", "--dry-run").code == 3

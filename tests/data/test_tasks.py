@@ -65,7 +65,8 @@ def test_ndcg_and_recall_are_those_of_scikit_learn():
     ).T
     assert retrieval.ndcg(ranked, grades).mean() == pytest.approx(metrics.ndcg_score(graded, cosines, k=10), abs=1e-9)
     order = np.argsort(-cosines, axis=1)[:, :100]
-    assert np.array_equal(ranked, order)
+    of_ranked, of_order = (np.take_along_axis(cosines, places, axis=1) for places in (ranked, order))
+    assert np.allclose(of_ranked, of_order, atol=1e-6)  # cosines that float32 does not tell apart may change places
     expected = [np.isin(np.flatnonzero(row), best).mean() for row, best in zip(graded, order, strict=True)]
     assert np.allclose(retrieval.recall(ranked, grades, 100), expected)
 

@@ -14,7 +14,7 @@ from promptcli.settings import KEYS, config_file, read_settings, write_setting
 def config(
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help=f"One of: {', '.join(KEYS)}.")] = None,
     value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="The new default.")] = None,
-    unset: Annotated[bool, typer.Option("--unset", help="Let the built-in default of KEY hold again.")] = False,
+    unset: Annotated[bool, typer.Option("--unset", help="Restore the built-in default of KEY.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the defaults and where each comes from: environment, file, or built in. With KEY and VALUE: set one.

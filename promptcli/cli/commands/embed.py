@@ -178,7 +178,10 @@ def similarity(
     file is compared from another folder.
     """
     from promptcli.api.embedding import similarities
+    from promptcli.data.text import note_no_file
 
+    for word in (a, b):
+        note_no_file(word)
     for left, right, cosine in similarities(a, b, model.choice(), text_field=text_field, **runtime.where):
         if json:
             result_json({"a": left, "b": right, "similarity": cosine})

@@ -63,7 +63,11 @@ def evaluate_command(
     ] = None,
     save: Annotated[bool, typer.Option("--save", help="Store the scores with the models you saved.")] = False,
     paper: Annotated[
-        bool, typer.Option("--paper", help="What is left open is the papers': bert-base-uncased, all seven STS tasks.")
+        bool,
+        typer.Option(
+            "--paper",
+            help="Use the papers' settings for whatever is not given: bert-base-uncased, all seven STS tasks.",
+        ),
     ] = False,
     list_sentences: Annotated[
         bool, _external_option("--list-sentences", help="Print the tasks' distinct sentences, one a line, and stop.")

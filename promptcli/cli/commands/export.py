@@ -85,7 +85,7 @@ def pull(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Save as a model what `push` sent to the hub: the same encoder, by its fingerprint; nothing in it is run."""
+    """Download a model that was pushed to the hub: the same encoder, by its fingerprint; no code in it is run."""
     from promptcli.api import exchange
 
     _say_rule(repo)

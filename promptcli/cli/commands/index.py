@@ -93,7 +93,7 @@ def delete(
     ids: Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="File of ids, one a line.")] = None,
     json: Json = False,
 ) -> None:
-    """Delete rows by their ids: they are no answers any more, and `index compact` frees their room."""
+    """Delete rows by their ids: they no longer appear in results; `index compact` reclaims their space."""
     from promptcli.api.indexing import delete_from_index
 
     _show(folder, delete_from_index(folder, given or (), file=ids), as_json=json)
@@ -107,7 +107,7 @@ def compact(folder: Folder, memory: Memory = "4GB", json: Json = False) -> None:
 
 
 def info(folder: Folder, json: Json = False) -> None:
-    """Print what an index holds; its files are looked at as for a search."""
+    """Print what an index holds, after the file checks of a search."""
     from promptcli.index.stored import read_manifest
 
     _show(folder, read_manifest(folder), as_json=json)
@@ -129,7 +129,7 @@ def search(
             " - for standard input."
         ),
     ],
-    k: Annotated[int, typer.Option("-k", min=1, help="Answers to each query.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="Results per query.")] = 10,
     min_score: Annotated[float | None, typer.Option(help="Leave out answers below this cosine.")] = None,
     nprobe: Annotated[
         int | None, typer.Option(min=1, help="Lists of an IVF index to read.", show_default="as measured at the build")
@@ -146,7 +146,9 @@ def search(
 ) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
     from promptcli.api.indexing import is_query_file, search_index
+    from promptcli.data.text import note_no_file
 
+    note_no_file(query)
     many = query == "-" or is_query_file(query)
     how: dict[str, Any] = {"min_score": min_score, "nprobe": nprobe, "ef": ef, "allow": allow, "deny": deny}
     how |= {"text_field": text_field, "device": runtime.device}
@@ -180,7 +182,7 @@ def dups(
         ),
     ] = False,
 ) -> None:
-    """Print groups of near-duplicates, the largest first: rows that a cosine of at least --threshold links."""
+    """Print groups of near-duplicates, the largest first: rows linked by a cosine of at least --threshold."""
     from promptcli.api.indexing import find_dups, find_pairs
 
     if pairs is not None:

@@ -120,7 +120,7 @@ def import_model(
     *,
     recipe: RecipeOptions,
 ) -> None:
-    """Save as a model what others trained; the recipe is recognised from the files, shown, and changed by options."""
+    """Import a model trained elsewhere; the recipe is recognised from the files, shown, and changed by options."""
     from promptcli.api import exchange
 
     made = exchange.import_model(source, name, convert=convert, force=force, **recipe.changes())

@@ -204,7 +204,8 @@ class ScoringOptions:
     ] = True
     denoise: Annotated[str, _scoring(help="none, or hidden: minus the template's own bias.")] = "none"
     paper: Annotated[
-        bool, _scoring("--paper", help="What is left open is the papers': bert-base-uncased, STS-B:dev.")
+        bool,
+        _scoring("--paper", help="Use the papers' settings for whatever is not given: bert-base-uncased, STS-B:dev."),
     ] = False
 
 

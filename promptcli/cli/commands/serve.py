@@ -38,7 +38,7 @@ def serve(
     settings: ServeOptions,
     runtime: Runtime,
 ) -> None:
-    """Serve embeddings as OpenAI's interface has them, search and similarity over HTTP, and a page at /.
+    """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page at /.
 
     Where the environment variable PROMPTCLI_API_KEY is set, requests must send it as a bearer token. SIGTERM and
     Ctrl-C finish what was accepted; a second one ends at once.

@@ -59,7 +59,10 @@ class TrainingOptions:
         ),
     ] = None
     supervised: Annotated[
-        bool, typer.Option("--supervised", help="Pairs or triplets are wanted; they are known by their columns.")
+        bool,
+        typer.Option(
+            "--supervised", help="Refuse data without pairs or triplets, which are recognised by their columns."
+        ),
     ] = False
     on: Annotated[
         str | None, typer.Option(help="Development task, or FILE of graded pairs. Default: demo:dev, or STS-B:dev.")
@@ -106,7 +109,7 @@ def train(
     settings: SettingsOptions,
     runtime: Runtime,
 ) -> None:
-    """Train a sentence encoder; the numbers that are best on the development pairs become a model of your own."""
+    """Train a sentence encoder; the checkpoint that is best on the development pairs is saved as a model."""
     swept = words or []
     if method is None and swept and "=" not in swept[0]:
         method, *swept = swept

@@ -28,7 +28,7 @@ class PictureOptions:
     """Whether and where to draw."""
 
     plot: Annotated[Path | None, _option(help="Draw into a .png or .svg file (needs matplotlib).")] = None
-    force: Annotated[bool, _option("--force", help="Replace what is there under that name.")] = False
+    force: Annotated[bool, _option("--force", help="Overwrite an existing file or model of that name.")] = False
 
     def check(self) -> None:
         """Refuse a picture that could not be drawn, before any work is done."""

@@ -111,8 +111,8 @@ def read_array(path: Path) -> NDArray[Any]:
     try:
         with np.errstate(all="ignore"):  # sizes in the header may be beyond every number
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # by what its header says: ValueError, EOFError, OverflowError, MemoryError, ...
-        raise CheckFailedError(f"{path}: not a whole .npy file of numbers: {error}") from None
+    except Exception:  # by what its header says: ValueError, EOFError, OverflowError, MemoryError, ...
+        raise CheckFailedError(f"{path}: not a whole .npy file of numbers; write it again, e.g. by `embed`") from None
     return array
 
 

@@ -165,5 +165,5 @@ def check_template(text: str) -> None:
     """
     if text.count(SLOT) != 1:
         raise UsageError(
-            f"template {text!r} has {text.count(SLOT)} times {SLOT}; it needs exactly one, for the sentence"
+            f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; it needs exactly one, for the sentence"
         )
