@@ -1,5 +1,6 @@
 """For tests: a process that dies, as by a kill, at any step of its writing, and work that Ctrl-C interrupts there."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -69,6 +70,7 @@ def interrupted(calls: int, work: Callable[[], Any]) -> bool:
 
         return call
 
+    gc.collect()  # a finaliser that an earlier test left would swallow the exception
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:
             patch.setattr(os, name, interrupting(getattr(os, name)))

@@ -99,6 +99,8 @@ def entry_of(model: Model) -> Entry:
         return Entry("recipe", model)
     if isinstance(model, Choice):
         return resolve(open_registry(), model)
+    if not isinstance(model, str | Path):
+        raise UsageError(f"{model!r} is no model; give an encoder, a recipe, or what names one, e.g. 'mini'")
     return named(open_registry(), str(model))
 
 
@@ -127,9 +129,12 @@ def open_model(
     options: dict[str, Any] = {"device": device, "dtype": dtype, "backbone": backbone}
     options |= {"tensors": entry.tensors, "prompts": entry.prompts}
     encoder = build_on(backend, entry.recipe, folder=open_registry().graphs_folder, rows=rows, **options)
-    if isinstance(model, Choice) and model.model is None and not model.changes:
+    if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
-        note(f"assumed: {DEFAULT if entry.name == DEFAULT else plain}; another: `model` NAME")
+        if model.changes and entry.name != DEFAULT:  # they describe another method: nothing of the default is left
+            note(f"assumed: {plain}, not {DEFAULT}; another: `model` NAME")
+        elif not model.changes:
+            note(f"assumed: {DEFAULT if entry.name == DEFAULT else plain}; another: `model` NAME")
     return encoder
 
 

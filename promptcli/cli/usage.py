@@ -253,6 +253,8 @@ def usage_message(error: Any, arguments: Sequence[str]) -> str:
         options = [
             name for option in context.command.get_params(context) for name in (*option.opts, *option.secondary_opts)
         ]
+        if " " in error.option_name or not error.option_name.lstrip("-")[:1].isalpha():
+            more = f'{more}; a sentence that begins with "-" stands after --: {command} -- "-5 degrees"'
         near = did_you_mean(error.option_name, [name for name in options if name.startswith("--")])
         return f"{command} has no option {error.option_name}; {more}{near}"
     if unknown_command := _NO_COMMAND.match(message):

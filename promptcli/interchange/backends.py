@@ -57,7 +57,7 @@ def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> t
     if not bfloat16:
         return "torch", "without bfloat16 arithmetic no graph is faster in float32"
     if "openvino" not in installed:
-        return "torch", "OpenVINO is not installed: pip install promptcli[openvino]"
+        return "torch", "OpenVINO is not installed: pip install 'promptcli[openvino]'"
     return "openvino", f"{rows:,} rows, a processor with bfloat16 arithmetic"
 
 

@@ -160,7 +160,7 @@ def export_sentence_transformers(source: Source, folder: Path) -> Written:
     library = "sentence-transformers"
     write_card(folder, entry, encoder.recipe, use=use, library=library, tags=[library])
     if importlib.util.find_spec("sentence_transformers") is None:
-        lacking = "vectors were not compared: sentence-transformers is not installed (pip install promptcli[st])"
+        lacking = "vectors were not compared: sentence-transformers is not installed (pip install 'promptcli[st]')"
         return Written(load, notes=(*notes, lacking))
     found = check_parity(encoder.encode(probes), _encoded_there(folder, list(probes)), library)
     return Written(load, library, found, notes)

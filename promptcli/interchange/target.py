@@ -56,7 +56,7 @@ def require(*names: str, extra: str) -> None:
         UsageError: One is not installed; with the extra that brings it.
     """
     if missing := lacking(*names):
-        raise UsageError(f"this needs {', '.join(missing)}, not installed here: pip install promptcli[{extra}]")
+        raise UsageError(f"this needs {', '.join(missing)}, not installed here: pip install 'promptcli[{extra}]'")
 
 
 #: Sentences that an export is compared on: short and long, with and without end mark, other scripts, odd blanks.

@@ -43,10 +43,6 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
         # the default entry's head is of its own backbone
         plain = bool(changes.keys() & set(_FITTED)) or choice.backbone != BARE.backbone
         entry = Entry("recipe", Recipe()) if plain else registry.load(DEFAULT)
-        if changes.keys() & set(_FITTED[1:]):
-            note(
-                f"assumed: these options describe a recipe on {changes.get('backbone', choice.backbone)}, not {DEFAULT}"
-            )
     else:
         entry = named(registry, choice.model)
         of_recipe = is_recipe(registry, choice.model)

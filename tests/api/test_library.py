@@ -349,3 +349,9 @@ def test_signatures_say_what_they_take_and_return():
 def test_examples_are_written_where_people_look():
     for module in pkgutil.iter_modules(pc.__path__):
         assert module.name not in pc.__all__, f"{module.name} would hide a name of the library"
+
+
+def test_what_names_no_model_is_refused_before_the_hub_is_asked():
+    for model in (None, 3):
+        with pytest.raises(pc.UsageError, match="is no model; give an encoder"):
+            pc.load(model)  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
         (["--model", "nosuch.toml"], "unknown recipe 'nosuch.toml'; valid: static-avg, last-avg"),
         (["--model", '{"poling": 1}'], "unknown recipe key 'poling'; valid: backbone"),
         (["--pooling", "last/ditto:9-9"], "head '9-9' is not there"),
-        (["--prompt", "no slot"], r"template 'no slot' has 0 times \[X\]"),
+        (["--prompt", "no slot"], r"template 'no slot' has no \[X\]"),
         (["--prompt", "[X]", "--pooling", "last/mask"], r"has no \[MASK\]"),
         (["--backbone", "./nowhere"], "no backbone folder './nowhere'"),
         (["--backbone", "nobody/nothing", "--offline"], "not in the local cache and --offline"),

@@ -142,5 +142,14 @@ def test_a_terminal_folds_the_texts_of_a_table(monkeypatch, capsys):
 
 
 def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
-    assert "a recipe on mini-bert, not mini" in run("similarity", "a cat", "a dog", "--pooling", "last/avg").err
+    assert (
+        "assumed: mini-bert, [X] last/avg, not mini" in run("similarity", "a cat", "a dog", "--pooling", "last/avg").err
+    )
     assert "not mini" not in run("similarity", "a cat", "a dog", "-m", "last-avg", "--pooling", "last/max").err
+
+
+def test_a_sentence_that_begins_with_a_dash(run):
+    for sentence in ("-5 degrees", "- a list item"):
+        assert 'a sentence that begins with "-" stands after --' in run("similarity", sentence, "cold").err
+    assert "stands after --" not in run("similarity", "a", "b", "--modle", "x").err
+    assert run("similarity", "--", "-5 degrees", "cold").code == 0

@@ -227,8 +227,8 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"prompt": "no slot here"}, r"0 times \[X\]"),
-        ({"prompt": "[X] and [X]"}, r"2 times \[X\]"),
+        ({"prompt": "no slot here"}, r"has no \[X\]"),
+        ({"prompt": "[X] and [X]"}, r"has 2 \[X\]"),
         ({"prompt": "nosuchname"}, "unknown template 'nosuchname'; valid: manual"),
         ({"pooling": "last/mask"}, r"has no \[MASK\]"),
         ({"pooling": "last/mask:3", "prompt": "[MASK] [X] [MASK]"}, "has only 2; give mask:1 to mask:2"),

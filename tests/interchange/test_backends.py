@@ -23,7 +23,7 @@ SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for 
         (["openvino", "onnx"], True, WORTHWHILE - 1, "torch", "49,999 rows"),
         (["openvino", "onnx"], True, None, "torch", "nobody knows"),
         (["openvino", "onnx"], False, 10**9, "torch", "without bfloat16"),
-        (["onnx"], True, 10**9, "torch", r"pip install promptcli\[openvino\]"),
+        (["onnx"], True, 10**9, "torch", r"pip install 'promptcli\[openvino\]'"),
     ],
 )
 def test_auto_goes_by_libraries_processor_and_rows(installed, bfloat16, rows, taken, why):
@@ -123,7 +123,7 @@ def test_what_cannot_be_is_one_line(recipe, options, line, stand_in, tiny_folder
 def test_an_absent_library_is_one_line(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        UsageError, match=r"onnxscript, openvino, not installed here: pip install promptcli\[openvino\]"
+        UsageError, match=r"onnxscript, openvino, not installed here: pip install 'promptcli\[openvino\]'"
     ):
         build(RECIPES["prompt"], tiny_folder, tmp_path, "openvino")
 

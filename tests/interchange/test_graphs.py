@@ -75,7 +75,7 @@ def test_what_is_a_program_is_refused(tiny_backbone):
 def test_a_missing_library_is_one_line(tiny_backbone, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     encoder = random_encoder(PROMPT, tiny_backbone("bert"))
-    with pytest.raises(UsageError, match=r"needs onnx, onnxscript, onnxruntime.*pip install promptcli\[onnx\]"):
+    with pytest.raises(UsageError, match=r"needs onnx, onnxscript, onnxruntime.*pip install 'promptcli\[onnx\]'"):
         export_onnx(Source(Entry("x", PROMPT), encoder), tmp_path)
     assert not list(tmp_path.iterdir())
 

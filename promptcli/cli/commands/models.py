@@ -42,8 +42,9 @@ def list_models(
     if json:
         console.result_json(found)
         return
-    heads = ("name", "origin", "width", "backbone", "method", "aliases", "created")
-    console.result_table(heads, [[_cell(row[head]) for head in heads] for row in found])
+    heads = ["name", "origin", "width", "backbone", "method", *(["aliases"] if aliases else []), "created"]
+    dated = [{**row, "created": (row["created"] or "")[:10]} for row in found]  # in a table the day is enough
+    console.result_table(heads, [[_cell(row[head]) for head in heads] for row in dated])
 
 
 def _list_recipes(*, as_json: bool) -> None:
