@@ -131,10 +131,10 @@ def open_model(
     encoder = build_on(backend, entry.recipe, folder=open_registry().graphs_folder, rows=rows, **options)
     if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
-        if model.changes and entry.name != DEFAULT:  # they describe another method: nothing of the default is left
-            note(f"assumed: {plain}, not {DEFAULT}; another: `model` NAME")
-        elif not model.changes:
+        if not model.changes:
             note(f"assumed: {DEFAULT if entry.name == DEFAULT else plain}; another: `model` NAME")
+        elif not entry.tensors:  # the changes make another method, with nothing of what the default one learned
+            note(f"assumed: {plain}, not {DEFAULT}; another: `model` NAME")
     return encoder
 
 

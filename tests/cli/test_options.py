@@ -142,9 +142,9 @@ def test_a_terminal_folds_the_texts_of_a_table(monkeypatch, capsys):
 
 
 def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
-    assert (
-        "assumed: mini-bert, [X] last/avg, not mini" in run("similarity", "a cat", "a dog", "--pooling", "last/avg").err
-    )
+    changed = run("similarity", "a cat", "a dog", "--pooling", "last/avg")
+    assert "assumed: mini-bert, [X] last/avg, not mini" in changed.err
+    assert "not mini" not in run("similarity", "a cat", "a dog", "--set", "max-length=20").err  # it is mini, cut
     assert "not mini" not in run("similarity", "a cat", "a dog", "-m", "last-avg", "--pooling", "last/max").err
 
 
