@@ -54,7 +54,7 @@ def test_a_retrieval_set_is_a_file(encoder, documents):
 
 def test_ndcg_and_recall_are_those_of_scikit_learn():
     metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn, the peer, is not installed")
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(3)  # neighbouring cosines differ by 8.8e-6 or more: float32 tells them apart
     queries, documents = generator.standard_normal((20, 8)), generator.standard_normal((300, 8))
     graded = generator.integers(0, 4, (20, 300)) * (generator.random((20, 300)) < 0.05)
     graded[:, 0] = 1
@@ -65,8 +65,7 @@ def test_ndcg_and_recall_are_those_of_scikit_learn():
     ).T
     assert retrieval.ndcg(ranked, grades).mean() == pytest.approx(metrics.ndcg_score(graded, cosines, k=10), abs=1e-9)
     order = np.argsort(-cosines, axis=1)[:, :100]
-    of_ranked, of_order = (np.take_along_axis(cosines, places, axis=1) for places in (ranked, order))
-    assert np.allclose(of_ranked, of_order, atol=1e-6)  # cosines that float32 does not tell apart may change places
+    assert np.array_equal(ranked, order)
     expected = [np.isin(np.flatnonzero(row), best).mean() for row, best in zip(graded, order, strict=True)]
     assert np.allclose(retrieval.recall(ranked, grades, 100), expected)
 
