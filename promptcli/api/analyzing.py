@@ -17,7 +17,7 @@ from promptcli.api.encoders import Model, Sentences
 from promptcli.api.evaluating import candidates_of, open_candidates
 from promptcli.data.sources import fitting_sentences
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
-from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.errors import NotFoundError, UsageError, look_up, unknown
 from promptcli.evaluation.scores import Label
 from promptcli.settings import BARE
 
@@ -101,9 +101,7 @@ def analyze_all(
     ``text_field`` is the column of the sentence in a file. With ``skip_unfit`` models that cannot be made on their
     backbone are named and left out.
     """
-    if name not in ANALYSES:
-        raise unknown("analysis", name, ANALYSES)
-    analysis = ANALYSES[name]
+    analysis = look_up("analysis", name, ANALYSES)
     for setting in settings:
         if setting not in analysis.settings:
             raise unknown(f"setting of {name}", setting, analysis.settings)

@@ -25,7 +25,7 @@ from promptcli.cli.options import (
 from promptcli.cli.pictures import analyses as pictures
 from promptcli.cli.pictures.maps import text_bar, token_map
 from promptcli.cli.pictures.plots import PictureOptions, draw_bars
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE
 
@@ -108,9 +108,7 @@ def analyze(
     picture.check()
     from promptcli.api.analyzing import analyze_all
 
-    if what not in DISPLAYS:
-        raise unknown("analysis", what, DISPLAYS)
-    display, known = DISPLAYS[what], ANALYSES[what].settings
+    display, known = look_up("analysis", what, DISPLAYS), ANALYSES[what].settings
     own = [pair for pair in recipe.set or () if pair.partition("=")[0].replace("-", "_") in known]
     settings = parsed_by({name: one.annotation for name, one in known.items()}, own)
     changes = recipe.changes(but=own)

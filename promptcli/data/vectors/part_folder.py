@@ -312,10 +312,10 @@ def merge_parts(folder: str | Path, output: str | Path, *, force: bool = False) 
         CheckFailedError: The folder is unfinished, or a part is not the one of the manifest.
     """
     folder, target = Path(folder), Path(output)
-    about = read_folder(folder)
+    parts = PartFolder(folder)
+    about = parts.manifest
     output_of(folder, target)
     check_output(target, force=force)
-    parts = PartFolder(folder)
     with (
         working("merge", about.rows) as advance,
         new_vectors(target, about.dim, with_text=about.with_text) as (sink, manifest),

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, MutableMapping
 from typing import Any, get_type_hints
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
 from promptcli.training.methods import (
     consert,
@@ -47,9 +47,7 @@ def find_method(name: str, *, supervised: bool) -> Method:
     Raises:
         UsageError: No such method, or it is unsupervised only.
     """
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    unsupervised, other = METHODS[name]
+    unsupervised, other = look_up("method", name, METHODS)
     found = other if supervised or unsupervised is None else unsupervised
     if found is None:
         can = ", ".join(known for known, (_, variant) in METHODS.items() if variant is not None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.backbones.families import FAMILIES
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up
 from promptcli.recipe import RECIPES, SLOT, Recipe
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
@@ -133,9 +133,8 @@ class Method:
         """
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         if settings.transfer_recipe:
-            if settings.transfer_recipe not in RECIPES:
-                raise unknown("recipe", settings.transfer_recipe, RECIPES)
-            read = RECIPES[settings.transfer_recipe].replace(backbone=recipe.backbone).explicit()
+            named = look_up("recipe", settings.transfer_recipe, RECIPES)
+            read = named.replace(backbone=recipe.backbone).explicit()
         return None if read == recipe else read
 
     def selecting(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:

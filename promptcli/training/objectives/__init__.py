@@ -3,7 +3,7 @@
 from collections.abc import MutableMapping
 from typing import Any
 
-from promptcli.errors import unknown
+from promptcli.errors import look_up
 from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
 from promptcli.training.objectives.consert import JointNTXent, NTXent
@@ -34,6 +34,4 @@ def find_objective(method: Method) -> type[Objective[Any]]:
     Raises:
         UsageError: No such objective.
     """
-    if method.objective not in OBJECTIVES:
-        raise unknown(f"objective of method {method.name}:", method.objective, OBJECTIVES)
-    return OBJECTIVES[method.objective]
+    return look_up(f"objective of method {method.name}:", method.objective, OBJECTIVES)
