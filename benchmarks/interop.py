@@ -20,10 +20,10 @@ import promptcli as pc
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.encoder.encoder import TUNED
-from promptcli.interchange.export import export
-from promptcli.interchange.importing import import_model
-from promptcli.interchange.target import PROBES, Choices, lowest_cosine
-from promptcli.registry.registry import Entry, Registry
+from promptcli.models.export import export
+from promptcli.models.importing import import_model
+from promptcli.models.registry import Entry, Registry
+from promptcli.models.target import PROBES, Choices, lowest_cosine
 from tests.making import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer

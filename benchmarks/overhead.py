@@ -16,7 +16,7 @@ from pathlib import Path
 
 _TIMED = """
 import json, sys, time
-from promptcli.api import encoders
+from promptcli.models import loading as encoders
 from promptcli.cli.app import main
 
 spent = {"open": 0.0, "encode": 0.0}

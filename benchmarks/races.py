@@ -26,8 +26,8 @@ class EntryThing:
         """Replace the entry."""
         import torch
 
+        from promptcli.models.registry import Entry, Registry
         from promptcli.recipe import Recipe
-        from promptcli.registry.registry import Entry, Registry
 
         recipe = Recipe(max_length=8 + number)
         tensors = {"mean": torch.full((4,), float(number)), "matrix": torch.full((4, 2), float(number))}
@@ -35,7 +35,7 @@ class EntryThing:
 
     def read(self, folder: Path) -> set[int]:
         """Return the versions that are found in the entry."""
-        from promptcli.registry.registry import Registry
+        from promptcli.models.registry import Registry
 
         entry = Registry(folder).load("raced")
         numbers = {int(value) for tensor in entry.tensors.values() for value in tensor.flatten().tolist()}

@@ -27,7 +27,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.text import open_source
-from promptcli.encoder.embedding import embed_file
+from promptcli.embedding.writing import embed_file
 
 
 def message(texts: list[str]) -> bytes:

@@ -23,8 +23,8 @@ from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
 from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
-from promptcli.fitting.fits import CANDIDATES, fit
 from promptcli.recipe import RECIPES
+from promptcli.training.fits import CANDIDATES, fit
 
 DEVELOPMENT = ("STS-B:dev", "demo:dev")
 TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")

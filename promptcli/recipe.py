@@ -153,11 +153,15 @@ _LONG_ARGUMENT = re.compile(r"[a-z-]+:[\d-]*\d{19}")
 
 @dataclass(frozen=True)
 class Choice:
-    """What names an encoder: a word and changes of its recipe, read when they are needed."""
+    """A model by name, changes of its recipe, and where it is computed; loaded when it is needed."""
 
     model: str | None = None  #: a model's name, a recipe, a folder or a hub id; None: the default
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
     backbone: str = BARE.backbone  #: of recipes that name none
+    device: str = "auto"
+    #: As ``load`` takes it. None: what the work calls for, float32 for figures and ``auto`` for bulk encoding.
+    dtype: str | None = None
+    backend: str = "torch"
 
 
 _OTHER_TYPES: dict[str, Any] = {

@@ -63,12 +63,12 @@ def main():
 
     The environment may ask for small windows, for a pause in each, and for no end: so many windows and no more.
     """
-    import promptcli.encoder.embedding
-    from promptcli.api import encoders
+    import promptcli.embedding.writing
     from promptcli.cli import app as cli
+    from promptcli.models import loading as encoders
 
     if "FAKE_WINDOW" in os.environ:
-        promptcli.encoder.embedding.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
+        promptcli.embedding.writing.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
     most = int(os.environ["FAKE_MOST"]) if "FAKE_MOST" in os.environ else None
     encoders.open_model = lambda model, **_: FakeEncoder(pause=pause, most=most)

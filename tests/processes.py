@@ -28,7 +28,8 @@ _LOADED = [
     *("torch", "transformers.modeling_utils", "transformers.models.bert.modeling_bert", "transformers.models.auto"),
     *("scipy.stats", "pyarrow.parquet", "accelerate", "typer._adapters", "rich.progress"),
     # no console: it looks at its terminal when it is made
-    *("promptcli.api", "promptcli.encoder.embedding", "promptcli.training.methods", "promptcli.pretraining.plan"),
+    *("promptcli.models.loading", "promptcli.embedding.writing", "promptcli.training.methods"),
+    "promptcli.pretraining.plan",
     *("promptcli.searching.search_settings", "promptcli.serving.settings", "promptcli.reproducing.texts"),
     *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
 ]

@@ -25,10 +25,10 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated
 from promptcli.evaluation.perplexity import prediction_accuracy
-from promptcli.fitting.fits import fit
 from promptcli.pretraining import loop
 from promptcli.pretraining.plan import Plan
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
+from promptcli.training.fits import fit
 from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
 from tests import learning

@@ -23,8 +23,8 @@ import pytest
 import torch
 
 from promptcli.backbones.pretrained import SHIPPED
+from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
-from promptcli.registry.entries import Entry, write_entry
 from promptcli.training.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -124,7 +124,7 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
     shown = ("README.md", "python.md")
     if page.name not in shown:
         monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
-        monkeypatch.setattr("promptcli.registry.registry._SHIPPED_FOLDER", narrow_mini.parent)
+        monkeypatch.setattr("promptcli.models.registry._SHIPPED_FOLDER", narrow_mini.parent)
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
         shorten("pairs.tsv", 80)

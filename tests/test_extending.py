@@ -80,7 +80,7 @@ scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 
 run("train", "meancse", "--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", *small, "--name", "mine")
-assert pc.models()[-1].provenance["trained"]["share"] == 0.3
+assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
 run("embed", "--help")
 run("eval", "--help")
 run("train", "--help")

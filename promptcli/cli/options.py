@@ -243,8 +243,10 @@ class ModelOptions(RecipeOptions):
 
 
 def choice_of(model: str | None, changes: Mapping[str, Any] | None = None, *, paper: bool = False) -> Choice:
-    """Return a word and changes of its recipe as what the library reads; recipes stand on the user's backbone."""
-    return Choice(model, changes or {}, default_backbone(paper=paper))
+    """Return a model's name, changes of its recipe, and the command's device and dtype, as the library takes them."""
+    runtime = RUNTIME.get()
+    dtype = None if runtime.dtype == "auto" else runtime.dtype
+    return Choice(model, changes or {}, default_backbone(paper=paper), runtime.device, dtype)
 
 
 def default_backbone(*, paper: bool = False) -> str:

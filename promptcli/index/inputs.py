@@ -19,13 +19,13 @@ from promptcli.data.vectors import holds_vectors, manifest_path, open_sink, read
 from promptcli.data.vectors.formats import Floats, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
-from promptcli.encoder.embedding import EmbedReport, embed_stream, windows
+from promptcli.embedding.writing import EmbedReport, embed_stream, windows
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
+from promptcli.models.registry import Entry, Registry, portable
 from promptcli.notes import is_shown, working
 from promptcli.recipe import Recipe
-from promptcli.registry.registry import Entry, Registry, portable
 from promptcli.storage.files import sha256
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from promptcli.index.neighbours import Cluster, Pair, dups, pairs
 from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import StoredIndex, create, load, save
 from promptcli.index.vector_index import TARGET, VectorIndex
-from promptcli.registry.entries import utc_now
-from promptcli.registry.registry import Registry, load_encoder
+from promptcli.models.entries import utc_now
+from promptcli.models.registry import Registry, load_encoder
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder

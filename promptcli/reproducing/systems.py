@@ -17,12 +17,12 @@ from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
-from promptcli.fitting.fits import fit
 from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
 from promptcli.searching.heads import search_heads
 from promptcli.storage.files import scratch_folder, sha256
+from promptcli.training.fits import fit
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings

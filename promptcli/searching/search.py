@@ -13,8 +13,8 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.named import NamedTemplate
 from promptcli.evaluation import statistics
 from promptcli.evaluation.scores import Label, SpearmanScore
+from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
-from promptcli.registry.entries import Entry
 
 #: Random halvings of the pairs, each used both ways, and their seed.
 HALVINGS, SEED = 20, 42

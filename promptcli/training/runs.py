@@ -25,9 +25,9 @@ from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label
+from promptcli.models.entries import Entry
+from promptcli.models.registry import portable
 from promptcli.notes import note
-from promptcli.registry.entries import Entry
-from promptcli.registry.registry import portable
 from promptcli.storage.documents import convert, shown
 from promptcli.storage.files import write_text
 from promptcli.storage.runs import RunFolder, read_log

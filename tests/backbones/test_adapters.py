@@ -11,11 +11,11 @@ from transformers import AutoModel
 
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import UsageError
-from promptcli.interchange.export import export_merged, export_peft
-from promptcli.interchange.tables import export_model2vec
-from promptcli.interchange.target import Choices, InexactError, Source, lowest_cosine
+from promptcli.models.export import export_merged, export_peft
+from promptcli.models.registry import Entry
+from promptcli.models.tables import export_model2vec
+from promptcli.models.target import Choices, InexactError, Source, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry.registry import Entry
 from tests.making import random_encoder
 from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES

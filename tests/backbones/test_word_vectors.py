@@ -13,8 +13,8 @@ from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation.evaluator import evaluate
+from promptcli.models.registry import portable
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry.registry import portable
 
 VECTORS = {"the": [0.5, -1.0, 0.25], "dog": [1.0, 2.0, 3.0], "barks": [-4.0, 0.0, 1e-3], ",": [0.0, 0.125, 1.0]}
 LINES = [" ".join([word, *map(str, numbers)]) for word, numbers in VECTORS.items()]

@@ -61,7 +61,7 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
     def fail(*_, **__):
         raise error("what was given\nand what is allowed")
 
-    monkeypatch.setattr("promptcli.api.encoders.open_registry", fail)
+    monkeypatch.setattr("promptcli.models.loading.open_registry", fail)
     ran = run("similarity", "one", "two")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err == "promptcli: what was given and what is allowed\n"
@@ -306,7 +306,7 @@ def test_a_signal_that_a_library_makes_another_error_of_stays_a_signal(sent, mad
         finally:
             raise made
 
-    monkeypatch.setattr("promptcli.api.encoders.open_registry", interrupted)
+    monkeypatch.setattr("promptcli.models.loading.open_registry", interrupted)
     ran = run("similarity", "one", "two")
     assert (ran.code, ran.out) == (128 + sent, "")
     assert ran.err == "promptcli: interrupted; nothing half written is left\n"
@@ -317,8 +317,8 @@ def stopped_in_a_weak_reference():
     """Ask for a stop where the interpreter swallows every exception, then go on until something ends it."""
     import weakref
 
-    from promptcli.api import encoders
     from promptcli.cli import app
+    from promptcli.models import loading as encoders
 
     def interrupted(*_, **__):
         kept = frozenset([1])
@@ -334,8 +334,8 @@ def stopped_in_a_weak_reference():
 
 def stopped_while_it_cleans_up():
     """Ask for a stop, and clean up for longer than a stop is waited for."""
-    from promptcli.api import encoders
     from promptcli.cli import app
+    from promptcli.models import loading as encoders
 
     def interrupted(*_, **__):
         try:

@@ -100,7 +100,7 @@ def test_what_another_command_would_make_takes_force(run, fake, monkeypatch, cha
         made = FakeEncoder()
         made.fingerprint = "e" * 64 if change == "encoder" else made.fingerprint
         made.provenance = made.provenance if change == "encoder" else {"backbone": "fake", "dtype": "bfloat16"}
-        monkeypatch.setattr("promptcli.api.encoders.open_model", lambda *_, **__: made)
+        monkeypatch.setattr("promptcli.models.loading.open_model", lambda *_, **__: made)
     elif change == "output":
         np.save("v.npy", np.zeros((4, 8), np.float32))
     elif change == "manifest":

@@ -33,9 +33,9 @@ class LetterEncoder:
 @pytest.fixture
 def fake(monkeypatch):
     """Stand in for backbones and forward passes; lists what was opened and encoded."""
-    from promptcli.api import encoders as opening
     from promptcli.encoder.encoder import Encoded
     from promptcli.evaluation import evaluator as evaluation
+    from promptcli.models import loading as opening
 
     seen = {"opened": [], "encoded": []}
 
@@ -92,7 +92,7 @@ def entry(home):
     """A registry entry with fitted numbers."""
     import torch
 
-    from promptcli.registry.registry import Entry, Registry
+    from promptcli.models.registry import Entry, Registry
 
     registry = Registry(home)
     registry.save(Entry("mine", RECIPES["whitening"], tensors={"mean": torch.zeros(3)}))

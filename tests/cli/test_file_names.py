@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from promptcli.data.vectors import read_vectors
-from promptcli.registry.registry import Registry
+from promptcli.models.registry import Registry
 from tests.tiny import SENTENCES
 
 TEXT, PAIRS = (os.fsdecode(name) for name in (b"caf\xe9.txt", b"caf\xe9.tsv"))

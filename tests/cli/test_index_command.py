@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.api import encoders
 from promptcli.data.vectors.formats import ParquetRows
 from promptcli.index.stored import load
+from promptcli.models import loading as encoders
 from promptcli.recipe import Recipe
 from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import refused
-from tests.encoder.test_embedding_parts import embed
+from tests.embedding.test_embedding_parts import embed
 
 SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "The market opens at nine."]
 
@@ -138,7 +138,7 @@ def test_the_encoder_is_made_again_from_the_index(run, built, fake):
 def test_an_index_of_a_fitted_entry_remembers_its_name(run, fake, text, tmp_path, home):
     import torch
 
-    from promptcli.registry.registry import Entry, Registry
+    from promptcli.models.registry import Entry, Registry
 
     registry = Registry(home)
     registry.save(Entry("white", Recipe(max_length=16), {"mean": torch.ones(2)}))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from promptcli.cli.commands.models import method_line
+from promptcli.models.registry import SHIPPED, Entry, Registry
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry.registry import SHIPPED, Entry, Registry
 from tests.embed_running import refused
 
 

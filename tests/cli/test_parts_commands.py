@@ -12,8 +12,8 @@ import pytest
 
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.part_folder import part_name
-from promptcli.registry.entries import Entry
-from promptcli.scaling import part_job, workers
+from promptcli.embedding import part_job, workers
+from promptcli.models.entries import Entry
 from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import fake_encoder, refused  # noqa: F401
 from tests.processes import context
@@ -175,7 +175,7 @@ def ending(monkeypatch):
 
     def set_end(end):
         entry = Entry("fake", FakeEncoder().recipe, provenance={"end": end})
-        monkeypatch.setattr("promptcli.api.encoders.entry_of", lambda model: entry)
+        monkeypatch.setattr("promptcli.models.loading.entry_of", lambda model: entry)
         monkeypatch.setattr(part_job, "PartJob", Job)
 
     return set_end

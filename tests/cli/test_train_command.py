@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from promptcli.errors import UsageError
-from promptcli.registry.registry import Registry, home
+from promptcli.models.registry import Registry, home
 from promptcli.training.methods import find_method, forms
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.runs import Trial, TrialResult, plan_trials, summarise

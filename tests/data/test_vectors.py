@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from promptcli.data.tables import Record
 from promptcli.data.text import open_source
 from promptcli.data.vectors import FORMATS, holds_vectors, kind_of, manifest_path, open_sink, read_vectors
-from promptcli.encoder.embedding import embed_file
+from promptcli.embedding.writing import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from tests.embed_fakes import FakeEncoder
 

@@ -8,8 +8,8 @@ import torch
 
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, PIECES, Words, fit_word_idf
-from promptcli.fitting.fits import fit
 from promptcli.recipe import Recipe
+from promptcli.training.fits import fit
 from tests.reference import plain
 from tests.tiny import SENTENCES
 

@@ -16,9 +16,9 @@ from promptcli.encoder.transforms import TRANSFORMS, build_transforms
 from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.fitting.fits import CANDIDATES, fit
+from promptcli.models.registry import Entry, Registry, load_encoder
 from promptcli.recipe import Recipe
-from promptcli.registry.registry import Entry, Registry, load_encoder
+from promptcli.training.fits import CANDIDATES, fit
 from tests.reference import plain
 from tests.tiny import SENTENCES
 
@@ -247,7 +247,7 @@ def test_no_test_set_chooses(task, run, data_folder):
 
 def test_the_library_chooses_too(tmp_path):
     encoder = pc.fit(Recipe(pooling="static/avg", transforms=("all-but-the-top",)), select="demo:dev", name="mine")
-    (model,) = (card for card in pc.models() if card.name == "mine")
+    (model,) = (card for card in pc.list_models() if card.name == "mine")
     assert model.recipe.transforms == encoder.recipe.transforms
     assert model.provenance["selected_on"]["task"] == "demo:dev"
     with pytest.raises(UsageError, match="demo is a test set"):

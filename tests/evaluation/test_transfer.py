@@ -459,9 +459,9 @@ def test_mini_reads_transfer_tasks_by_averages(run, arguments):
 
 
 def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tiny_folder):
+    from promptcli.models.entries import Entry
+    from promptcli.models.registry import Registry, home
     from promptcli.recipe import RECIPES
-    from promptcli.registry.entries import Entry
-    from promptcli.registry.registry import Registry, home
 
     backbone = str(tiny_folder("bert"))
     cls, average = (RECIPES[name].replace(backbone=backbone) for name in ("cls", "last-avg"))

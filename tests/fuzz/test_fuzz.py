@@ -25,7 +25,7 @@ from promptcli.cli import app as entrance
 from promptcli.data.vectors.formats import ABOUT
 from promptcli.data.vectors.part_folder import part_name
 from promptcli.errors import LONGEST_MESSAGE, CheckFailedError
-from promptcli.interchange import hub
+from promptcli.models import hub
 from promptcli.storage.runs import RunFolder
 from tests.fuzz.kinds import KINDS, TINY, Kind, arrow_file, part_file, reseal
 from tests.tiny import SENTENCES, save_tiny
@@ -67,9 +67,9 @@ def sound_home(sound, home, monkeypatch):
 
 def _share_backbone(patch):
     """Load the sound backbone once; each folder that is damaged is loaded anew."""
-    from promptcli.api import training
     from promptcli.backbones import loading
     from promptcli.encoder import encoder
+    from promptcli.training import train as training
 
     load, loaded = loading.load_backbone, {}
 
@@ -191,7 +191,7 @@ def _write_foreign(folder):
 
 def _write_pushed(folder):
     """Write what ``push`` sends: here it is ``pull`` that is tried."""
-    from promptcli.registry.registry import Registry
+    from promptcli.models.registry import Registry
 
     (folder / "pushed").mkdir()
     hub._write(Registry(folder / "home").load("white"), "me/mine", folder / "pushed")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from promptcli.data.tables import Fields
 from promptcli.data.vectors.formats import Block
-from promptcli.encoder.embedding import embed_stream
+from promptcli.embedding.writing import embed_stream
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.index import rows, segment, vector_index
 from promptcli.index.factory import choose, make

@@ -23,7 +23,6 @@ from promptcli.errors import CheckFailedError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, distinct_sentences, embed_tasks, evaluate, score_vectors
 from promptcli.evaluation.scores import Label
-from promptcli.fitting.fits import fit
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures, systems
 from promptcli.reproducing.measurement_context import MeasurementContext
@@ -36,6 +35,7 @@ from promptcli.reproducing.results import compare_results, read_results, write_r
 from promptcli.reproducing.systems import FORMS, SYSTEMS
 from promptcli.reproducing.texts import Texts
 from promptcli.storage.cache import Cache
+from promptcli.training.fits import fit
 from promptcli.training.learner import Learner
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes

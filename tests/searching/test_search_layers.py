@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pytest
 
-from promptcli.api.searching import search_layers
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.recipe import RECIPES, Recipe
+from promptcli.searching.searches import search_layers
 from tests.tiny import SENTENCES
 
 

@@ -20,7 +20,6 @@ from promptcli.analysis.impact import impact
 from promptcli.analysis.sentence import attention
 from promptcli.analysis.sentence_map import sentence_map
 from promptcli.encoder.encoder import Encoder
-from promptcli.fitting.fits import fit
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.serving import batcher as batching
@@ -28,6 +27,7 @@ from promptcli.serving.app import ROUTES, make_app
 from promptcli.serving.batcher import Batcher, BusyError, StoppedError
 from promptcli.serving.service import Served, ServedIndex, Service
 from promptcli.serving.settings import ServeSettings
+from promptcli.training.fits import fit
 from tests.tiny import SENTENCES
 
 HERE = "http://127.0.0.1"

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.stored import IndexManifest
+from promptcli.models.entries import Manifest
 from promptcli.recipe import Recipe
-from promptcli.registry.entries import Manifest
 from promptcli.settings import SettingsFile
 from promptcli.storage import files
 from promptcli.storage.documents import read_document, to_json
@@ -396,7 +396,7 @@ def test_what_a_signal_kept_from_being_deleted_goes_at_the_end_of_the_command(ru
         managers[0].__enter__().mkdir()
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("promptcli.api.templates.check_template", begin_and_be_interrupted)
+    monkeypatch.setattr("promptcli.searching.templates.check_template", begin_and_be_interrupted)
     kept = tmp_path / f".other.0000-{os.getpid() + 1}.00000000.tmp"  # of the process that this one was forked from
     kept.touch()
     monkeypatch.setattr(files, "_given", {kept})

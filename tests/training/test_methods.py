@@ -12,8 +12,8 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.denoising import padded_blank
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import Template
+from promptcli.models.registry import Registry
 from promptcli.recipe import Recipe
-from promptcli.registry.registry import Registry
 from promptcli.training.methods import consert
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss

@@ -9,7 +9,7 @@ import torch
 import promptcli as pc
 from promptcli.data.tables import SENTENCES as ALONE
 from promptcli.errors import UsageError
-from promptcli.registry.registry import Registry
+from promptcli.models.registry import Registry
 from promptcli.training import methods, objectives
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import TrainingSettings, setting

@@ -181,7 +181,7 @@ def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_f
 
 def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder):
     import promptcli as pc
-    from promptcli.api import training
+    from promptcli.training import train as training
 
     asked = []
 

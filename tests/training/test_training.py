@@ -16,8 +16,8 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
 from promptcli.errors import UsageError
+from promptcli.models.registry import Registry, home
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.registry.registry import Registry, home
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.trainer import batch_lengths, batches, source_shares, steps_of

@@ -106,7 +106,7 @@ def analyze(
 ) -> None:
     """Look inside models: how their vectors lie, what their tokens and heads do."""
     picture.check()
-    from promptcli.api.analyzing import analyze_all
+    from promptcli.analysis.analyze import analyze_all
 
     display, known = look_up("analysis", what, DISPLAYS), ANALYSES[what].settings
     own = [pair for pair in recipe.set or () if pair.partition("=")[0].replace("-", "_") in known]

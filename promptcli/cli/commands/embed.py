@@ -15,8 +15,8 @@ from promptcli.extensions import added_to
 from promptcli.notes import note_counts
 
 if TYPE_CHECKING:
-    from promptcli.api.embedding import Embedded, EmbeddedParts
     from promptcli.data.vectors.precision import Loss
+    from promptcli.embedding.embed import Embedded, EmbeddedParts
 
 _option = option_in("Parts")
 IdField = Annotated[
@@ -88,8 +88,8 @@ def embed(
     OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. With --shards the
     output is a folder of Parquet files, made by one process or many; the same command resumes it.
     """
-    from promptcli.api import embedding
     from promptcli.data.text import are_sentences
+    from promptcli.embedding import embed as embedding
 
     common: dict[str, Any] = {"text_field": text_field, "id_field": id_field, "normalize": normalize}
     common |= {"precision": precision, "with_text": not no_text, "force": force, "backend": backend}
@@ -177,8 +177,8 @@ def similarity(
     A and B are files (or pipes, <(COMMAND)) where files of those names exist; a sentence that is also the name of a
     file is compared from another folder.
     """
-    from promptcli.api.embedding import similarities
     from promptcli.data.text import note_no_file
+    from promptcli.embedding.embed import similarities
 
     for word in (a, b):
         note_no_file(word)

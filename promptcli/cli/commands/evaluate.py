@@ -14,7 +14,7 @@ from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.api.evaluating import Evaluation
+    from promptcli.evaluation.evaluate import Evaluation
     from promptcli.evaluation.scores import Label, Score
 
 _external_option = option_in("Vectors of other programs")
@@ -96,7 +96,7 @@ def evaluate_command(
     runtime: Runtime,
 ) -> None:
     """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks."""
-    from promptcli.api import evaluating
+    from promptcli.evaluation import evaluate as evaluating
 
     folder = data_folder(data_dir)
     words, tasks = [*(models or []), *(model or [])], task or (["sts"] if paper or folder is not None else ["demo"])

@@ -36,7 +36,7 @@ def export(
     onnx, openvino: the whole encoder as one graph; peft: a deep prefix or a LoRA; model2vec: a static recipe as a table
     of words; merged: a tuned backbone as a plain checkpoint.
     """
-    from promptcli.api import exchange
+    from promptcli.models import exchange
 
     if named is not None and model.model is not None:
         raise UsageError(f"{named!r} and --model {model.model} both name an encoder; give one")
@@ -67,7 +67,7 @@ def push(
     commit; the files of an earlier one are replaced, the card too, and files of your own are left alone. The token is
     that of `hf auth login` or $HF_TOKEN.
     """
-    from promptcli.api import exchange
+    from promptcli.models import exchange
 
     _say_rule(repo)
     made = exchange.push(choice_of(model), repo, private=private, revision=revision)
@@ -86,7 +86,7 @@ def pull(
     json: Json = False,
 ) -> None:
     """Download a model that was pushed to the hub: the same encoder, by its fingerprint; no code in it is run."""
-    from promptcli.api import exchange
+    from promptcli.models import exchange
 
     _say_rule(repo)
     made = exchange.pull(repo, name, revision=revision, force=force)

@@ -9,7 +9,7 @@ from promptcli.cli.console import half_interval, result_json, result_table
 from promptcli.cli.options import DataDir, Force, Json, ModelOptions, Runtime, SentenceField, data_folder
 
 if TYPE_CHECKING:
-    from promptcli.fitting.fits import Selection
+    from promptcli.training.fits import Selection
 
 
 def fit(
@@ -46,7 +46,7 @@ def fit(
     With --select a transform given without numbers (--transform all-but-the-top, whitening, spectral, embed-filter)
     gets those that are best on the pairs; every candidate is printed, and kept with the model.
     """
-    from promptcli.api.fitting import fit_recipe
+    from promptcli.training.fit import fit_recipe
 
     options: dict[str, Any] = {"select": select, "data_dir": data_folder(data_dir), "text_field": text_field}
     made = fit_recipe(model.choice(), on, name=name, force=force, **options, **runtime.where)

@@ -61,7 +61,7 @@ def build(
     runtime: Runtime,
 ) -> None:
     """Index sentences, or vectors that `embed` wrote, for search by cosine."""
-    from promptcli.api.indexing import build_index
+    from promptcli.index.indexing import build_index
 
     how: dict[str, Any] = {"factory": factory, "target_recall": target_recall, "memory": memory, "force": force}
     how |= vars(rows) | {"device": runtime.device, "dtype": runtime.dtype}
@@ -81,7 +81,7 @@ def add(
     runtime: Runtime,
 ) -> None:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row."""
-    from promptcli.api.indexing import add_to_index
+    from promptcli.index.indexing import add_to_index
 
     how = {**vars(rows), "device": runtime.device}
     _show(folder, add_to_index(folder, _source(file), replace=replace, memory=memory, **how), as_json=json)
@@ -94,14 +94,14 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete rows by their ids: they no longer appear in results; `index compact` reclaims their space."""
-    from promptcli.api.indexing import delete_from_index
+    from promptcli.index.indexing import delete_from_index
 
     _show(folder, delete_from_index(folder, given or (), file=ids), as_json=json)
 
 
 def compact(folder: Folder, memory: Memory = "4GB", json: Json = False) -> None:
     """Write an index again without its deleted rows, in as few segments as the memory allows."""
-    from promptcli.api.indexing import compact_index
+    from promptcli.index.indexing import compact_index
 
     _show(folder, compact_index(folder, memory=memory), as_json=json)
 
@@ -115,7 +115,7 @@ def info(folder: Folder, json: Json = False) -> None:
 
 def check(folder: Folder, json: Json = False) -> None:
     """Read every file of an index whole, compare its checksum, and open it."""
-    from promptcli.api.indexing import check_index
+    from promptcli.index.indexing import check_index
 
     _show(folder, check_index(folder), as_json=json)
 
@@ -145,8 +145,8 @@ def search(
     runtime: Runtime,
 ) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
-    from promptcli.api.indexing import is_query_file, search_index
     from promptcli.data.text import note_no_file
+    from promptcli.index.indexing import is_query_file, search_index
 
     note_no_file(query)
     many = query == "-" or is_query_file(query)
@@ -183,7 +183,7 @@ def dups(
     ] = False,
 ) -> None:
     """Print groups of near-duplicates, the largest first: rows linked by a cosine of at least --threshold."""
-    from promptcli.api.indexing import find_dups, find_pairs
+    from promptcli.index.indexing import find_dups, find_pairs
 
     if pairs is not None:
         _print_pairs(find_pairs(folder, pairs, threshold), as_json=json)

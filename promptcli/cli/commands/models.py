@@ -9,7 +9,7 @@ from promptcli.cli.options import Force, Json, RecipeOptions
 from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
-    from promptcli.registry.registry import Card, Registry
+    from promptcli.models.registry import Card, Registry
 
 Name = Annotated[str, typer.Argument(help="Entry or alias.")]
 
@@ -122,7 +122,7 @@ def import_model(
     recipe: RecipeOptions,
 ) -> None:
     """Import a model trained elsewhere; the recipe is recognised from the files, shown, and changed by options."""
-    from promptcli.api import exchange
+    from promptcli.models import exchange
 
     made = exchange.import_model(source, name, convert=convert, force=force, **recipe.changes())
     if json:
@@ -133,7 +133,7 @@ def import_model(
 
 
 def _registry() -> "Registry":
-    from promptcli.api.encoders import open_registry
+    from promptcli.models.loading import open_registry
 
     return open_registry()
 

@@ -82,7 +82,7 @@ def pretrain(
     """
     # nearly every step has a shape of its own, and the matrix library would keep memory for a thousand of them
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
-    from promptcli.api import pretraining
+    from promptcli.pretraining import pretrain as pretraining
 
     made = pretraining.pretrain(
         files,

@@ -65,7 +65,7 @@ def reproduce(
 
     What cannot be measured is listed with the reason. The same command resumes a killed run.
     """
-    from promptcli.api import reproducing
+    from promptcli.reproducing import reproduce as reproducing
 
     default = default_backbone()
     where: dict[str, Any] = {"data_dir": data_folder(data_dir), "vectors": vectors, **runtime.where}
@@ -128,7 +128,7 @@ def _repeat(
     files: Sequence[str], backbone: str | None, texts: dict[str, str], where: dict[str, Any], *, as_json: bool
 ) -> None:
     """Measure a result file again and print what has changed."""
-    from promptcli.api.reproducing import repeat
+    from promptcli.reproducing.reproduce import repeat
 
     if len(files) > 1:
         raise UsageError(f"one result file at a time; got {len(files)}")

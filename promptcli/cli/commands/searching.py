@@ -114,7 +114,7 @@ def ditto_search(
     `promptcli eval --pooling STATES/ditto:LAYER-HEAD` on the development set.
     """
     picture.check()
-    from promptcli.api.searching import search_heads
+    from promptcli.searching.searches import search_heads
 
     options = search.given(runtime, force=picture.force) | ({"states": states} if states else {})
     found = search_heads(model or default_backbone(), corpus=corpus, top=top, **options)
@@ -159,7 +159,7 @@ def search_layers(
     Every layer (0: the embeddings), the last, and the means of first and last. The figures are those of
     `promptcli eval --pooling STATES/WEIGHTS` on the development set.
     """
-    from promptcli.api import searching
+    from promptcli.searching import searches as searching
 
     found = searching.search_layers(choice.choice(), weights=weights or (), **search.given(runtime, force=force))
     search.show(found, _print_layers)
@@ -227,7 +227,7 @@ def search_templates(
 
     A search that was killed resumes from its cached scores.
     """
-    from promptcli.api import searching
+    from promptcli.searching import searches as searching
 
     models = list(dict.fromkeys(scoring.model or [default_backbone(paper=scoring.paper)]))
     options = search.given(runtime, force=force, paper=scoring.paper)

@@ -43,7 +43,7 @@ def serve(
     Where the environment variable PROMPTCLI_API_KEY is set, requests must send it as a bearer token. SIGTERM and
     Ctrl-C finish what was accepted; a second one ends at once.
     """
-    from promptcli.api import serving
+    from promptcli.serving import serve as serving
 
     key = os.environ.get(KEY) or None
     if key is not None and key != "".join(key.split()):

@@ -32,7 +32,7 @@ def templates(
     if text is None:
         _list(json=json)
         return
-    from promptcli.api.templates import check_template
+    from promptcli.searching.templates import check_template
 
     found = check_template(text, model or default_backbone(), sentence, device=runtime.device)
     if json:

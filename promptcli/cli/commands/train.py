@@ -27,7 +27,7 @@ from promptcli.errors import UsageError
 from promptcli.training.methods import METHODS, all_settings, find_method, forms
 
 if TYPE_CHECKING:
-    from promptcli.api.training import Trained
+    from promptcli.training.train import Trained
 
 #: Heads and rows.
 _Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -117,8 +117,8 @@ def train(
         raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
     if training.plot is not None:
         check_picture(training.plot, force=training.force)
-    from promptcli.api.training import train as train_encoder
-    from promptcli.api.training import training_settings
+    from promptcli.training.train import train as train_encoder
+    from promptcli.training.train import training_settings
 
     data, name, sweep = training.data or [], training.name or method, _swept(training.sweep, swept)
     options: dict[str, Any] = {

@@ -1,1 +1,0 @@
-"""Fitting what a learning-free recipe takes from sentences: TF-IDF weights, whitening, flow."""

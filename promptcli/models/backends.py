@@ -1,0 +1,255 @@
+"""What computes an encoder: torch, or a graph of the whole encoder that another library runs; the table of backends.
+
+A graph is made once and kept in a folder by the encoder's fingerprint; whenever it is opened, its vectors of some
+probes are compared with those that torch made in float32. Tokens, batches and streams stay the encoder's own.
+"""
+
+import queue
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import promptcli
+from promptcli.backbones.checking import opening
+from promptcli.backbones.devices import choose_device, choose_dtype, computes
+from promptcli.backbones.states import Batch
+from promptcli.encoder.batching import make_batch
+from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.streams import Graph, stream_count
+from promptcli.errors import CheckFailedError, UsageError, unknown
+from promptcli.models.target import PROBES, lacking, lowest_cosine, require
+from promptcli.notes import note
+from promptcli.recipe import Recipe
+from promptcli.storage.files import atomic_folder
+
+#: From so many rows on a graph is worth making and opening, by what it saves on `mini` and on 6 layers, 384 wide.
+WORTHWHILE = 50_000
+#: Of a float32 graph: the largest difference to torch's numbers, as a share of the largest of these.
+LARGEST_DIFFERENCE = 1e-5
+#: Of a bfloat16 graph: the lowest cosine to torch's float32 vectors.
+LOWEST_COSINE = 0.9999
+_PROBES, _ABOUT = "probes.npy", "about.txt"
+
+#: Token ids and mask in, (n, d) float32 out.
+Run = Callable[[Batch], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute an encoder."""
+
+    libraries: tuple[str, ...]  #: that it imports
+    extra: str  #: of promptcli that installs them
+    dtypes: tuple[str, ...]  #: that it computes in, the one for ``stored`` first
+    write: Callable[[Encoder, Path], str]  #: fills the folder of a graph; returns what a user should know of it
+    load: Callable[[Path, str], Run]
+
+
+def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> tuple[str, str]:
+    """Return what ``auto`` takes for so many rows, None where nobody knows how many, and why."""
+    if rows is None or rows < WORTHWHILE:
+        known = "nobody knows how many rows come" if rows is None else f"{rows:,} rows"
+        return "torch", f"{known}; a graph is worth making from {WORTHWHILE:,} on"
+    if not bfloat16:
+        return "torch", "without bfloat16 arithmetic no graph is faster in float32"
+    if "openvino" not in installed:
+        return "torch", "OpenVINO is not installed: pip install 'promptcli[openvino]'"
+    return "openvino", f"{rows:,} rows, a processor with bfloat16 arithmetic"
+
+
+def build_on(
+    backend: str,
+    recipe: Recipe,
+    *,
+    folder: Path,
+    rows: int | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    **options: Any,
+) -> Encoder:
+    """Make the encoder of a recipe, computed by a backend: a name of ``BACKENDS``, ``torch`` or ``auto``.
+
+    Graphs are kept in ``folder`` and run on the processor; ``rows`` is how many will be encoded, for ``auto``. The
+    options are those of ``build_encoder``; dtype ``auto`` takes bfloat16 where backend and processor compute in it, and
+    its vectors are near enough to float32's.
+
+    Raises:
+        UsageError: An unknown backend, a library that is not installed, another device, a precision that the backend
+            does not have, or a recipe that is no graph.
+        CheckFailedError: The graph's vectors are not torch's.
+    """
+    if backend == "auto":
+        installed = [name for name, one in BACKENDS.items() if not lacking(*one.libraries)]
+        on_processor = choose_device(device) == "cpu"
+        backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
+        if not on_processor:
+            backend, why = "torch", "graphs run on processors, not on a GPU"
+        note(f"backend {backend}: {why}")
+    if backend == "torch":
+        return build_encoder(recipe, device=device, dtype=dtype, **options)
+    if backend not in BACKENDS:
+        raise unknown("backend", backend, [*BACKENDS, "torch", "auto"])
+    chosen = BACKENDS[backend]
+    require(*chosen.libraries, extra=chosen.extra)
+    if device not in ("auto", "cpu"):
+        raise UsageError(
+            f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or `backend`"
+        )
+    encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
+    members = encoder.members or [encoder]
+    return encoder.computed_by([_graph_of(one, backend, folder, _dtypes(backend, dtype)) for one in members])
+
+
+def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
+    """Return the precisions to try, the preferred one first."""
+    has = BACKENDS[backend].dtypes
+    if wanted == "auto":
+        preferred = str(choose_dtype("auto", "cpu")).removeprefix("torch.")
+        return (preferred, has[0]) if preferred in has and preferred != has[0] else has[:1]
+    if wanted != "stored" and wanted not in has:
+        raise UsageError(f"backend {backend} computes in {' or '.join(has)}, not {wanted}; leave out `dtype`")
+    return has[:1] if wanted == "stored" else (wanted,)
+
+
+def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, ...]) -> Graph:
+    """Return an encoder's graph, made where it is not kept yet, in the first precision that is near enough."""
+    if encoder.averaged_rows() is not None:
+        raise UsageError(
+            f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table, which no backend does"
+            " faster; leave out `backend`"
+        )
+    chosen = BACKENDS[backend]
+    kept = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
+    if (found := _read(kept)) is None:
+        note(f"making a graph for {backend}, kept in {folder}")
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_folder(kept, marker=_ABOUT, force=True) as temporary:
+            with opening(f"the graph for {backend}"):
+                about = chosen.write(encoder, temporary)
+            torchs = encoder.encode(PROBES)
+            np.save(temporary / _PROBES, torchs)
+            (temporary / _ABOUT).write_text(about, encoding="utf-8")
+    else:
+        about, torchs = found
+    if about:
+        note(f"{backend}: {about}")
+    rows, pad = encoder.inputs(PROBES).rows, encoder.backbone.tokenizer.pad
+    batch = make_batch(rows, None, pad, torch.device("cpu"), encoder.max_length)
+    for dtype in dtypes:
+        with opening(f"{kept}, a graph that may be deleted,"):
+            run = chosen.load(kept, dtype)
+            fault = _FAULTS[dtype](torchs, run(batch))
+        if fault is None:
+            return Graph(run, {"dtype": dtype, "backend": backend})
+        if dtype != dtypes[-1]:
+            note(f"backend {backend}: {fault}; taking {dtypes[-1]}")
+    raise CheckFailedError(f"backend {backend}: {fault}; leave out `backend`, or give `dtype` float32")
+
+
+def _read(kept: Path) -> tuple[str, np.ndarray] | None:
+    """Return what is to be said of a kept graph, and torch's vectors; None where there is none, or no whole one."""
+    try:
+        return (kept / _ABOUT).read_text(encoding="utf-8"), np.load(kept / _PROBES, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def _far(torchs: np.ndarray, found: np.ndarray) -> str | None:
+    difference = np.abs(torchs - found).max() / np.abs(torchs).max()
+    return None if difference <= LARGEST_DIFFERENCE else f"float32 vectors differ from torch's by {difference:.1e}"
+
+
+def _turned(torchs: np.ndarray, found: np.ndarray) -> str | None:
+    cosine = lowest_cosine(torchs, found)
+    return None if cosine >= LOWEST_COSINE else f"bfloat16 vectors have cosines of only {cosine:.5f} to float32's"
+
+
+#: What is wrong with a graph's vectors, None where they are near enough; int8's loss is measured, not bounded.
+_FAULTS: dict[str, Callable[[np.ndarray, np.ndarray], str | None]] = {
+    "float32": _far,
+    "bfloat16": _turned,
+    "int8": lambda torchs, found: None,
+}
+
+
+def _inputs(batch: Batch) -> list[np.ndarray]:
+    return [batch.ids.numpy(), batch.real().numpy().astype(np.int64)]
+
+
+def _write_openvino(encoder: Encoder, folder: Path) -> str:
+    from promptcli.models.onnx import write_openvino  # loads transformers
+
+    write_openvino(encoder, folder)
+    return ""
+
+
+def _load_openvino(folder: Path, dtype: str) -> Run:
+    """One request a stream; a caller waits for a free one."""
+    import openvino
+
+    threads = torch.get_num_threads()
+    settings = {
+        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
+        "NUM_STREAMS": stream_count(threads),
+        "INFERENCE_NUM_THREADS": threads,
+    }
+    compiled = openvino.Core().compile_model(folder / "openvino_model.xml", "CPU", settings)
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for _ in range(stream_count(threads)):
+        free.put(compiled.create_infer_request())
+
+    def run(batch: Batch) -> np.ndarray:
+        request = free.get()
+        try:
+            vectors: np.ndarray = request.infer(_inputs(batch))[0]
+        finally:
+            free.put(request)
+        return vectors
+
+    return run
+
+
+def _write_onnx(encoder: Encoder, folder: Path) -> str:
+    from promptcli.models.onnx import write_graph
+
+    write_graph(encoder, folder)
+    return ""
+
+
+def _write_int8(encoder: Encoder, folder: Path) -> str:
+    from promptcli.models.onnx import MODEL, quantise
+
+    _write_onnx(encoder, folder)
+    loss = quantise(encoder, folder)
+    (folder / MODEL).unlink()
+    return loss
+
+
+def _load_onnx(folder: Path, dtype: str) -> Run:
+    import onnxruntime
+
+    threads = torch.get_num_threads()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads // stream_count(threads)
+    (path,) = folder.glob("*.onnx")
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+
+    def run(batch: Batch) -> np.ndarray:
+        vectors: np.ndarray = session.run(None, dict(zip(names, _inputs(batch), strict=True)))[0]
+        return vectors
+
+    return run
+
+
+_EXPORT = ("onnx", "onnxscript")
+
+BACKENDS: dict[str, Backend] = {
+    "openvino": Backend((*_EXPORT, "openvino"), "openvino", ("float32", "bfloat16"), _write_openvino, _load_openvino),
+    "onnx": Backend((*_EXPORT, "onnxruntime"), "onnx", ("float32",), _write_onnx, _load_onnx),
+    "onnx-int8": Backend((*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_int8, _load_onnx),
+}

@@ -1,0 +1,83 @@
+"""The model card: a README with the metadata that the hub reads, and how the model is loaded."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from promptcli.backbones.loading import LOADERS
+from promptcli.backbones.pretrained import SHIPPED
+from promptcli.data.hub import FILES, TRAINING_FILES
+from promptcli.data.task_table import TASKS
+from promptcli.models.entries import Entry
+from promptcli.recipe import Recipe
+
+CARD = "README.md"
+_TAGS = ("sentence-similarity", "feature-extraction", "promptcli")
+
+
+def write_card(
+    folder: Path,
+    entry: Entry,
+    recipe: Recipe,
+    *,
+    use: str,
+    library: str,
+    tags: Sequence[str] = (),
+    relation: str | None = None,
+) -> None:
+    """Write a folder's README: the entry's name, its recipe as it stands there, and Python that uses it.
+
+    What the entry was trained or fitted on is listed where it is a data set of the hub. ``library`` is the hub's
+    ``library_name``, ``relation`` the one to the base model as the hub calls it: ``adapter``, ``finetune``.
+    """
+    about: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
+    if is_hub_id(recipe.backbone):
+        about["base_model"] = recipe.backbone.partition("@")[0]
+        about |= {"base_model_relation": relation} if relation else {}
+    about["tags"] = [*dict.fromkeys([*tags, *_TAGS])]
+    learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
+    if Path(str(learned.get("source"))).stem in FILES:
+        about["datasets"] = [TRAINING_FILES]
+    latest = {(score.get("task"), score.get("split"), score.get("protocol")): score for score in entry.scores}
+    results = [_result(score) for score in latest.values() if score.get("metric") == "spearman"]
+    if results:
+        about["model-index"] = [{"name": entry.name, "results": results}]
+    head = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in about.items())
+    named = recipe.replace(backbone=without_paths(recipe.backbone))
+    parts = "\n".join(
+        f"| {key} | `{json.dumps(value, ensure_ascii=False)}` |" for key, value in named.to_dict().items()
+    )
+    text = (
+        f"---\n{head}---\n\n# {entry.name}\n\nA sentence encoder: vectors of sentences, compared by cosine.\n\n"
+        f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
+    )
+    (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def is_hub_id(backbone: str) -> bool:
+    """Return whether a backbone is called as on the hub, ``owner/name`` or ``name``, ``@revision`` after it or not."""
+    name = backbone.partition("@")[0]
+    prefixed = any(prefix and backbone.startswith(prefix) for prefix in LOADERS)
+    here = name in SHIPPED or name.startswith((".", "/", "~")) or Path(backbone).exists()
+    return name.count("/") <= 1 and not here and not prefixed
+
+
+def without_paths(value: Any) -> Any:
+    """Return JSON-ready values in which a path of this machine is only the name of its file or folder."""
+    if isinstance(value, dict):
+        return {key: without_paths(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_paths(item) for item in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _result(score: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one figure as the hub's ``model-index`` wants it: name of task, data and metric, value."""
+    name, split = str(score.get("task")), str(score.get("split", "test"))
+    hub = TASKS[name].hub if name in TASKS else None
+    return {
+        "task": {"type": "semantic-similarity", "name": "Semantic Similarity"},
+        "dataset": {"name": name, "type": hub.path if hub else Path(name).name, "split": split},
+        "metrics": [{"type": "spearman_cosine", "value": score.get("value"), "name": "Spearman of cosine x 100"}],
+    }

@@ -1,0 +1,51 @@
+"""Tensors of a ``pytorch_model.bin`` to safetensors, in a process of its own (``python -m`` this module).
+
+A pickle can run code. Here torch's reader of tensors and nothing else reads it, in a process that then ends.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from promptcli.errors import UsageError
+
+_LONGEST = 600  # seconds
+
+
+def convert_apart(pickle: Path, target: Path) -> None:
+    """Write the tensors of a pickle as safetensors; the file is read by a process that is started for it.
+
+    Raises:
+        UsageError: It holds anything but tensors, which was not run, or cannot be read.
+    """
+    command = [sys.executable, "-m", "promptcli.models.convert", str(pickle), str(target)]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
+        reason = "" if ran.returncode == 0 else next(iter(ran.stderr.strip().splitlines()[-1:]), "no reason given")
+    except subprocess.TimeoutExpired:
+        reason = f"it took longer than {_LONGEST} s"
+    if reason:
+        target.unlink(missing_ok=True)
+        raise UsageError(f"{pickle} was not converted, and nothing in it was run: {reason[:200]}")
+
+
+def _convert(pickle: Path, target: Path) -> None:
+    try:
+        stored = torch.load(pickle, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError:  # the format of before torch 1.6 cannot be mapped
+        stored = torch.load(pickle, map_location="cpu", weights_only=True)
+    if not isinstance(stored, dict):
+        raise ValueError(f"it holds {type(stored).__name__}, not tensors by name")
+    tensors = {
+        str(name): value.contiguous().clone() for name, value in stored.items() if isinstance(value, torch.Tensor)
+    }
+    if not tensors:
+        raise ValueError("it holds no tensors")
+    save_file(tensors, target, metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    _convert(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,284 @@
+"""From an encoder to a folder that another program loads: the table of targets."""
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from promptcli.backbones.checking import opening
+from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
+from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition
+from promptcli.encoder.encoder import TUNED, Encoder, tuned_weights
+from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
+from promptcli.encoder.prompts.deep_prefix import DeepPrefix, from_prompt_embeddings, to_prompt_embeddings
+from promptcli.encoder.prompts.soft_template import SoftTemplate
+from promptcli.errors import UsageError, look_up
+from promptcli.models.card import is_hub_id, without_paths, write_card
+from promptcli.models.entries import MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
+from promptcli.models.onnx import export_onnx, export_openvino
+from promptcli.models.reading import read_folder
+from promptcli.models.registry import load_encoder
+from promptcli.models.saving import save_encoder, write_table
+from promptcli.models.tables import export_model2vec
+from promptcli.models.target import Choices, InexactError, Source, Target, Written, check_parity
+from promptcli.notes import offline
+from promptcli.storage.documents import to_json
+from promptcli.storage.files import atomic_folder
+from promptcli.storage.tensors import save_tensors
+
+CONFIG, WEIGHTS, PROMPT = "adapter_config.json", "adapter_model.safetensors", "prompt_embeddings"
+
+
+def export_peft(source: Source, folder: Path) -> Written:
+    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads.
+
+    Raises:
+        InexactError: The prompt is no deep prefix, and the backbone has no LoRA.
+        UsageError: The base is no model of the hub, and none was named.
+    """
+    encoder, entry = source.encoder, source.entry
+    lora = tuned_weights(encoder.tensors())
+    kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
+    base, revision = _base(source)
+    about = {
+        "task_type": "FEATURE_EXTRACTION",
+        "base_model_name_or_path": base,
+        "revision": revision,
+        "inference_mode": True,
+        **kind,
+    }
+    (folder / CONFIG).write_text(to_json(about), encoding="utf-8")
+    save_tensors(tensors, folder / WEIGHTS)
+    use = "model = PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder)"
+    own = {name: one for name, one in encoder.tensors().items() if name != PREFIX and not name.startswith(TUNED)}
+    if own:  # peft does not look at it
+        save_tensors(own, folder / TENSORS)
+    recipe, tags = encoder.recipe.replace(backbone=base), [f"base_model:adapter:{base}"]
+    write_card(folder, entry, recipe, use=use, library="peft", tags=tags, relation="adapter")
+    before = [encoder.prompt.spec] if is_lora(lora) else []
+    rest = [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
+    return Written(
+        f'PeftModel.from_pretrained(AutoModel.from_pretrained("{base}"), "FOLDER")',
+        notes=(f"peft holds the adapter; what is around the layers is yours to do: {' then '.join(rest)}",),
+        backbone="." if is_lora(lora) else f"{base}@{revision}" if revision else base,
+    )
+
+
+def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the configuration and the tensor of a deep prefix.
+
+    Raises:
+        InexactError: The prompt is none.
+    """
+    prompt, backbone = encoder.prompt, encoder.backbone
+    if isinstance(prompt, SoftTemplate):
+        raise InexactError(
+            "a soft template is no peft adapter: peft sets learned vectors before [CLS], and these stand inside the"
+            " template; `to` sentence-transformers holds them exactly"
+        )
+    if not isinstance(prompt, DeepPrefix):
+        raise InexactError(
+            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, which are what prefix tuning is, and the"
+            " backbone no LoRA; `to` sentence-transformers and `to` onnx hold it, `to` merged a tuned backbone"
+        )
+    about = {
+        "peft_type": "PREFIX_TUNING",
+        "num_virtual_tokens": prompt.length,
+        "token_dim": backbone.width,
+        "num_transformer_submodules": 1,
+        "num_attention_heads": backbone.n_heads,
+        "num_layers": backbone.n_layers,
+        "encoder_hidden_size": backbone.width,
+        "prefix_projection": False,
+    }
+    stored = to_prompt_embeddings(prompt.numbers.cpu())
+    assert torch.equal(from_prompt_embeddings(stored, prompt.numbers.shape), prompt.numbers.cpu())
+    return about, {PROMPT: stored}
+
+
+def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the configuration and the tensors of a LoRA, under the names that peft stores."""
+    alpha = float(tensors[ALPHA])
+    stored = {
+        f"base_model.model.{name.replace('.default.weight', '.weight')}": tensor
+        for name, tensor in tensors.items()
+        if name != ALPHA
+    }
+    modules = sorted({name.partition(".lora_")[0] for name in tensors if name != ALPHA})
+    ranks = {tensor.size(0) for name, tensor in tensors.items() if ".lora_A." in name}
+    about = {
+        "peft_type": "LORA",
+        "r": ranks.pop(),
+        "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
+        "target_modules": modules,
+        "fan_in_fan_out": is_transposed(encoder.backbone.model, modules),
+        "bias": "none",
+        "lora_dropout": 0.0,
+    }
+    return about, stored
+
+
+def _base(source: Source) -> tuple[str, str | None]:
+    """Return the hub id and the revision of the base, never a path of this machine."""
+    backbone = source.encoder.backbone
+    named = source.choices.base or backbone.name
+    if source.choices.base is None and not is_hub_id(named):
+        raise UsageError(
+            f"the base {backbone.name!r} is no model of the hub, so nobody else could load the adapter; name the one it"
+            " is: `base` OWNER/NAME, with @REVISION where it matters"
+        )
+    name, _, revision = named.partition("@")
+    return name, revision or (None if source.choices.base else backbone.provenance.revision)
+
+
+def export_sentence_transformers(source: Source, folder: Path) -> Written:
+    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, modules, or one module of ours.
+
+    Raises:
+        CheckFailedError: The vectors that sentence-transformers computes are not the encoder's.
+    """
+    encoder, entry, load = source.encoder, source.entry, 'SentenceTransformer("FOLDER")'
+    probes: Sequence[str]
+    try:
+        notes, probes = write_table(encoder, folder)
+    except InexactError:
+        reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
+        if reason is not None:
+            load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
+            notes = (
+                f"no configuration holds this recipe exactly: {reason}",
+                "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
+                " as_sentence_transformer(encoder) of promptcli.models.st_module",
+            )
+    shown = load.replace('"FOLDER"', "folder")
+    use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
+    library = "sentence-transformers"
+    write_card(folder, entry, encoder.recipe, use=use, library=library, tags=[library])
+    if importlib.util.find_spec("sentence_transformers") is None:
+        lacking = "vectors were not compared: sentence-transformers is not installed (pip install 'promptcli[st]')"
+        return Written(load, notes=(*notes, lacking))
+    found = check_parity(encoder.encode(probes), _encoded_there(folder, list(probes)), library)
+    return Written(load, library, found, notes)
+
+
+def _encoded_there(folder: Path, probes: list[str]) -> np.ndarray:
+    """Return what sentence-transformers makes of the folder; a module of ours is imported, never run from there."""
+    import sentence_transformers
+
+    with opening("the exported folder"):
+        if all((folder / name).is_file() for name in OPENERS):
+            from promptcli.models.st_module import as_sentence_transformer
+
+            with offline():
+                own = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="stored")
+            model = as_sentence_transformer(own)
+        else:
+            model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
+    return vectors
+
+
+def export_merged(source: Source, folder: Path) -> Written:
+    """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``.
+
+    Raises:
+        UsageError: The backbone is as it was pre-trained: there is nothing to merge.
+    """
+    encoder, entry = source.encoder, source.entry
+    if not tuned_weights(encoder.tensors()):
+        raise UsageError(
+            f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r} as it was pre-trained, so there is nothing"
+            " to merge; `to` sentence-transformers and `to` onnx hold the whole encoder"
+        )
+    save_weights(encoder.backbone, folder)
+    definition = tokenizer_definition(encoder.backbone)
+    save_tokenizer(encoder.backbone, folder, definition, encoder.backbone.max_tokens)
+    use = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
+    write_card(folder, entry, encoder.recipe, use=use, library="transformers")
+    kept = {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
+    notes = [f"the encoder is its recipe on this backbone: {encoder.recipe.prompt} {encoder.recipe.pooling}"]
+    if kept:
+        save_tensors(kept, folder / TENSORS)
+        names = ", ".join(sorted(kept)[:4]) + (" ..." if len(kept) > 4 else "")
+        notes.append(f"not in a plain checkpoint, and beside it in {TENSORS}: {names}")
+    return Written('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
+
+
+TARGETS: dict[str, Target] = {
+    "sentence-transformers": export_sentence_transformers,
+    "onnx": export_onnx,
+    "openvino": export_openvino,
+    "model2vec": export_model2vec,
+    "peft": export_peft,
+    "merged": export_merged,
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder that was made."""
+
+    target: str
+    folder: Path
+    bytes: int  #: of all its files
+    load: str  #: Python that loads it
+    tool: str | None  #: what its vectors were compared by
+    cosine: float | None  #: lowest of the probes to the encoder's own
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**vars(self), "folder": str(self.folder), "notes": list(self.notes)}
+
+
+def export(
+    entry: Entry,
+    target: str,
+    folder: Path,
+    *,
+    choices: Choices = Choices(),  # noqa: B008
+    force: bool = False,
+) -> Exported:
+    """Write an encoder as another program, a name of ``TARGETS``, reads it, whole or not at all.
+
+    Raises:
+        UsageError: No such target, something is in the way, or the target cannot hold the encoder; with the reason.
+        NotFoundError: The backbone is gone.
+        CheckFailedError: The other program's vectors are not the encoder's, or the backbone is another one than the
+            entry was made with; nothing is written.
+    """
+    fill = look_up("target", target, TARGETS)
+    with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
+        encoder = open_whole(entry)
+        source = Source(entry, encoder, choices)
+        written = fill(source, temporary)
+        if not (temporary / MANIFEST).is_file():
+            made = replace(source.entry, recipe=encoder.recipe)
+            placed = made if written.backbone is None else with_backbone(made, written.backbone)
+            manifest = manifest_of(placed, fingerprint=encoder.fingerprint, target=target)
+            (temporary / MANIFEST).write_text(to_json(without_paths(asdict(manifest))), encoding="utf-8")
+        size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
+    load = written.load.replace("FOLDER", str(folder))
+    return Exported(target, folder, size, load, written.tool, written.cosine, written.notes)
+
+
+def open_whole(entry: Entry) -> Encoder:
+    """Return an entry's encoder in float32 on the processor, its backbone the one it was made with.
+
+    Raises:
+        NotFoundError: The backbone is gone.
+        UsageError: It has other weights than the entry was made with.
+    """
+    encoder = load_encoder(entry, device="cpu", dtype="float32")
+    made_with, found = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
+    if entry.tensors and made_with and made_with != found:
+        raise UsageError(
+            f"model {entry.name!r} was made with other weights of {entry.recipe.backbone!r} (sha256"
+            f" {str(made_with)[:12]}, now {found[:12]}); put those back, or make the model again"
+        )
+    return encoder

@@ -1,0 +1,235 @@
+"""Encoders: what names one, loading, comparing and saving it."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.given import check_texts
+from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.errors import UsageError
+from promptcli.models.backends import build_on
+from promptcli.models.entries import Card, Entry
+from promptcli.models.registry import Registry, home
+from promptcli.models.resolving import DEFAULT, changed, is_recipe, named, resolve
+from promptcli.notes import note, obeys_offline
+from promptcli.recipe import Choice, Recipe
+
+#: An encoder, or what ``load`` takes.
+Model = Encoder | Entry | Recipe | Choice | str | Path
+#: Sentences: a list, or what names them: ``demo``, a task, a file.
+Sentences = str | Path | Sequence[str]
+
+
+def home_folder() -> Path:
+    """Return the program's data folder: $PROMPTCLI_HOME, else the platform's."""
+    return home(os.environ)
+
+
+def open_registry() -> Registry:
+    """Return the registry of $PROMPTCLI_HOME, else of the platform's data folder."""
+    return Registry(home_folder())
+
+
+@obeys_offline
+def load(
+    choice: str | Path | Recipe | Entry = "mini",
+    *,
+    backbone: str | None = None,
+    prompt: str | None = None,
+    pooling: str | None = None,
+    transforms: Sequence[str] | None = None,
+    denoise: str | None = None,
+    max_length: int | None = None,
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: str = "stored",
+    offline: bool = False,
+    backend: str = "torch",
+    rows: int | None = None,
+) -> Encoder:
+    """Return an encoder.
+
+    Args:
+        choice: A model of the registry or its alias, a named recipe, a ``Recipe`` or a file of one, a folder, or a
+            model's id on the hub. What a folder or repository says of itself is believed: an encoder of ours, or a
+            sentence-transformers model with its pooling, layers and prompts; a plain language model is averaged over
+            first and last layer, a causal one read at its last token, and that is said.
+        backbone: In place of the recipe's.
+        prompt: In place of the recipe's.
+        pooling: In place of the recipe's.
+        transforms: In place of the recipe's.
+        denoise: In place of the recipe's.
+        max_length: In place of the recipe's, in tokens.
+        revision: Of a model on the hub.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        dtype: ``stored``: float32, and for causal models that of their files where the device computes in it;
+            ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the hardware computes in it.
+        offline: Never use the network.
+        backend: What computes it on a processor: ``torch``, ``openvino``, ``onnx``, ``onnx-int8``, or ``auto``.
+        rows: How many will be encoded, for ``auto``.
+
+    Raises:
+        NotFoundError: Nothing of that name is known; with what there is.
+        UsageError: Its parts do not fit together, or the backend does not compute it.
+
+    Example:
+        >>> import promptcli as pc
+        >>> pc.load("mini").encode(["A cat sleeps."]).shape
+        (1, 256)
+    """
+    given = {"backbone": backbone, "prompt": prompt, "pooling": pooling, "denoise": denoise, "max_length": max_length}
+    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    if transforms is not None:
+        changes["transforms"] = tuple(transforms)
+    if revision is not None:
+        choice = f"{choice}@{revision}"
+    entry = changed(entry_of(choice), changes)
+    return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows)
+
+
+def entry_of(model: Model) -> Entry:
+    """Return the entry that names or holds an encoder."""
+    if isinstance(model, Entry):
+        return model
+    if isinstance(model, Encoder):
+        return entry_from(model)
+    if isinstance(model, Recipe):
+        return Entry("recipe", model)
+    if isinstance(model, Choice):
+        return resolve(open_registry(), model)
+    if not isinstance(model, str | Path):
+        raise UsageError(f"{model!r} is no model; give an encoder, a recipe, or what names one, e.g. 'mini'")
+    return named(open_registry(), str(model))
+
+
+def backbone_model(model: Model) -> Model:
+    """Return a model whose backbone alone is looked at: a name that is no model's stands for its plain recipe."""
+    if not isinstance(model, str | Path):
+        return model
+    registry, name = open_registry(), str(model)
+    known = registry.knows(name) or is_recipe(registry, name)
+    return model if known else Recipe(backbone=name)
+
+
+def open_model(
+    model: Model,
+    *,
+    device: str = "auto",
+    dtype: str = "stored",
+    backend: str = "torch",
+    rows: int | None = None,
+    backbone: Backbone | None = None,
+) -> Encoder:
+    """Return the encoder that ``model`` is or names; ``backbone``: a loaded one to share. See ``load``."""
+    if isinstance(model, Encoder):
+        return model
+    if isinstance(model, Choice):
+        device = model.device if device == "auto" else device
+        dtype = model.dtype or dtype
+        backend = model.backend if backend == "torch" else backend
+    entry = entry_of(model)
+    options: dict[str, Any] = {"device": device, "dtype": dtype, "backbone": backbone}
+    options |= {"tensors": entry.tensors, "prompts": entry.prompts}
+    encoder = build_on(backend, entry.recipe, folder=open_registry().graphs_folder, rows=rows, **options)
+    if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
+        plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
+        if not model.changes:
+            note(f"assumed: {DEFAULT if entry.name == DEFAULT else plain}; another: `model` NAME")
+        elif not entry.tensors:  # the changes make another method, with nothing of what the default one learned
+            note(f"assumed: {plain}, not {DEFAULT}; another: `model` NAME")
+    return encoder
+
+
+def open_models(
+    models: Sequence[Model],
+    *,
+    device: str = "auto",
+    dtype: str = "stored",
+    backend: str = "torch",
+    refused: Callable[[int, UsageError], None] | None = None,
+) -> list[Encoder]:
+    """Return the encoders of several models, see ``load``; those of one backbone share it, but for those that tuned it.
+
+    ``refused`` is called with the place of each that cannot be made on its backbone, which is then left out; without it
+    that is an error.
+    """
+    encoders: list[Encoder] = []
+    for place, model in enumerate(models):
+        entry = model if isinstance(model, Encoder) else entry_of(model)
+        of_it = (made for made in encoders if made.backbone.name == entry.recipe.backbone)
+        backbone = next((made.backbone for made in of_it if not tuned_weights(made.tensors())), None)
+        try:
+            encoders.append(open_model(entry, device=device, dtype=dtype, backend=backend, backbone=backbone))
+        except UsageError as error:
+            if refused is None:
+                raise
+            refused(place, error)
+    return encoders
+
+
+@overload  # a text is a sequence of texts, too
+def similarity(first: str, second: str, encoder: Encoder | str = ...) -> float: ...  # type: ignore[overload-overlap]
+@overload
+def similarity(first: Sequence[str], second: Sequence[str], encoder: Encoder | str = ...) -> NDArray[np.float32]: ...
+def similarity(
+    first: str | Sequence[str], second: str | Sequence[str], encoder: Encoder | str = "mini"
+) -> float | NDArray[np.float32]:
+    """Return the cosine of two sentences, -1 to 1; of two lists of n, the n cosines of their pairs.
+
+    Example:
+        >>> import promptcli as pc
+        >>> bool(pc.similarity("A dog runs.", "A puppy is running.") > pc.similarity("A dog runs.", "Prices fell."))
+        True
+    """
+    left, right = check_texts(first), check_texts(second)
+    if len(left) != len(right):
+        raise UsageError(f"{len(left)} and {len(right)} sentences make no pairs; give equally many")
+    vectors = open_model(encoder).encode([*left, *right], normalize_embeddings=True)
+    cosines: NDArray[np.float32] = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
+    return float(cosines[0]) if isinstance(first, str) else cosines
+
+
+def list_models() -> list[Card]:
+    """Return what is known of every model that ``load`` finds by name, shipped and saved.
+
+    Example:
+        >>> import promptcli as pc
+        >>> pc.list_models()[0].name
+        'mini'
+    """
+    registry = open_registry()
+    return [registry.card(name) for name in registry.names()]
+
+
+def register(encoder: Encoder, name: str, *, force: bool = False, **about: Any) -> None:
+    """Keep an encoder in the registry; ``about`` says more of where it came from."""
+    entry = entry_from(encoder, name)
+    open_registry().save(dataclasses.replace(entry, provenance={**entry.provenance, **about}), force=force)
+
+
+def entry_from(encoder: Encoder, name: str = "encoder") -> Entry:
+    """Return an encoder as an entry of that name."""
+    about = {**encoder.provenance, "width": encoder.width}
+    return Entry(name, encoder.recipe, encoder.tensors(), about, prompts=encoder.texts)
+
+
+def _save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
+    from promptcli.models.saving import save_folder
+
+    save_folder(entry_from(encoder, Path(folder).name), encoder, Path(folder), force=force)
+
+
+def _push(encoder: Encoder, repo: str, **options: Any) -> Any:
+    from promptcli.models import hub
+
+    return hub.push(hub.client(), entry_from(encoder), repo, **options)
+
+
+Encoder.face = SimpleNamespace(load=load, register=register, save=_save, push=_push)

@@ -1,0 +1,263 @@
+"""An encoder as one traceable graph, token ids and their mask in, vectors out: ``--to onnx`` and ``--to openvino``.
+
+``tokenizer.json`` has the template and the period rule in it, so that its ids are the graph's input as they are.
+"""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor, nn
+
+from promptcli.backbones.checking import opening
+from promptcli.backbones.saving import file_inputs, save_tokenizer
+from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.data.tasks import load_tasks, task_names
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.pooling.tfidf import WordTfIdf
+from promptcli.errors import UsageError
+from promptcli.models.tables import StaticTable, static_table
+from promptcli.models.target import TOO_LONG, TYPED, InexactError, Source, Written, check_parity, require, uncut
+from promptcli.models.tokenization import with_template
+
+
+@dataclass(frozen=True)
+class _TracedBatch(Batch):
+    """A batch of unknown size: nothing of it is looked at while the graph is made."""
+
+    mask: Tensor = field(default_factory=lambda: torch.ones(1, 1))
+
+    @property
+    def padded(self) -> bool:
+        """Always taken for padded."""
+        return True
+
+    def real(self) -> Tensor:
+        """Return the mask that came in, boolean."""
+        return self.mask.bool()
+
+
+class EncoderGraph(nn.Module):
+    """The encoder's own parts, in the encoder's own order.
+
+    Ditto's diagonal is read off the attention matrix, which an exporter knows, instead of a kernel that it does not;
+    the biases of denoising are a table, one row a length.
+
+    Raises:
+        InexactError: A part that is a program and no graph.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        weights = encoder.pooling.weights
+        if weights.rewriting is not None or isinstance(weights, WordTfIdf):
+            raise InexactError(f"weights {weights.spec!r} rewrite or cut sentences by a program, which is no graph")
+        self.model = encoder.backbone.model  # registered, so that its weights are the graph's
+        self.encoder = encoder
+        own = encoder.pooling.needs
+        self.needs = replace(own, diagonals=frozenset(), matrices=own.matrices | own.diagonals, slot=None)
+        places = range(encoder.max_length - encoder.template.length + 1)
+        with torch.no_grad():
+            self.biases = encoder.bias_at(list(places)) if encoder.denoising.place != "none" else None
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return (n, d) float32 from ids and mask, both (n, t) int64."""
+        encoder, lengths = self.encoder, attention_mask.sum(1)
+        slots = [lengths + place if place < 0 else torch.full_like(lengths, place) for place in encoder.template.masks]
+        batch = _TracedBatch(
+            ids=input_ids, lengths=lengths, mask_slots=torch.stack(slots, 1) if slots else None, mask=attention_mask
+        )
+        hidden = encoder.run(batch, self.needs)
+        prefix = encoder.prompt.length
+        diagonals = {layer: matrix.diagonal(prefix, -2, -1) for layer, matrix in hidden.matrices.items()}
+        states = HiddenStates(hidden.layers, hidden.static, hidden.decoder, diagonals)
+        vectors = encoder.pooling.pool(batch, states)
+        for name, step in encoder.stages:
+            vectors = step(vectors)
+            if self.biases is not None and name == encoder.denoising.place:
+                length = (lengths - encoder.template.length).clamp(0, len(self.biases) - 1)
+                vectors = vectors - self.biases[length]
+        return vectors
+
+
+class TableGraph(nn.Module):
+    """The mean of the rows of a table."""
+
+    def __init__(self, table: StaticTable) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(table.rows, requires_grad=False)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return (n, d) float32 from ids and mask, both (n, t) int64; a vector of zeros where there is no token."""
+        mask = attention_mask.float()
+        return (mask.unsqueeze(1) @ self.rows[input_ids]).squeeze(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
+_OPSET = 20
+_INPUTS, _OUTPUT = ("input_ids", "attention_mask"), "sentence_embedding"
+_ROWS = 32  # sentences of a batch
+
+#: Token ids and mask, both (n, t) int64 -> (n, d).
+Runner = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def export_onnx(source: Source, folder: Path) -> Written:
+    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model and its loss.
+
+    Raises:
+        UsageError: onnx, onnxscript or onnxruntime are not installed, or a part of the recipe is no graph.
+        CheckFailedError: onnxruntime's vectors are not the encoder's.
+    """
+    require("onnx", "onnxscript", "onnxruntime", extra="onnx")
+    encoder = source.encoder
+    notes = write_graph(encoder, folder)
+    found = _compare(encoder, folder, _onnxruntime(folder / MODEL), "onnxruntime")
+    if source.choices.int8:
+        notes.append(quantise(encoder, folder))
+    return Written(f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", found, tuple(notes))
+
+
+def export_openvino(source: Source, folder: Path) -> Written:
+    """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer.
+
+    Raises:
+        UsageError: A library is not installed, int8 is asked for, or a part of the recipe is no graph.
+        CheckFailedError: OpenVINO's vectors are not the encoder's.
+    """
+    require("onnx", "onnxscript", "openvino", extra="openvino")
+    if source.choices.int8:
+        raise UsageError("`int8` is for `to` onnx; OpenVINO quantises by its own tool (nncf)")
+    import openvino
+
+    notes = write_openvino(source.encoder, folder)
+    with opening("the exported graph"):
+        precise = {"INFERENCE_PRECISION_HINT": "f32"}
+        compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", precise)
+
+    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        vectors: np.ndarray = compiled({"input_ids": ids, "attention_mask": mask})[0]
+        return vectors
+
+    found = _compare(source.encoder, folder, run, "openvino")
+    return Written(f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")', "openvino", found, tuple(notes))
+
+
+def write_graph(encoder: Encoder, folder: Path) -> list[str]:
+    """Write graph and tokenizer; return what differs from the encoder."""
+    try:
+        table = static_table(encoder)
+    except InexactError:
+        graph: torch.nn.Module = EncoderGraph(encoder)
+        definition, notes = with_template(encoder), [TYPED] if encoder.recipe.period else []
+    else:
+        graph, definition, notes = TableGraph(table), table.definition, list(table.notes)
+    ids = torch.tensor([[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2)
+    axes = {name: {0: "batch", 1: "length"} for name in _INPUTS}
+    with _quiet(), torch.no_grad():
+        torch.onnx.export(
+            graph.eval(),
+            (ids, torch.ones_like(ids)),
+            str(folder / MODEL),
+            dynamo=True,
+            opset_version=_OPSET,
+            input_names=list(_INPUTS),
+            output_names=[_OUTPUT],
+            dynamic_shapes=axes,
+            external_data=False,
+            verbose=False,
+        )
+    limit = {"direction": "Right", "max_length": encoder.max_length, "strategy": "LongestFirst", "stride": 0}
+    definition["truncation"] = definition["truncation"] or limit
+    save_tokenizer(encoder.backbone, folder, definition, definition["truncation"]["max_length"])
+    return notes
+
+
+def write_openvino(encoder: Encoder, folder: Path) -> list[str]:
+    """Write OpenVINO's model of the graph, in float32, and the tokenizer; return what differs from the encoder."""
+    import openvino
+
+    notes = write_graph(encoder, folder)
+    with opening("the exported graph"):
+        openvino.save_model(openvino.convert_model(folder / MODEL), folder / OPENVINO, compress_to_fp16=False)
+    (folder / MODEL).unlink()
+    return notes
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch's exporter from writing to stdout and from warning of itself."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _onnxruntime(path: Path) -> Runner:
+    import onnxruntime
+
+    session: Any = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        vectors: np.ndarray = session.run([_OUTPUT], {"input_ids": ids, "attention_mask": mask})[0]
+        return vectors
+
+    return run
+
+
+def encode_with(run: Runner, folder: Path, sentences: list[str], pad: int) -> np.ndarray:
+    """Return the vectors (n, d) that a graph makes of n sentences by the tokenizer in its folder."""
+    parts = []
+    for start in range(0, len(sentences), _ROWS):
+        rows = file_inputs(folder / "tokenizer.json", sentences[start : start + _ROWS])
+        width = max(1, *map(len, rows))
+        ids = np.array([row + [pad] * (width - len(row)) for row in rows], dtype=np.int64)
+        mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows], dtype=np.int64)
+        parts.append(run(ids, mask))
+    return np.concatenate(parts)
+
+
+def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
+    """Return the lowest cosine over the probes, in one batch of all lengths and one by one for the first."""
+    probes = uncut(encoder)
+    if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
+        probes.append(TOO_LONG)
+    pad = encoder.backbone.tokenizer.pad
+    theirs = np.concatenate([encode_with(run, folder, texts, pad) for texts in (probes, probes[:1])])
+    return check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
+
+
+def quantise(encoder: Encoder, folder: Path) -> str:
+    """Write the weights as 8-bit integers; return what that costs on the demo pairs, and the size."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with _quiet():
+        quantize_dynamic(folder / MODEL, folder / SMALL, weight_type=QuantType.QInt8)
+    task = load_tasks(None, task_names(["demo"]), "senteval").tasks[0]
+    pairs = task.pairs()
+    sentences = [*pairs.first, *pairs.second]
+    ours = encoder.encode(sentences)
+    theirs = encode_with(_onnxruntime(folder / SMALL), folder, sentences, encoder.backbone.tokenizer.pad)
+    scores = []
+    for vectors in (unit(ours), unit(theirs)):
+        first, second = np.split(vectors, 2)
+        scores.append(100 * float(spearmanr(np.sum(first * second, axis=1), pairs.gold).statistic))
+    size = (folder / SMALL).stat().st_size / 1e6
+    return (
+        f"{SMALL}: {size:,.1f} MB; Spearman on the demo pairs {scores[1]:.2f}, float32 {scores[0]:.2f}"
+        f" ({scores[1] - scores[0]:+.2f})"
+    )

@@ -1,0 +1,476 @@
+"""What a model's folder says of itself, read faithfully or refused by name: the table of what is read.
+
+An encoder of ours, an adapter of peft, a model of sentence-transformers or model2vec, an author's checkpoint, or a
+plain language model; told apart by the files that they have, in this order.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.checking import json_field, tensor_names
+from promptcli.backbones.families import FAMILIES, family_of
+from promptcli.backbones.lora import WEIGHTS as ADAPTER_WEIGHTS
+from promptcli.backbones.pretrained import added_after, locate
+from promptcli.backbones.word_vectors import is_table
+from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
+from promptcli.encoder.prompts.deep_prefix import from_prompt_embeddings
+from promptcli.encoder.transforms.heads import ACTIVATIONS
+from promptcli.errors import UsageError
+from promptcli.models.entries import (
+    BACKBONE,
+    MANIFEST,
+    TENSORS,
+    Entry,
+    Manifest,
+    entry_of,
+    read_manifest,
+    with_backbone,
+)
+from promptcli.notes import note
+from promptcli.recipe import MASK, RECIPES, SLOT, Prompts, Recipe
+from promptcli.storage.documents import read_document
+from promptcli.storage.files import sha256
+from promptcli.storage.tensors import load_tensors
+
+_MODULES, _ADAPTER, _CONFIG = "modules.json", "adapter_config.json", "config.json"
+FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+_HINT = "fetch the folder again"
+#: What a folder of a deep prefix is, as peft has it.
+PREFIX_ADAPTER = "peft prefix tuning"
+_NO_LIMIT = 1 << 30  # tokens; a tokenizer's file has a larger number where there is no limit
+#: Modes of sentence-transformers' Pooling, and our weights.
+MODES = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "avg",
+    "mean_sqrt_len_tokens": "sqrt",
+    "weightedmean": "weighted",
+    "lasttoken": "last-token",
+}
+#: The flags of older files, in the order in which their vectors are joined.
+FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+#: Families whose published models come with code of their own, and what to take in their place.
+_INSTEAD = {
+    "nomic_bert": "nomic-ai/modernbert-embed-base",
+    "new": "Alibaba-NLP/gte-modernbert-base",
+    "gte": "Alibaba-NLP/gte-modernbert-base",
+    "xlm-roberta-flash": "intfloat/multilingual-e5-base",
+    "jina_embeddings_v3": "intfloat/multilingual-e5-base",
+}
+#: Files of an export that hold a graph, and nothing that a recipe could be read from.
+_GRAPHS = ("onnx", "openvino")
+#: PromptBERT's test templates, of BERT and of RoBERTa (run.sh of its code).
+_TEMPLATES = {
+    "bert": f'This sentence of "{SLOT}" means {MASK} .',
+    "roberta": f"This sentence : ' {SLOT} ' means{MASK}.",
+}
+#: Where PromptBERT takes denoising, by head (its code: T(h) - T(h_hat), or the head of h - h_hat).
+_DENOISE = {"projection:mlm": "head", "projection:tanh": "hidden"}
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A folder to be read."""
+
+    name: str  #: as the user gave it: a folder, or a hub id
+    path: Path
+
+    def document(self, file: str, kind: type = dict) -> Any:
+        """Return the content of a JSON file.
+
+        Raises:
+            UsageError: It is not there, or is something else.
+        """
+        path = self.path / file
+        if not path.is_file():
+            raise UsageError(f"{self.name} has no {file}: half of its files are not there; {_HINT}")
+        found = read_document(path, Any, hint=_HINT, error=UsageError)
+        items: Any = found if kind is list and isinstance(found, list) else []
+        if not isinstance(found, kind) or not all(isinstance(item, dict) for item in items):
+            raise UsageError(f"{file} of {self.name} is no JSON {'list' if kind is list else 'object'}; {_HINT}")
+        return found
+
+    def optional(self, file: str) -> dict[str, Any]:
+        """Return the content of a JSON file, empty where it is not there."""
+        found: dict[str, Any] = self.document(file) if (self.path / file).is_file() else {}
+        return found
+
+    def tensors(self, file: str) -> dict[str, Tensor]:
+        """Return the tensors of a safetensors file.
+
+        Raises:
+            UsageError: It is not there, or broken.
+        """
+        path = self.path / file
+        if not path.is_file():
+            raise UsageError(
+                f"{self.name} has no {file}: pickles are not read; convert them by `promptcli models import"
+                f" {self.name} --name NAME --convert`, or {_HINT}"
+            )
+        return load_tensors(path, hint=_HINT, error=UsageError)
+
+
+def read_model(name: str) -> Entry:
+    """Return the encoder that a folder, or a hub id with ``@revision`` after it, says it is.
+
+    Raises:
+        NotFoundError: No such folder or hub id.
+        UsageError: A module, a mode or a weight that cannot be read faithfully; with its name.
+    """
+    path, revision = locate(name, files=FILES, one_of=MARKS)
+    entry = read_folder(name, path)
+    loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
+    return replace(entry, provenance={**entry.provenance, "loaded": loaded})
+
+
+def read_folder(name: str, path: Path) -> Entry:
+    """Return the encoder that a folder is; ``name`` is what it is called by. See ``read_model``."""
+    folder = _Folder(name, path)
+    for file, read in _READERS.items():
+        if (path / file).is_file():
+            return read(folder)
+    raise UsageError(f"{name} is nothing that is read: it has none of {', '.join(_READERS)}")
+
+
+def _found(
+    folder: _Folder, kind: str, recipe: Recipe, tensors: Mapping[str, Tensor], *notes: str, **more: Any
+) -> Entry:
+    for said in notes:
+        note(f"{folder.name} {said}")
+    name = folder.name if kind == "language model" else folder.path.resolve().name
+    return Entry(name, recipe, dict(tensors), {"loaded": {"kind": kind}}, **more)
+
+
+def _ours(folder: _Folder) -> Entry:
+    """Read what ``save``, ``push`` and ``export`` write."""
+    manifest = read_manifest(folder.path)
+    if manifest.target in _GRAPHS:
+        raise UsageError(
+            f"{folder.name} is an export for {manifest.target}: a graph, which promptcli does not run from there; load"
+            " the model that it was made from"
+        )
+    _check_together(folder, manifest)
+    if manifest.target is not None and is_table(folder.path):
+        return _table(folder)
+    tensors = folder.tensors(TENSORS) if (folder.path / TENSORS).is_file() else {}
+    kind = "promptcli folder"
+    if (folder.path / _ADAPTER).is_file():
+        kind, _, numbers = _adapted(folder)  # the prefix; a LoRA is its backbone
+        tensors |= numbers
+    entry = entry_of(folder.path, manifest, tensors)
+    entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": kind}})
+    own = {BACKBONE: str(folder.path / BACKBONE), ".": folder.name}.get(entry.recipe.backbone)
+    return entry if own is None else with_backbone(entry, own)
+
+
+def _check_together(folder: _Folder, manifest: Manifest) -> None:
+    """Refuse what was changed beside a manifest: the folder would say two things of one encoder."""
+    for file, digest in manifest.sha256.items():
+        path = folder.path / file
+        if not path.is_file() and file != "README.md":
+            raise UsageError(f"{folder.name} has no {file}: half of its files are not there; {_HINT}")
+        if path.suffix == ".json" and sha256(path) != digest:
+            raise UsageError(
+                f"{folder.name} says two things: {file} was changed after {MANIFEST} was written; {_HINT}, or delete"
+                f" {MANIFEST} to have it read by its {_MODULES}"
+            )
+
+
+def _adapter(folder: _Folder) -> Entry:
+    """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA a backbone of its own."""
+    kind, recipe, tensors = _adapted(folder)
+    return _found(folder, kind, recipe, tensors, _unsaid(recipe))
+
+
+def _adapted(folder: _Folder) -> tuple[str, Recipe, dict[str, Tensor]]:
+    config = folder.document(_ADAPTER)
+    kind = config.get("peft_type")
+    if kind == "LORA":
+        causal = config.get("task_type") == "CAUSAL_LM"
+        recipe = (RECIPES["prompteol"] if causal else Recipe(pooling="last/cls")).replace(backbone=folder.name)
+        return "peft LoRA adapter", recipe, {}
+    if kind != "PREFIX_TUNING":
+        raise UsageError(
+            f"{folder.name} is a peft adapter of type {kind}; only prefix tuning and LoRA are read (vectors learned"
+            " before [CLS] are no prompt of promptcli)"
+        )
+    stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
+    sizes = ("num_layers", "num_attention_heads", "token_dim", "num_virtual_tokens")
+    layers, heads, width, length = (_size(config, name) for name in sizes)
+    if stored is None or 0 in (layers, heads, width, length) or tuple(stored.shape) != (length, 2 * layers * width):
+        raise UsageError(
+            f"{folder.name}: prompt_embeddings is not there, or not of the shape that {_ADAPTER} says; {_HINT}"
+        )
+    numbers = from_prompt_embeddings(stored.float(), (layers, 2, heads, length, width // heads))
+    revision = config.get("revision")
+    base = f"{config.get('base_model_name_or_path') or ''}{f'@{revision}' if revision else ''}"
+    return PREFIX_ADAPTER, Recipe(base, f"deep-prefix:{length}", pooling="last/cls"), {PREFIX: numbers}
+
+
+def _size(config: Mapping[str, Any], name: str) -> int:
+    size = config.get(name)
+    return size if isinstance(size, int) and size > 0 else 0
+
+
+def _unsaid(recipe: Recipe) -> str:
+    return f"says nothing of how sentences are read; assumed: {recipe.prompt} {recipe.pooling}"
+
+
+def _kinds(folder: _Folder) -> list[tuple[str, str]]:
+    """Return the modules' classes, without their package, and their folders.
+
+    Raises:
+        UsageError: One is code of its own.
+    """
+    found = []
+    for module in folder.document(_MODULES, list):
+        kind, path = str(module.get("type")), str(module.get("path") or "")
+        if not kind.startswith("sentence_transformers."):
+            raise UsageError(
+                f"{folder.name} has a module {kind} ({path or '.'}), which is code of its own and is never run; take a"
+                " model whose modules.json names sentence_transformers' classes only"
+            )
+        found.append((kind.rpartition(".")[2], "" if path == "." else path))
+    return found or [("no module", "")]
+
+
+def _sentence_transformers(folder: _Folder) -> Entry:
+    modules = _kinds(folder)
+    if modules[0][0] == "StaticEmbedding" or _is_model2vec(folder):
+        return _table(folder)
+    kinds = [kind for kind, _ in modules]
+    if kinds[:2] != ["Transformer", "Pooling"]:
+        raise UsageError(
+            f"{folder.name} begins with {', '.join(kinds[:2])}; what is read is Transformer and Pooling, or"
+            " StaticEmbedding, and after them Dense, Normalize, Dropout"
+        )
+    inside = f"{modules[0][1]}/" if modules[0][1] else ""
+    config = folder.document(f"{inside}{_CONFIG}")
+    family = _check_family(folder, config)
+    weights, counted = _weights(folder, modules[1][1])
+    width = _size(config, "hidden_size") or _size(config, "dim")
+    transforms, tensors = _after_pooling(folder, modules[2:], width * (weights.count("+") + 1))
+    longest, lowered = _limits(folder, inside, config)
+    about = folder.optional("config_sentence_transformers.json")
+    prompts = _prompts(folder, about, counted)
+    text = prompts.text.lower() if lowered else prompts.text
+    if text and not counted:
+        raise UsageError(f"{folder.name} has a default prompt that its pooling leaves out, which is not read")
+    after = added_after(folder.path / inside) if FAMILIES[family].causal else ""
+    recipe = Recipe(
+        backbone=str(folder.path / inside) if inside else folder.name,
+        prompt=f"{text}{SLOT}{after}",
+        period=False,
+        pooling=f"last/{weights}",
+        transforms=tuple(transforms),
+        text_rule="lower" if lowered else None,
+        max_length=longest,
+    )
+    return _found(folder, "sentence-transformers", recipe, tensors, prompts=prompts)
+
+
+def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
+    """Refuse a language model that would be read as another one, or needs code of its own; return its family."""
+    family = family_of(config)
+    if family in FAMILIES and "auto_map" not in config:
+        return str(family)
+    own = "it comes with code of its own, which is never run" if "auto_map" in config else "no family that is read"
+    if config.get("use_bidirectional_attention"):
+        own = "its tokens attend to both sides, which is not read"
+    instead = _INSTEAD.get(str(config.get("model_type")))
+    takes = f"take e.g. {instead}" if instead else f"what is read: {', '.join(FAMILIES)}"
+    raise UsageError(f"{folder.name} is a {config.get('model_type')}: {own}; {takes}")
+
+
+def _after_pooling(
+    folder: _Folder, modules: list[tuple[str, str]], width: int = 0
+) -> tuple[list[str], dict[str, Tensor]]:
+    """Return the modules after the pooling, kinds and paths, as transforms and their numbers.
+
+    ``width`` is that of the pooled vectors; 0 where nobody says it.
+    """
+    tensors: dict[str, Tensor] = {}
+    transforms: list[str] = []
+    for number, (kind, path) in enumerate(modules):
+        if kind == "Dense":
+            spec, own = _dense(folder, path, number)
+            transforms.append(spec)
+            tensors |= own
+            out, takes = own[f"dense.{number}.weight"].shape
+            if width not in (0, takes):
+                raise UsageError(
+                    f"{folder.name} has a Dense layer for vectors of {takes} numbers ({path}), and those before it have"
+                    f" {width}: not of one model; {_HINT}"
+                )
+            width = out
+        elif kind == "Normalize":
+            transforms.append("normalize")
+        elif kind != "Dropout":  # which does nothing where nothing is learned
+            raise UsageError(
+                f"{folder.name} has a module {kind} ({path}), which is not read; what is: Dense, Normalize, Dropout"
+            )
+    return transforms, tensors
+
+
+def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tensor]]:
+    """Return the transform that a Dense module is, with its numbers."""
+    config = folder.document(f"{path}/{_CONFIG}")
+    activation = str(config.get("activation_function")).rpartition(".")[2].lower()
+    if activation not in ACTIVATIONS:
+        raise UsageError(
+            f"{folder.name} has a Dense layer with {activation} ({path}); what is read: {', '.join(ACTIVATIONS)}"
+        )
+    stored = folder.tensors(f"{path}/model.safetensors")
+    weight = stored.get("linear.weight")
+    if weight is None:
+        raise UsageError(f"{folder.name} has no linear.weight in {path}/model.safetensors; {_HINT}")
+    wanted = tuple(
+        config.get(name, side) for name, side in zip(("out_features", "in_features"), weight.shape, strict=True)
+    )
+    if tuple(weight.shape) != wanted:
+        shape = tuple(weight.shape)
+        raise UsageError(f"{folder.name} has a weight of {shape} in {path}, and its config.json says {wanted}; {_HINT}")
+    bias = stored.get("linear.bias", torch.zeros(len(weight)))
+    return f"dense:{number}:{activation}", {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
+
+
+def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompts:
+    texts = {"query": "", "document": ""}  # as that library has them, whatever the file says
+    texts |= {str(key): str(text or "") for key, text in (about.get("prompts") or {}).items()}
+    default = about.get("default_prompt_name")
+    if default is not None and default not in texts:
+        raise UsageError(f"{folder.name} takes the prompt {default!r} by default and has none of that name; {_HINT}")
+    for text in texts.values():
+        if SLOT in text or MASK in text:
+            raise UsageError(f"{folder.name} has a prompt with {SLOT} or {MASK} in it, {text!r}, which is not read")
+    return Prompts(texts, default, counted)
+
+
+def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
+    """Return our weights of a Pooling module, and whether a prompt's tokens count."""
+    config: dict[str, Any] = folder.document(f"{path}/{_CONFIG}")
+    modes = [mode for flag, mode in FLAGS.items() if config.get(flag)]
+    if "pooling_mode" in config:
+        given = config["pooling_mode"]
+        modes = [given] if isinstance(given, str) else list(map(str, given or ()))
+    others = [key for key, on in config.items() if key.startswith("pooling_mode_") and on is True and key not in FLAGS]
+    unknown = [mode for mode in modes if mode not in MODES] + others
+    if unknown or not modes:
+        raise UsageError(f"{folder.name} pools by {', '.join(unknown) or 'nothing'}; what is read: {', '.join(MODES)}")
+    return "+".join(MODES[mode] for mode in modes), bool(config.get("include_prompt", True))
+
+
+def _limits(folder: _Folder, inside: str, config: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """Return the longest input in tokens, None for the backbone's own, and whether text is lowered.
+
+    The module's own limit goes before the tokenizer's, where newer versions keep it.
+    """
+    module = folder.optional(f"{inside}sentence_bert_config.json")
+    # where there is no limit, a tokenizer's file says so by an integer of 31 digits, which no document of ours may hold
+    limit = json_field(folder.path / f"{inside}tokenizer_config.json", "model_max_length")
+    longest = module.get("max_seq_length") or limit
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and FAMILIES[str(family_of(config))].pads_before_positions:
+        positions -= 2
+    most = min(positions, _NO_LIMIT) if isinstance(positions, int) else _NO_LIMIT
+    return longest if isinstance(longest, int) and longest < most else None, bool(module.get("do_lower_case"))
+
+
+def _is_model2vec(folder: _Folder) -> bool:
+    return folder.optional(_CONFIG).get("model_type") == "model2vec"
+
+
+def _table(folder: _Folder) -> Entry:
+    """Read a table of words: sentence-transformers' StaticEmbedding, or a model of model2vec."""
+    after: list[tuple[str, str]] = []
+    inside = ""
+    if (folder.path / _MODULES).is_file():
+        (_, inside), *after = _kinds(folder)
+    transforms, tensors = _after_pooling(folder, after)
+    if _is_model2vec(folder):
+        transforms = ["normalize"] if folder.optional(_CONFIG).get("normalize") else []
+    where = str(folder.path / inside) if inside else folder.name
+    recipe = Recipe(where, period=False, pooling="static/avg", transforms=tuple(transforms))
+    about = folder.optional("config_sentence_transformers.json")
+    return _found(
+        folder, "table of words", recipe, tensors, prompts=_prompts(folder, about, True) if about else Prompts()
+    )
+
+
+def _plain(folder: _Folder) -> Entry:
+    """Read the authors' own checkpoints, told by tensors and names, and whatever says nothing of sentences."""
+    if _is_model2vec(folder):
+        return _table(folder)
+    config = folder.document(_CONFIG)
+    family = _check_family(folder, config)
+    weights = folder.path / "model.safetensors"
+    names = tensor_names(weights) if weights.is_file() else frozenset()
+    if "prefix_encoder.embedding.weight" in names:
+        kind, recipe = "PromCSE checkpoint", Recipe(pooling="last/cls")
+    elif re.search(r"prompt-?_?(ro)?bert", folder.name.lower()):
+        template = _TEMPLATES["roberta" if "roberta" in family else "bert"]
+        kind, recipe = "PromptBERT checkpoint", Recipe(prompt=template, pooling="last/mask")
+    elif "simcse" in folder.name.lower():
+        kind, recipe = "SimCSE checkpoint", Recipe(pooling="last/cls")
+    else:
+        recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else Recipe().pooling)
+        return _found(folder, "language model", recipe, {}, _unsaid(recipe))
+    supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
+    said = f"is taken for a {kind}, {'supervised' if supervised else 'unsupervised'} by its name"
+    stored = folder.tensors(weights.name) if names else {}
+    recipe, tensors = _head(recipe.replace(backbone=folder.name), stored, supervised)
+    if kind == "PromCSE checkpoint":
+        numbers = _prefix(folder, config, stored["prefix_encoder.embedding.weight"])
+        recipe, tensors = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"), {**tensors, PREFIX: numbers}
+    return _found(folder, kind, recipe, tensors, said)
+
+
+def _prefix(folder: _Folder, config: Mapping[str, Any], stored: Tensor) -> Tensor:
+    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    layers, heads, width = (_size(config, name) for name in sizes)
+    if not heads or stored.size(1) != 2 * layers * width:
+        raise UsageError(
+            f"{folder.name} has a prefix of {stored.size(1)} numbers a position; its config.json says"
+            f" {2 * layers * width}"
+        )
+    return from_prompt_embeddings(stored.float(), (layers, 2, heads, len(stored), width // heads))
+
+
+def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tuple[Recipe, dict[str, Tensor]]:
+    """Return a recipe with the head that a supervised checkpoint keeps, and the head's numbers."""
+    if not supervised:
+        return recipe, {}
+    if "mlp.dense.weight" not in stored:
+        return recipe.replace(transforms=("cls-pooler",) if any("pooler." in name for name in stored) else ()), {}
+    dense = {name: stored[f"mlp.dense.{name}"].float() for name in ("weight", "bias")}
+    transform, tensors = "projection:tanh", {f"projection.0.{name}": tensor for name, tensor in dense.items()}
+    if "mlp.LayerNorm.weight" in stored:
+        norm = {name: stored[f"mlp.LayerNorm.{name}"].float() for name in ("weight", "bias")}
+        transform, parts = "projection:mlm", {"dense": dense, "LayerNorm": norm}
+        tensors = {f"projection.0.{part}.{name}": one for part, own in parts.items() for name, one in own.items()}
+    denoise = _DENOISE[transform] if MASK in recipe.prompt else "none"
+    return recipe.replace(transforms=(transform,), denoise=denoise), tensors
+
+
+#: File that marks what a folder is -> how it is read, in the order in which they are looked for.
+_READERS: dict[str, Callable[[_Folder], Entry]] = {
+    MANIFEST: _ours,
+    _ADAPTER: _adapter,
+    _MODULES: _sentence_transformers,
+    _CONFIG: _plain,
+}
+#: The same names alone.
+MARKS = tuple(_READERS)

@@ -1,0 +1,293 @@
+"""A whole encoder into a folder of the one form; modules of sentence-transformers where they are exactly the recipe.
+
+Then the template stands in ``tokenizer.json``, and the backbone's own tokenizer beside it. Else the backbone's files
+are copied, and one module calls promptcli. The names of modules and keys are those of all versions since 2.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.checking import check_links
+from promptcli.backbones.pretrained import OWN_TOKENIZER, weights_digest
+from promptcli.backbones.saving import (
+    is_tokenizer_file,
+    save_tokenizer,
+    save_weights,
+    tokenizer_definition,
+    whole_inputs,
+)
+from promptcli.encoder.encoder import TUNED, Encoder, tuned_weights
+from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
+from promptcli.encoder.prompts.soft_template import SoftTemplate
+from promptcli.errors import UsageError
+from promptcli.models.card import without_paths, write_card
+from promptcli.models.dense import NORMALIZE, Dense, layers_of
+from promptcli.models.entries import BACKBONE, MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
+from promptcli.models.reading import FLAGS, MODES
+from promptcli.models.registry import load_encoder
+from promptcli.models.tables import static_table, write_static
+from promptcli.models.target import BLANK, PROBES, TOO_LONG, TYPED, InexactError, uncut
+from promptcli.models.tokenization import add_tokens, with_template
+from promptcli.recipe import split_spec
+from promptcli.storage.documents import to_json
+from promptcli.storage.files import atomic_folder, sha256
+from promptcli.storage.tensors import save_tensors
+
+_MODELS = "sentence_transformers.models."
+#: The token that is read, in the place of the template's mask, so that a sentence may hold the mask token itself.
+_READ = "[promptcli-mask]"
+#: Weights -> the flag of the module Pooling, in the order in which it joins several.
+_FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
+
+
+@dataclass
+class _Module:
+    """One entry of ``modules.json``."""
+
+    kind: str
+    config: dict[str, Any]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+def write_table(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Write a static recipe: one table of words.
+
+    Raises:
+        InexactError: See ``static_table``.
+    """
+    table = static_table(encoder)
+    write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
+    return table.notes, uncut(encoder)
+
+
+def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Write Transformer, pooling and dense layers; return what differs there, and sentences where nothing does.
+
+    Raises:
+        InexactError: The recipe has a part that no module of sentence-transformers is.
+    """
+    if encoder.backbone.words_only:
+        raise InexactError("a table of words has no layers")
+    texts = dict(encoder.prompts)
+    about = {"prompts": texts, "default_prompt_name": encoder.default_prompt_name, "similarity_fn_name": "cosine"}
+    encoder = encoder.prompted("") if texts else encoder
+    pooling, weights = _pooling_modules(encoder)
+    if not encoder.texts.counted:
+        pooling[-1].config["include_prompt"] = False
+    modules = [*pooling, *_after(encoder)]
+    definition, rows = _template_tokens(encoder, read=weights == "mask")
+    if weights == "mask":
+        vocabulary = [""] * max(len(encoder.backbone.token_rows), max(rows) + 1)
+        vocabulary[max(rows)] = _READ
+        config = {"vocab": vocabulary, "word_weights": {_READ: 1.0}, "unknown_word_weight": 0.0}
+        modules.insert(len(pooling) - 1, _Module("WordWeights", config))
+    layered = any(module.kind == "WeightedLayerPooling" for module in modules)
+    save_weights(encoder.backbone, folder, rows=rows, output_hidden_states=layered)
+    save_tokenizer(encoder.backbone, folder, definition, encoder.max_length)
+    compared = _compare_ids(encoder, folder)
+    limits = {"max_seq_length": encoder.max_length, "do_lower_case": False}
+    (folder / "sentence_bert_config.json").write_text(to_json(limits), encoding="utf-8")
+    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}Transformer"}]
+    for number, module in enumerate(modules, 1):
+        path = f"{number}_{module.kind}"
+        listed.append({"idx": number, "name": str(number), "path": path, "type": _MODELS + module.kind})
+        (folder / path).mkdir()
+        (folder / path / "config.json").write_text(to_json(module.config, indent=None), encoding="utf-8")
+        if module.tensors:
+            save_tensors(module.tensors, folder / path / "model.safetensors")
+    (folder / "modules.json").write_text(to_json(listed), encoding="utf-8")
+    (folder / "config_sentence_transformers.json").write_text(to_json({"__version__": {}, **about}), encoding="utf-8")
+    return compared
+
+
+def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
+    """Return the modules that choose layers and pool tokens, and the name of the weights."""
+    states, _, spec = encoder.pooling.spec.partition("/")
+    width, last = encoder.backbone.width, encoder.backbone.n_layers
+    kinds = ["avg" if one == "mask" else one for one in (split_spec(part)[0] for part in spec.split("+"))]
+    if kinds != [kind for kind in _FLAGS if kind in kinds]:
+        raise InexactError(f"weights {spec!r} are no module of sentence-transformers")
+    if not states.startswith(("last", "first-last", "layer-")):
+        raise InexactError(f"states {states!r} with {spec!r} are no module of sentence-transformers")
+    if encoder.denoising.place != "none":
+        raise InexactError("denoising depends on the length of the sentence, which no module knows")
+    layers = encoder.pooling.states.needs.layers
+    modules = []
+    if layers != {last}:
+        chosen = torch.zeros(last + 1)
+        chosen[sorted(layers)] = 1
+        config = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": last}
+        modules.append(_Module("WeightedLayerPooling", config, {"layer_weights": chosen}))
+    chosen_modes = {flag: kind in kinds for kind, flag in _FLAGS.items()}
+    modules.append(_Module("Pooling", {"word_embedding_dimension": width, **chosen_modes}))
+    return modules, split_spec(spec)[0]
+
+
+def _after(encoder: Encoder) -> list[_Module]:
+    """Return the modules of the transforms."""
+    modules = []
+    for layer in layers_of(encoder):
+        if layer is NORMALIZE:
+            modules.append(_Module("Normalize", {}))
+        elif isinstance(layer, Dense):
+            out, width = layer.weight.shape
+            config = {"in_features": width, "out_features": out, "bias": True, "activation_function": layer.activation}
+            named = {"linear.weight": layer.weight.contiguous(), "linear.bias": layer.bias.contiguous()}
+            modules.append(_Module("Dense", config, named))
+        else:
+            named = {"norm.weight": layer.weight, "norm.bias": layer.bias}
+            modules.append(_Module("LayerNorm", {"dimension": len(layer.bias)}, named))
+    return modules
+
+
+def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:
+    """Return the tokenizer with the template in it, and the rows of the tokens that it adds.
+
+    Raises:
+        InexactError: A learned prompt that is no row of words.
+    """
+    backbone, template, prompt = encoder.backbone, encoder.template, encoder.prompt
+    if type(prompt) not in (Prompt, SoftTemplate):
+        raise InexactError(f"prompt {prompt.spec.partition(':')[0]!r} is more than tokens around the sentence")
+    soft = prompt.slots if isinstance(prompt, SoftTemplate) else []
+    if soft and template.pieces(["\0"], False)[0].strip() != "\0":
+        raise InexactError("a soft template whose words touch the sentence has no ids of their own in this vocabulary")
+    definition = tokenizer_definition(backbone)
+    names = [f"[promptcli-{number}]" for number in range(len(soft))] + ([_READ] if read else [])
+    ids = add_tokens(definition, names) if names else []
+    whole = [*template.prefix, *template.suffix]
+    rows = dict(zip(ids, prompt.tensors()[SOFT], strict=False)) if soft else {}
+    places = [*soft, *([template.masks[(encoder.pooling.needs.slot or 1) - 1]] if read else [])]
+    if read:
+        rows[ids[-1]] = backbone.token_rows[backbone.tokenizer.mask].detach()
+    for place, token in zip(places, ids, strict=True):
+        whole[place] = token
+    left, right = whole[: len(template.prefix)], whole[len(template.prefix) :]
+    return with_template(encoder, definition, left=left, right=right), rows
+
+
+def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Return what differs between the ids of the tokenizer and of the encoder, and the probes where nothing does.
+
+    Raises:
+        InexactError: Ids of a sentence that is neither blank nor cut.
+    """
+    probes = [*PROBES, TOO_LONG, BLANK]
+    found, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
+    left, right = len(encoder.template.prefix), len(encoder.template.suffix)
+    same = [
+        len(one) == len(other) and one[left : len(one) - right] == other[left : len(other) - right]
+        for one, other in zip(found, inputs.rows, strict=True)
+    ]
+    if not all(equal or cut for equal, cut in zip(same[:-1], inputs.truncated, strict=False)):
+        raise InexactError("transformers' tokenizer of this family does not give the encoder's ids, whatever its file")
+    notes = []
+    if encoder.recipe.period:
+        notes.append(TYPED)
+    if not all(same[:-1]):
+        notes.append(f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template after it")
+    if not same[-1]:
+        notes.append("a blank sentence has another vector there")
+    return tuple(notes), [probe for probe, equal in zip(PROBES, same, strict=False) if equal]
+
+
+def save_folder(entry: Entry, encoder: Encoder, folder: Path, *, force: bool = False) -> None:
+    """Make a folder of an encoder, whole or not at all, with a card; ``force`` replaces one that is there.
+
+    Raises:
+        UsageError: Something is in the way.
+    """
+    with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
+        save_encoder(entry, encoder, temporary)
+        use = f'import promptcli as pc\n\nvectors = pc.load("{folder.name}").encode(sentences)'
+        write_card(temporary, entry, encoder.recipe, use=use, library="promptcli")
+
+
+def save_encoder(
+    entry: Entry, encoder: Encoder, folder: Path, *, backbone: str | None = None, target: str | None = None
+) -> tuple[str | None, tuple[str, ...], Sequence[str]]:
+    """Write an encoder into a folder that is there and empty; ``target`` is that of ``export``.
+
+    One in less than float32 is made again from its entry, so that nothing is lost. The backbone is not written where
+    ``backbone`` says what others call it.
+
+    Returns:
+        Why no modules of sentence-transformers are the recipe (None: they are), what differs there, and sentences whose
+        vectors they have.
+
+    Raises:
+        UsageError: Its backbone is word vectors.
+    """
+    if encoder.recipe.backbone.startswith("glove:"):
+        raise UsageError("word vectors are one file and no folder: give others the file and `model` static-avg")
+    if encoder.backbone.dtype != torch.float32:
+        encoder = load_encoder(entry, device="cpu", dtype="float32")
+    tensors, known = encoder.tensors(), {}
+    notes: tuple[str, ...] = ()
+    probes: Sequence[str] = PROBES
+    reason: str | None = f"the backbone {backbone} is not in it" if backbone else None
+    if backbone is None:
+        try:
+            notes, probes = write_modules(encoder, folder)
+        except InexactError as error:
+            reason = str(error)
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            _copy_backbone(encoder, folder / BACKBONE)
+        else:
+            _copy_tokenizer(encoder, folder / OWN_TOKENIZER)
+            known = _known(encoder, folder)
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(TUNED)}
+    for name, text in OPENERS.items() if reason is not None else ():
+        (folder / name).write_text(text, encoding="utf-8")
+    if tensors:
+        save_tensors(tensors, folder / TENSORS)
+    sums = {path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()}
+    placed = with_backbone(_resolved(entry, encoder), backbone or ("." if reason is None else BACKBONE))
+    manifest = manifest_of(placed, fingerprint=encoder.fingerprint, target=target, backbone=known, sha256=sums)
+    (folder / MANIFEST).write_text(to_json(without_paths(asdict(manifest))), encoding="utf-8")
+    return reason, notes, probes
+
+
+def _resolved(entry: Entry, encoder: Encoder) -> Entry:
+    """Return an entry with every name of its recipes written out."""
+    transfer = entry.transfer and Encoder(entry.transfer, encoder.backbone, encoder.tensors()).recipe
+    return replace(entry, recipe=encoder.recipe, transfer=transfer)
+
+
+def _known(encoder: Encoder, folder: Path) -> dict[str, str]:
+    """Return the hash of the backbone's weights as they were written, and that by which it is known, if unchanged."""
+    if tuned_weights(encoder.tensors()) or encoder.backbone.merged:
+        return {}
+    return {"written": weights_digest(folder), "weights": encoder.backbone.provenance.weights_sha256}
+
+
+def _copy_backbone(encoder: Encoder, folder: Path) -> None:
+    """Write configuration, weights and tokenizer, and nothing else that lies in the backbone's folder."""
+    _copy_tokenizer(encoder, folder)
+    if encoder.backbone.merged:
+        save_weights(encoder.backbone, folder)
+        return
+    own = encoder.backbone.folder
+    copied = [path for path in own.iterdir() if path.name == "config.json" or path.match("*.safetensors*")]
+    check_links(f"backbone {encoder.backbone.name!r}", own, copied)
+    for path in copied:
+        if path.name not in (TENSORS, MANIFEST):
+            shutil.copyfile(path, folder / path.name)
+
+
+def _copy_tokenizer(encoder: Encoder, folder: Path) -> None:
+    folder.mkdir()
+    own = encoder.backbone.folder
+    own = own / OWN_TOKENIZER if (own / OWN_TOKENIZER).is_dir() else own
+    copied = [path for path in own.iterdir() if is_tokenizer_file(path)]
+    check_links(f"backbone {encoder.backbone.name!r}", own, copied)
+    for path in copied:
+        shutil.copyfile(path, folder / path.name)

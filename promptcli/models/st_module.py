@@ -1,0 +1,64 @@
+"""An encoder as the one module of a SentenceTransformer: for recipes that no configuration holds.
+
+It imports sentence-transformers, so only exported folders and users who have it import this file.
+"""
+
+from pathlib import Path
+from typing import Any, Self
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import InputModule
+
+from promptcli.encoder.encoder import Encoder
+from promptcli.models.entries import Entry
+from promptcli.models.reading import read_folder
+from promptcli.models.registry import load_encoder
+from promptcli.models.saving import save_encoder
+
+
+class PromptcliModule(InputModule):  # type: ignore[misc]
+    """Texts in, ``sentence_embedding`` (n, d) out; the work is the encoder's."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.max_seq_length = encoder.max_length
+
+    def preprocess(self, inputs: list[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
+        """Return the texts as they are: the encoder tokenises."""
+        return {"texts": [(prompt or "") + text for text in inputs]}
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Add the vectors."""
+        features["sentence_embedding"] = self.encoder.encode(features.pop("texts"), convert_to_tensor=True)
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """Return d."""
+        return self.encoder.width
+
+    def save(self, output_path: str, *args: Any, **_: Any) -> None:
+        """Write the encoder into a folder."""
+        encoder = self.encoder
+        entry = Entry(Path(output_path).name, encoder.recipe, encoder.tensors(), encoder.provenance)
+        save_encoder(entry, encoder, Path(output_path))
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
+        """Read what ``save`` wrote, from a folder or from the hub."""
+        names = ("token", "cache_folder", "revision", "local_files_only")
+        given = {name: options[name] for name in names if name in options}
+        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **given)
+        path = Path(folder or model_name_or_path)
+        return cls(load_encoder(read_folder(str(path), path), dtype="stored"))
+
+
+def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:
+    """Return a SentenceTransformer whose vectors are the encoder's; no ``trust_remote_code`` is needed.
+
+    Example:
+        >>> import promptcli as pc
+        >>> as_sentence_transformer(pc.load("mini")).encode(["A cat sleeps."]).shape  # doctest: +SKIP
+        (1, 256)
+    """
+    return SentenceTransformer(modules=[PromptcliModule(encoder)], device=str(encoder.device))

@@ -1,0 +1,225 @@
+import hashlib
+import io
+import json
+import os
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from promptcli.data.tables import Record
+from promptcli.data.text import STANDARD, open_source
+from promptcli.data.vectors import FORMATS, manifest_path, open_sink, read_vectors
+from promptcli.data.vectors.precision import unit
+from promptcli.embedding import writing as embedding
+from promptcli.embedding.writing import embed_file, embed_stream, similarity_stream, windows
+from promptcli.errors import PromptcliError
+from tests.embed_fakes import FakeEncoder, vector
+from tests.killing import killed_at_every_step
+from tests.processes import Program
+
+
+class Kept:
+    """A sink that keeps its rows."""
+
+    def __init__(self):
+        self.records, self.parts = [], []
+
+    def write(self, records, vectors):
+        self.records += records
+        self.parts.append(vectors)
+
+    def close(self):
+        pass
+
+    abandon = close
+
+
+def records(texts):
+    return [Record(row, row, text) for row, text in enumerate(texts)]
+
+
+SENTENCES = [f"sentence {i % 7} of {i}" for i in range(25)]
+
+
+@pytest.mark.parametrize("window", [1, 4, 25, 100])
+def test_rows_are_in_order_whatever_the_window(window):
+    sink, done, encoder = Kept(), [], FakeEncoder()
+    report = embed_stream(encoder, records(SENTENCES), sink, window=window, progress=done.append)
+    assert np.array_equal(np.concatenate(sink.parts), np.stack([vector(s) for s in SENTENCES]))
+    assert [record.text for record in sink.records] == SENTENCES
+    assert report.rows == sum(done) == 25
+    assert max(encoder.calls) == min(window, 25)
+
+
+def test_blank_and_cut_sentences_are_counted():
+    report = embed_stream(FakeEncoder(), records(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30]), Kept(), window=2)
+    assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
+    assert report.seconds > 0
+
+
+def test_only_one_window_is_read_ahead():
+    read = []
+
+    def counted():
+        for record in records(SENTENCES):
+            read.append(record.row)
+            yield record
+
+    class Stopping(Kept):
+        def write(self, rows, vectors):
+            raise RuntimeError(f"{len(read)} read")
+
+    with pytest.raises(RuntimeError, match=r"^4 read$"):
+        embed_stream(FakeEncoder(), counted(), Stopping(), window=4)
+
+
+def test_windows_end_at_their_characters_too(monkeypatch):
+    monkeypatch.setattr(embedding, "WINDOW_CHARACTERS", 10)
+    assert list(windows(["aaaaaaaa", "bb", "c", "d" * 50, "e", "f"], len, size=3)) == [
+        ["aaaaaaaa", "bb"], ["c", "d" * 50], ["e", "f"],
+    ]  # fmt: skip
+
+
+def test_normalize():
+    sink = Kept()
+    embed_stream(FakeEncoder(), records(SENTENCES), sink, normalize=True)
+    assert np.allclose(np.linalg.norm(sink.parts[0], axis=1), 1, atol=1e-6)
+    zeros = unit(np.zeros((2, 3), np.float32))
+    assert zeros.dtype == np.float32 and not zeros.any()
+
+
+def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
+    monkeypatch.setattr("tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32))
+    with pytest.raises(PromptcliError, match="row 2: its vector is not finite"):
+        embed_stream(FakeEncoder(), records(["a", "b", "bad"]), Kept(), window=2)
+
+
+# --- files and manifests
+
+
+def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
+    path = folder / name
+    path.write_text(text)
+    target = folder / f"v{kind}"
+    with open_source(path) as source:
+        report = embed_file(FakeEncoder(), source, target, **options)
+    return target, report
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+def test_a_file_and_its_manifest(tmp_path, kind):
+    target, _ = embed(tmp_path, kind)
+    found = read_vectors(target)
+    assert np.array_equal(found.matrix, np.stack([vector(s) for s in ("one", "", "three")]))
+    manifest = json.loads(manifest_path(target).read_text())
+    versions = manifest.pop("versions")
+    assert {"promptcli", "torch", "transformers"} <= set(versions) and all(versions.values())
+    assert manifest == {
+        "schema_version": 1,
+        "rows": 3,
+        "dim": 8,
+        "dtype": "float32",
+        "normalized": False,
+        "metric": "cosine",
+        "recipe": FakeEncoder().recipe.to_dict(),
+        "fingerprint": "f" * 64,
+        "model": {"backbone": "fake", "dtype": "float32"},
+        "input": {"path": str(tmp_path / "a.txt"), "sha256": hashlib.sha256(b"one\n\nthree\n").hexdigest()},
+        "blank": 1,
+        "zero": 0,
+        "truncated": 0,
+        "settings": None,
+        "output": {"path": target.name, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()},
+    }
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", target.name, manifest_path(target).name}
+
+
+def test_standard_input_has_its_hash_in_the_manifest(tmp_path):
+    with open_source(STANDARD, stdin=io.BytesIO(b"one\ntwo")) as source:
+        embed_file(FakeEncoder(), source, tmp_path / "v.npy")
+    manifest = json.loads((tmp_path / "v.npy.manifest.json").read_text())
+    assert manifest["input"] == {"path": "-", "sha256": hashlib.sha256(b"one\ntwo").hexdigest()}
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkeypatch):
+    target, _ = embed(tmp_path, kind)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": "two"}\nbroken\n')
+    embed_stream.__kwdefaults__["window"], usual = 1, embed_stream.__kwdefaults__["window"]
+    try:
+        with pytest.raises(PromptcliError, match="line 3"), open_source(tmp_path / "b.jsonl") as source:
+            embed_file(FakeEncoder(), source, target)
+    finally:
+        embed_stream.__kwdefaults__["window"] = usual
+    (tmp_path / "b.jsonl").unlink()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_manifest(tmp_path):
+    def look(folder):
+        [target] = folder.glob("*.npy")
+        found = read_vectors(target)
+        assert found.manifest["rows"] == len(found.matrix)
+        return len(found.matrix)
+
+    def finish(folder):
+        target, _ = embed(folder)
+        assert {path.name for path in folder.iterdir()} == {"a.txt", target.name, manifest_path(target).name}
+
+    def another(folder):
+        embed(folder, text="quite\nanother\nfile\n!\n")
+
+    counts = killed_at_every_step(tmp_path, embed, another, look, finish)
+    assert len(set(counts)) == 2 and counts[-1] == 4
+
+
+def test_a_name_that_is_no_utf8_is_escaped_in_the_manifest(tmp_path):
+    source = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    source.write_text("one\n")
+    with open_source(source) as lines:
+        embed_file(FakeEncoder(), lines, tmp_path / "v.npy")
+    assert read_vectors(tmp_path / "v.npy").manifest["input"]["path"].endswith("caf\\xe9.txt")
+
+
+# --- similarity
+
+
+def test_similarity_is_the_cosine():
+    pairs = [("a", "b"), ("same", "same"), ("c", "d")]
+    found = list(similarity_stream(FakeEncoder(), iter(pairs), window=2))
+    for (left, right), (a, b, cosine) in zip(pairs, found, strict=True):
+        x, y = vector(left).astype(np.float64), vector(right).astype(np.float64)
+        assert (a, b) == (left, right)
+        assert cosine == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y), abs=1e-6)
+    assert found[1][2] == pytest.approx(1, abs=1e-6)
+    assert all(-1 <= cosine <= 1 for *_, cosine in found)
+
+
+# --- memory
+
+
+# VmHWM and not ru_maxrss: Linux hands the latter down from the process that forked, here the much larger pytest.
+def _embed_and_print_peak(path, target):
+    with open_source(path) as source, target.open("wb") as file, open_sink(file, target.suffix, 256) as sink:
+        report = embed_stream(FakeEncoder(256), source, sink, window=4096)
+    print(report.rows, re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("kind", list(FORMATS))
+def test_memory_does_not_grow_with_the_lines(tmp_path, kind):
+    peaks = []
+    for rows in (5_000, 50_000):
+        path = tmp_path / f"{rows}.txt"
+        path.write_text("".join(f"a generated sentence, number {i:07d} of its file\n" for i in range(rows)))
+        running = Program(main=partial(_embed_and_print_peak, path, tmp_path / f"v{kind}"))
+        out, err = running.communicate()
+        assert running.returncode == 0, err.decode()
+        counted, peak = map(int, out.split())
+        assert counted == rows
+        peaks.append(peak)
+    assert peaks[1] <= 1.1 * peaks[0]

@@ -1,0 +1,178 @@
+"""Exports to sentence-transformers: what the folder says of itself, read by its own description, is the encoder."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.models.export import export_sentence_transformers
+from promptcli.models.reading import read_folder
+from promptcli.models.registry import Entry, Registry, load_encoder
+from promptcli.models.target import PROBES, TYPED, Source, check_parity, lowest_cosine
+from promptcli.recipe import RECIPES, Recipe
+from tests.making import random_encoder, random_numbers
+from tests.reference import sentence_transformers_folder
+from tests.tiny import SENTENCES
+
+TEMPLATE = 'This sentence : "[X]" means [MASK] .'
+PROMPT = Recipe(prompt=TEMPLATE, pooling="last/mask")
+TEXTS = [*SENTENCES, *PROBES[:6], "no end"]
+
+#: Recipes that modules of sentence-transformers are, on BERT.
+CONFIGURED = [
+    Recipe(pooling="last/avg"),
+    Recipe(pooling="last/cls", transforms=("projection:tanh",)),
+    Recipe(pooling="first-last/avg"),
+    Recipe(pooling="first-last:1/cls", transforms=("projection:tanh", "whitening:8")),
+    Recipe(pooling="layer-1/avg", transforms=("whitening:8",)),
+    PROMPT,
+    PROMPT.replace(transforms=("projection:mlm",)),
+    Recipe(prompt="[X] [MASK] and [MASK] !", pooling="first-last/mask:2", period=False, max_length=20),
+    Recipe(prompt=f"soft-template:{TEMPLATE}", pooling="last/mask"),
+    Recipe(pooling="static/avg", transforms=("whitening:8",)),
+    Recipe(prompt=TEMPLATE, pooling="static/avg"),
+    Recipe(pooling="static/unbiased"),
+    Recipe(pooling="mlm-head/avg"),
+]
+#: And on every other kind of vocabulary, embedding and floor plan.
+FAMILIES = ["roberta", "xlm-roberta", "albert", "modernbert", "distilbert", "mpnet", "deberta-v2"]
+
+
+def check(recipe, backbone, folder):
+    encoder = random_encoder(recipe, backbone)
+    written = export_sentence_transformers(Source(Entry("tiny", recipe), encoder), folder)
+    assert "trust_remote_code" not in written.load, written.notes
+    texts = TEXTS if TYPED in written.notes else [*TEXTS, "it [MASK] is"]
+    if any("loses the mark" in note for note in written.notes):
+        texts = [text for text, cut in zip(texts, encoder.inputs(texts).truncated, strict=True) if not cut]
+    there = sentence_transformers_folder.vectors(folder, texts)
+    told = there.any(axis=1)  # zeros are said in a note
+    assert told.sum() > len(texts) // 2
+    assert lowest_cosine(encoder.encode(texts)[told], there[told]) > 0.999999
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("model.safetensors", "last/ditto:1-1"), ("tokenizer_config.json", "last/avg")]
+)
+def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(name, pooling, tiny_folder, tmp_path):
+    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "bert")
+    (folder / name).rename(tmp_path / "secret")
+    (folder / name).symlink_to(tmp_path / "secret")
+    (tmp_path / "out").mkdir()
+    entry = Entry("tiny", Recipe(backbone=str(folder), pooling=pooling))
+    with pytest.raises(UsageError, match=f"{name} is a link that leads out of the folder"):
+        export_sentence_transformers(
+            Source(entry, load_encoder(entry, device="cpu", dtype="float32")), tmp_path / "out"
+        )
+
+
+@pytest.mark.parametrize("recipe", CONFIGURED, ids=lambda recipe: f"{recipe.prompt[:14]} {recipe.pooling}")
+def test_configuration_alone_is_the_encoder(recipe, tiny_backbone, tmp_path):
+    check(recipe, tiny_backbone("bert"), tmp_path)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_with_a_template_and_layers(family, tiny_backbone, tmp_path):
+    check(PROMPT.replace(pooling="first-last/mask"), tiny_backbone(family), tmp_path)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_causal_models_are_read_at_their_last_token(family, tiny_backbone, tmp_path):
+    check(RECIPES["prompteol"].replace(pooling="layer--2/last-token"), tiny_backbone(family), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reason"),
+    [
+        (Recipe(pooling="first-last/ditto:1-3"), "weights 'ditto:1-3'"),
+        (PROMPT.replace(denoise="hidden"), "length of the sentence"),
+        (Recipe(prompt="deep-prefix:3", pooling="last/cls"), "more than tokens"),
+        (Recipe(transforms=("flow",)), "neither an affine map nor dense layers"),
+        (PROMPT.replace(transforms=("topk-tokens:5",)), "neither an affine map"),
+        (RECIPES["prompteol"], "whatever its file"),
+        (Recipe(prompt=f"soft-template-lookup:{TEMPLATE}", pooling="last/mask"), "more than tokens"),
+    ],
+    ids=["ditto", "denoised", "deep-prefix", "flow", "topk", "qwen2", "lookup"],
+)
+def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_backbone, tmp_path):
+    encoder = random_encoder(recipe, tiny_backbone("qwen2" if recipe.text_rule else "bert"))
+    written = export_sentence_transformers(Source(Entry("tiny", recipe), encoder), tmp_path)
+    assert "trust_remote_code=True" in written.load and reason in written.notes[0]
+    assert any("trust_remote_code=True" in note for note in written.notes)
+    types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
+    assert types == ["modeling_promptcli.PromptcliModule"] and (tmp_path / "modeling_promptcli.py").is_file()
+    again = load_encoder(read_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32")
+    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
+
+
+def test_parity_is_refused_where_it_is_not_there():
+    ours = np.eye(3, dtype=np.float32)
+    assert check_parity(ours, ours * 2, "x") == pytest.approx(1)
+    for theirs in (ours[::-1].copy(), ours[:, :2], np.full_like(ours, np.nan)):
+        with pytest.raises(CheckFailedError, match="x gives other vectors"):
+            check_parity(ours, theirs, "x")
+
+
+def test_the_command_writes_a_folder_and_says_what_loads_it(run, tmp_path):
+    made = run("export", "last-avg", "-o", tmp_path / "st", "--to", "sentence-transformers", "--json")
+    assert made.code == 0, made.err
+    told = json.loads(made.out)
+    assert told["load"] == f'SentenceTransformer("{tmp_path / "st"}")' and told["bytes"] > 30e6
+    about = json.loads((tmp_path / "st" / "promptcli.json").read_text())
+    assert about["recipe"]["pooling"] == "last/avg" and len(about["fingerprint"]) == 64
+    assert load_file(tmp_path / "st" / "model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
+    assert (tmp_path / "st" / "README.md").read_text().startswith("---\nlibrary_name")
+    assert {path.name for path in tmp_path.iterdir()} == {"st"}
+    refused = run("export", "last-avg", "-o", tmp_path / "st", "--to", "sentence-transformers")
+    assert refused.code == 2 and "it is there; choose another name, or give --force" in refused.err
+
+
+def test_the_card_has_the_figures_that_the_entry_has_and_no_path_of_this_machine(run, tmp_path, home, tiny_folder):
+    scores = [{"task": "STS12", "split": "test", "metric": "spearman", "value": value} for value in (61.0, 62.5)]
+    recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
+    Registry(home).save(Entry("scored", recipe, {}, {}, scores))
+    made = run("export", "scored", "-o", tmp_path / "st", "--to", "sentence-transformers")
+    assert made.code == 0, made.err
+    text = (tmp_path / "st" / "README.md").read_text()
+    [result] = yaml.safe_load(text.split("---\n")[1])["model-index"][0]["results"]
+    assert result["dataset"] == {"name": "STS12", "type": "mteb/sts12-sts", "split": "test"}
+    assert result["metrics"][0]["value"] == 62.5 and str(tiny_folder("bert")) not in text
+
+
+def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_backbone, tiny_folder):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diary.txt").write_text("dear")
+    to = ("--to", "sentence-transformers")
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for path in tiny_folder("bert").iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    recipe = Recipe(backbone=str(folder), prompt="deep-prefix:3", pooling="last/cls")
+    backbone = tiny_backbone("bert")
+    about = backbone.provenance.to_dict()
+    Registry(home).save(Entry("prefix", recipe, random_numbers(recipe, backbone), about))
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    cases = [
+        (("last-avg", "-o", tmp_path / "x", "--to", "onxx"), 2, "unknown target 'onxx'"),
+        (("last-avg", "-o", tmp_path / "mine", *to, "--force"), 2, "it holds no promptcli.json"),
+        (("last-avg", "-o", tmp_path / "no" / "x", *to), 3, "no folder"),
+        (("nothing", "-o", tmp_path / "x", *to), 3, "nothing"),
+        (("last-avg", "--model", "cls", "-o", tmp_path / "x", *to), 2, "give one"),
+        (("prefix", "-o", tmp_path / "x", *to), 2, "was made with other weights"),
+        (("first-last-tfidf", "-o", tmp_path / "x", *to), 2, "promptcli fit"),
+    ]
+    for arguments, code, said in cases:
+        ran = run("export", *arguments)
+        assert (ran.code, ran.out) == (code, ""), ran.err
+        assert said in ran.err and ran.err.count("promptcli: ") == 1
+        assert {path.name for path in tmp_path.iterdir()} <= {"mine", "copy", "home"}
+    (folder / "config.json").unlink()
+    ran = run("export", "prefix", "-o", tmp_path / "x", *to)
+    assert ran.code == 3 and "config.json" in ran.err
+    assert (tmp_path / "mine" / "diary.txt").read_text() == "dear"

@@ -1,0 +1,386 @@
+"""Folders are read as what they say they are: sentence-transformers' modules, ours, plain language models."""
+
+import functools
+import importlib.util
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModel, AutoTokenizer
+
+import promptcli as pc
+from promptcli.errors import PromptcliError
+from tests.published import MODULES, write, write_modules
+from tests.tiny import SENTENCES
+
+TEXTS = [*SENTENCES, *(" ".join(["dog"] * count) for count in (2, 9, 29, 30, 31, 32, 33, 60, 200))]
+MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", ["cls", "mean"], ["weightedmean", "max", "mean"]]
+FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+
+
+def made(tmp_path, body, *, pooling=None, after=(), limit=32, inside="", prompts=None, default=None, lower=False):
+    """Write a folder as sentence-transformers 2 to 6 do; ``after``: (kind, configuration, tensors)."""
+    folder = tmp_path / "model"
+    shutil.copytree(body, folder / inside)
+    write(folder / inside, "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": lower})
+    write_modules(folder, {"word_embedding_dimension": 32, **(pooling or {"pooling_mode": "mean"})}, after, inside)
+    if prompts is not None:
+        about = {"__version__": {}, "prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"}
+        write(folder, "config_sentence_transformers.json", about)
+    return folder
+
+
+@functools.cache
+def opened(body):
+    return AutoTokenizer.from_pretrained(body), AutoModel.from_pretrained(body).eval()
+
+
+@functools.cache
+def states(body, text, limit=32):
+    """Return the last layer's states of one text alone, (t, d)."""
+    tokenizer, model = opened(body)
+    tokens = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
+    tokens.pop("token_type_ids", None)
+    with torch.inference_mode():
+        return model(**tokens).last_hidden_state[0]
+
+
+def pooled(x, mode):
+    """One vector of states (t, d), as the documentation of sentence-transformers says."""
+    place = torch.arange(1, len(x) + 1).float()
+    return {
+        "cls": x[0],
+        "max": x.max(dim=0).values,
+        "mean": x.mean(dim=0),
+        "mean_sqrt_len_tokens": x.sum(dim=0) / len(x) ** 0.5,
+        "weightedmean": (x * place[:, None]).sum(dim=0) / place.sum(),
+        "lasttoken": x[-1],
+    }[mode]
+
+
+def least_cosine(one, other):
+    one, other = (np.asarray(part, dtype=np.float64) for part in (one, other))
+    return (np.sum(one * other, axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)).min()
+
+
+def load(folder, **options):
+    return pc.load(folder, device="cpu", dtype="float32", offline=True, **options)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize(("family", "flags"), [("bert", True), ("bert", False), ("roberta", False), ("mpnet", True)])
+def test_pooling_is_the_folders_own(tiny_folder, tmp_path, family, flags, mode):
+    modes = mode if isinstance(mode, list) else [mode]
+    if flags:
+        pooling = {flag: name in modes for name, flag in FLAGS.items()}
+        modes = [name for name in FLAGS if name in modes]
+    else:
+        pooling = {"pooling_mode": mode, "include_prompt": True}
+    body = tiny_folder(family)
+    encoder = load(made(tmp_path, body, pooling=pooling, inside="0_Transformer" if flags else ""))
+    wanted = [torch.cat([pooled(states(body, text), name) for name in modes]).numpy() for text in TEXTS]
+    got = encoder.encode(TEXTS)
+    assert least_cosine(got, wanted) >= 0.9999
+    assert np.abs(got - np.array(wanted)).max() < 1e-4 * np.abs(wanted).max()
+
+
+def dense(number, rows, columns, activation, bias=True):
+    generator = torch.Generator().manual_seed(number)
+    tensors = {"linear.weight": torch.randn(rows, columns, generator=generator)}
+    if bias:
+        tensors["linear.bias"] = torch.randn(rows, generator=generator)
+    config = {"in_features": columns, "out_features": rows, "bias": bias, "activation_function": activation}
+    return "Dense", config, tensors
+
+
+def test_layers_after_the_pooling_and_normalize(tiny_folder, tmp_path):
+    tanh, identity = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
+    body = tiny_folder("bert")
+    width = states(body, "dog").shape[1]
+    after = [
+        ("Dropout", {"dropout": 0.2}, {}),
+        dense(1, 24, width, tanh),
+        dense(2, 8, 24, identity, bias=False),
+        ("Normalize", {}, {}),
+    ]
+    encoder = load(made(tmp_path, body, after=after))
+    one, two = (part[2] for part in after[1:3])
+    wanted = []
+    for text in TEXTS:
+        hidden = torch.tanh(one["linear.weight"] @ pooled(states(body, text), "mean") + one["linear.bias"])
+        vector = two["linear.weight"] @ hidden
+        wanted.append((vector / vector.norm()).numpy())
+    assert encoder.width == 8
+    assert np.abs(encoder.encode(TEXTS) - np.array(wanted)).max() < 1e-5
+    assert "normalize" in repr(encoder)
+    assert encoder.max_seq_length == 32
+
+
+def test_prompts_by_name_and_by_default(tiny_folder, tmp_path):
+    body = tiny_folder("bert")
+    prompts = {"query": "the dog : ", "passage": "flowers : ", "none": ""}
+    encoder = load(made(tmp_path, body, prompts=prompts, default="passage"))
+
+    def wanted(before):
+        return [pooled(states(body, before + text), "mean").numpy() for text in TEXTS]
+
+    assert dict(encoder.prompts) == {"document": "", **prompts} and encoder.default_prompt_name == "passage"
+    assert least_cosine(encoder.encode(TEXTS), wanted("flowers : ")) >= 0.9999
+    assert least_cosine(encoder.encode_document(TEXTS), wanted("")) >= 0.9999
+    assert least_cosine(encoder.encode_query(TEXTS), wanted("the dog : ")) >= 0.9999
+    assert least_cosine(encoder.encode(TEXTS, prompt_name="query"), wanted("the dog : ")) >= 0.9999
+    assert least_cosine(encoder.encode(TEXTS, prompt="a man "), wanted("a man ")) >= 0.9999
+    assert least_cosine(encoder.encode(TEXTS, prompt=""), wanted("")) >= 0.9999
+    with pytest.raises(PromptcliError, match="prompt_name 'other'; valid: query, document, passage, none"):
+        encoder.encode(TEXTS, prompt_name="other")
+
+
+def test_text_is_lowered_where_the_folder_says_so(tiny_folder, tmp_path):
+    body = tiny_folder("roberta")
+    encoder = load(made(tmp_path, body, lower=True))
+    assert least_cosine(encoder.encode(["The DOG barks"]), [pooled(states(body, "the dog barks"), "mean")]) >= 0.9999
+
+
+def test_the_tokenizers_own_limit_holds_where_the_module_has_none(tiny_folder, tmp_path):
+    folder = made(tmp_path, tiny_folder("bert"), limit=None)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    write(folder, "tokenizer_config.json", {**config, "model_max_length": 16})
+    assert load(folder).max_length == 16
+
+
+def test_a_causal_model_is_read_at_its_last_token_and_that_is_said(tiny_folder, caplog):
+    folder = tiny_folder("llama")
+    with caplog.at_level("INFO", logger="promptcli"):
+        encoder = load(folder)
+    assert encoder.recipe.pooling == "last/last-token"
+    assert "says nothing of how sentences are read; assumed" in caplog.text
+
+
+def test_a_plain_model_is_averaged_and_that_is_said(tiny_folder, caplog):
+    with caplog.at_level("INFO", logger="promptcli"):
+        assert load(tiny_folder("bert")).recipe.pooling == pc.Recipe().pooling
+    assert "says nothing of how sentences are read; assumed" in caplog.text
+
+
+@pytest.mark.parametrize("command", [["embed", "{text}"], ["similarity", "a dog", "a cat"]])
+def test_a_folder_is_a_model_on_the_command_line(run, tiny_folder, tmp_path, command):
+    folder = made(tmp_path, tiny_folder("bert"), pooling={"pooling_mode": "cls"})
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(SENTENCES), encoding="utf-8")
+    words = [str(text) if word == "{text}" else word for word in command]
+    options = ["-o", tmp_path / "v.npy", "--dtype", "float32"] if command[0] == "embed" else ["--dtype", "float32"]
+    ran = run(*words, "--model", folder, "--offline", *options)
+    assert ran.code == 0, ran.err
+    if command[0] == "embed":
+        wanted = [pooled(states(tiny_folder("bert"), text), "cls").numpy() for text in SENTENCES]
+        assert least_cosine(np.load(tmp_path / "v.npy"), wanted) >= 0.9999
+
+
+def remove(file):
+    return lambda folder: (folder / file).unlink()
+
+
+def change(file, **fields):
+    return lambda folder: write(folder, file, {**json.loads((folder / file).read_text()), **fields})
+
+
+def add_module(kind):
+    def damage(folder):
+        modules = json.loads((folder / "modules.json").read_text())
+        write(folder, "modules.json", [*modules, {"idx": 9, "name": "9", "path": "9_X", "type": kind}])
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove("1_Pooling/config.json"), "has no 1_Pooling/config.json"),
+        (remove("config.json"), "has no config.json"),
+        (remove("2_Dense/model.safetensors"), "has no 2_Dense/model.safetensors"),
+        (change("2_Dense/config.json", out_features=7), "its config.json says (7, "),
+        (change("2_Dense/config.json", activation_function="torch.nn.Mish"), "a Dense layer with mish"),
+        (change("1_Pooling/config.json", pooling_mode="median"), "pools by median"),
+        (change("1_Pooling/config.json", pooling_mode=[]), "pools by nothing"),
+        (change("config.json", use_bidirectional_attention=True), "attend to both sides"),
+        (change("config.json", model_type="nomic_bert", auto_map={"AutoModel": "x"}), "nomic_bert"),
+        (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X), which is not read"),
+        (add_module("custom_st.Transformer"), "code of its own and is never run"),
+        (lambda folder: write(folder, "modules.json", {"a": 1}), "is no JSON list"),
+        (lambda folder: write(folder, "modules.json", []), "begins with no module"),
+    ],
+)
+def test_what_cannot_be_read_faithfully_is_refused_by_name(tiny_folder, tmp_path, damage, message):
+    body = tiny_folder("bert")
+    width = states(body, "dog").shape[1]
+    folder = made(tmp_path, body, after=[dense(1, 8, width, "torch.nn.modules.activation.Tanh")])
+    damage(folder)
+    with pytest.raises(PromptcliError) as raised:
+        load(folder)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("mode", ["cls", "max", "mean", "mean_sqrt_len_tokens", "lasttoken", ["cls", "mean"]], ids=str)
+def test_a_pooling_may_leave_the_prompt_out(tiny_folder, tmp_path, mode):
+    body, query = tiny_folder("bert"), "the dog : "
+    pooling = {"pooling_mode": mode, "include_prompt": False}
+    encoder = load(made(tmp_path, body, pooling=pooling, prompts={"query": query}))
+    count = len(opened(body)[0](query)["input_ids"]) - 1  # [SEP] is no part of it
+    modes = mode if isinstance(mode, list) else [mode]
+
+    def wanted(before, first):
+        kept = [states(body, before + text)[first:] for text in TEXTS]
+        return [torch.cat([pooled(x, name) for name in modes]).numpy() for x in kept]
+
+    assert least_cosine(encoder.encode_query(TEXTS), wanted(query, count)) >= 0.9999
+    assert least_cosine(encoder.encode(TEXTS), wanted("", 0)) >= 0.9999
+    assert least_cosine(encoder.prompted(query).encode_document(TEXTS), wanted("", 0)) >= 0.9999
+
+
+def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_for(tiny_folder, tmp_path):
+    pooling = {"pooling_mode": "weightedmean", "include_prompt": False}
+    encoder = load(made(tmp_path, tiny_folder("bert"), pooling=pooling, prompts={"query": "ask: "}))
+    with pytest.raises(PromptcliError, match="weightedmean"):
+        encoder.encode_query(TEXTS)
+
+
+def test_a_layer_for_vectors_of_another_width_is_refused_when_it_is_loaded(tiny_folder, tmp_path):
+    tanh = "torch.nn.modules.activation.Tanh"
+    folder = made(tmp_path, tiny_folder("bert"), after=[dense(1, 8, 16, tanh), dense(2, 8, 9, tanh)])
+    with pytest.raises(PromptcliError, match=r"for vectors of 9 numbers .*, and those before it have 8"):
+        load(folder)
+
+
+def test_two_recipes_in_one_folder_are_refused(tiny_folder, tmp_path):
+    load(made(tmp_path, tiny_folder("bert"))).save(tmp_path / "ours")
+    config = json.loads((tmp_path / "ours" / "1_Pooling" / "config.json").read_text())
+    write(tmp_path / "ours", "1_Pooling/config.json", {**config, "pooling_mode_cls_token": True})
+    with pytest.raises(PromptcliError, match=r"two things: 1_Pooling/config\.json was changed after promptcli\.json"):
+        load(tmp_path / "ours")
+    (tmp_path / "ours" / "promptcli.json").unlink()
+    assert load(tmp_path / "ours").recipe.pooling == "last/cls+avg"
+    load(made(tmp_path / "more", tiny_folder("bert"))).save(tmp_path / "half")
+    (tmp_path / "half" / "model.safetensors").unlink()
+    with pytest.raises(PromptcliError, match=r"has no model\.safetensors: half of its files are not there"):
+        load(tmp_path / "half")
+
+
+def test_a_name_of_a_model_and_of_a_folder_is_the_model_and_that_is_said(tiny_folder, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path, tiny_folder("bert"), pooling={"pooling_mode": "cls"})
+    load(pc.Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")).register("model")
+    with caplog.at_level("INFO", logger="promptcli"):
+        assert load("model").recipe.pooling == "last/avg"
+    assert "taken: the model (the folder: ./model)" in caplog.text
+    assert load("./model").recipe.pooling == "last/cls"
+
+
+def static_folder(tmp_path, *, distilled):
+    """A table of words as sentence-transformers or model2vec writes it; its tokenizer, its rows."""
+    from tests.published import bert_tokenizer
+
+    tokenizer, _ = bert_tokenizer()
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(20)
+    rows = torch.randn(tokenizer.get_vocab_size(), 8, generator=torch.Generator().manual_seed(0))
+    write(tmp_path, "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}StaticEmbedding"}])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    if distilled:
+        write(tmp_path, "config.json", {"model_type": "model2vec", "normalize": True, "max_length": 20})
+    save_file({"embeddings" if distilled else "embedding.weight": rows}, tmp_path / "model.safetensors")
+    return tokenizer, rows
+
+
+@pytest.mark.parametrize("distilled", [False, True])
+def test_a_table_of_words(tmp_path, distilled):
+    tokenizer, rows = static_folder(tmp_path, distilled=distilled)
+    texts, wanted = [*TEXTS, "dog ☂ cat", ""], []
+    for text in texts:
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        ids = [token for token in ids if not (distilled and token == tokenizer.token_to_id("[UNK]"))]
+        vector = rows[ids].mean(0) if ids else torch.zeros(8)
+        wanted.append((torch.nn.functional.normalize(vector, dim=0) if distilled else vector).numpy())
+    encoder = load(tmp_path)
+    np.testing.assert_allclose(encoder.encode(texts), wanted, atol=1e-6)
+    encoder.save(tmp_path / "saved")
+    np.testing.assert_array_equal(load(tmp_path / "saved").encode(texts), encoder.encode(texts))
+    with pytest.raises(PromptcliError, match="holds word vectors"):
+        load(tmp_path, pooling="last/avg")
+    for program, there in (("model2vec", distilled), ("sentence_transformers", not distilled)):
+        if there and importlib.util.find_spec(program):
+            library = importlib.import_module(program)
+            kind = library.StaticModel.from_pretrained if distilled else library.SentenceTransformer
+            np.testing.assert_allclose(kind(str(tmp_path)).encode(texts), encoder.encode(texts), atol=1e-6)
+
+
+def test_a_size_of_no_part_of_the_model_is_no_reason_to_refuse_it(tiny_folder, tmp_path):
+    folder = made(tmp_path, tiny_folder("bert"))
+    change("config.json", num_parameters=11_000_000)(folder)
+    assert load(folder).width == 16
+
+
+def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_backbone, tmp_path):
+    from promptcli.models.entries import Entry, manifest_of
+    from promptcli.models.export import export
+    from promptcli.models.target import Choices
+    from promptcli.storage.documents import to_json
+    from tests.making import random_encoder, random_numbers
+
+    backbone = tiny_backbone("bert")
+    template = 'This sentence : "[X]" means [MASK] .'
+    for number, (recipe, to) in enumerate(
+        [
+            (pc.Recipe(prompt=template, pooling="last/mask", transforms=("projection:mlm",)), "sentence-transformers"),
+            (pc.Recipe(pooling="first-last/ditto:1-3"), "sentence-transformers"),
+            (pc.Recipe(pooling="static/avg", transforms=("whitening:8",)), "sentence-transformers"),
+            (pc.Recipe(pooling="static/unbiased"), "model2vec"),
+            (pc.Recipe(prompt="deep-prefix:3", pooling="last/avg", transforms=("whitening:8",)), "peft"),
+        ]
+    ):
+        recipe = recipe.replace(backbone=str(tiny_folder("bert")))
+        encoder, numbers = random_encoder(recipe, backbone), random_numbers(recipe, backbone)
+        export(Entry("x", recipe, numbers), to, tmp_path / str(number), choices=Choices(base="owner/tiny"))
+        options = {"backbone": recipe.backbone} if to == "peft" else {}
+        back, own = load(tmp_path / str(number), **options).encode(SENTENCES), encoder.encode(SENTENCES)
+        there = back.any(axis=1)  # of filtered words only: zeros
+        assert there.sum() > 8 and least_cosine(back[there], own[there]) >= 0.9999
+    (tmp_path / "graph").mkdir()
+    manifest = to_json(manifest_of(Entry("x", pc.Recipe()), target="onnx"))
+    (tmp_path / "graph" / "promptcli.json").write_text(manifest)
+    with pytest.raises(PromptcliError, match="is an export for onnx: a graph"):
+        load(tmp_path / "graph")
+
+
+def test_a_change_of_one_field_and_what_contradicts(tiny_folder, tmp_path):
+    folder = made(tmp_path, tiny_folder("bert"))
+    assert load(folder, pooling="last/cls").recipe.pooling == "last/cls"
+    after = [dense(1, 8, states(tiny_folder("bert"), "dog").shape[1], "torch.nn.modules.activation.Tanh")]
+    other = made(tmp_path / "dense", tiny_folder("bert"), after=after)
+    with pytest.raises(PromptcliError, match="cannot be changed"):
+        load(other, pooling="last/cls")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sentence_transformers") is None, reason="needs sentence-transformers")
+@pytest.mark.parametrize("mode", ["mean", "cls", "max", "weightedmean", ("cls", "mean")], ids=str)
+def test_a_folder_written_by_sentence_transformers(tiny_folder, tmp_path, mode):
+    from sentence_transformers import SentenceTransformer, models
+
+    body = models.Transformer(str(tiny_folder("bert")), max_seq_length=32)
+    width = body.get_word_embedding_dimension()
+    modules = [body, models.Pooling(width, pooling_mode=mode), models.Normalize()]
+    theirs = SentenceTransformer(modules=modules, device="cpu", prompts={"query": "a dog : "})
+    theirs.save(str(tmp_path / "st"))
+    ours = load(tmp_path / "st")
+    assert least_cosine(ours.encode(TEXTS), theirs.encode(TEXTS)) >= 0.9999
+    assert least_cosine(ours.encode_query(TEXTS), theirs.encode_query(TEXTS)) >= 0.9999

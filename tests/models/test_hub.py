@@ -1,0 +1,359 @@
+"""push and pull with the hub's own client, against a stand-in for the hub on this machine."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import HfApi, constants
+from safetensors.torch import load_file, save_file
+
+import promptcli as pc
+from promptcli.encoder.encoder import TUNED, build_encoder
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.models import hub as publishing
+from promptcli.models.hub import pull, push
+from promptcli.models.registry import Entry, Registry
+from promptcli.recipe import Recipe
+from tests.hub_stand_in import READER, WRITER, Hub
+from tests.making import random_numbers
+from tests.tiny import SENTENCES
+
+REPO = "me/mine"
+
+
+@pytest.fixture(scope="module")
+def server():
+    started = Hub()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def hub(server, tmp_path, monkeypatch):
+    """The stand-in, empty, as the hub of the client's settings."""
+    server.repos.clear(), server.blobs.clear(), server.asked.clear()
+    server.cut = server.before_commit = None
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by LFS, which the stand-in knows
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    return server
+
+
+@pytest.fixture
+def api(hub):
+    return HfApi(token=WRITER)
+
+
+@pytest.fixture
+def registry(home):
+    return Registry(home)
+
+
+@pytest.fixture
+def entry(tiny_folder, tiny_backbone):
+    """Return a function that makes an entry with random numbers on a backbone in a folder, or on one of the hub."""
+
+    def make(prompt="[X]", transforms=(), *, backbone=None, tuned=False, **about):
+        own = tiny_backbone("bert")
+        recipe = Recipe(
+            backbone=str(tiny_folder("bert")), prompt=prompt, pooling="last/avg", transforms=tuple(transforms)
+        )
+        tensors = random_numbers(recipe, own)
+        if tuned:
+            weights = {
+                name: value + 0.01 for name, value in own.model.state_dict().items() if value.is_floating_point()
+            }
+            kept = {name: weights.get(name, value) for name, value in own.model.state_dict().items()}
+            tensors |= {TUNED + name: value for name, value in kept.items()}
+        return Entry("mine", recipe.replace(backbone=backbone or recipe.backbone), tensors, **about)
+
+    return make
+
+
+def put_backbone(hub, folder):
+    return hub.add("owner/tiny", {path.name: path.read_bytes() for path in folder.iterdir()})
+
+
+def vectors(entry):
+    return build_encoder(entry.recipe, device="cpu", dtype="float32", tensors=entry.tensors).encode(SENTENCES)
+
+
+def leftovers(registry, home):
+    kept = (home / "imported").iterdir() if (home / "imported").is_dir() else []
+    return [name for name in registry.names() if name not in ("mini", "mini-static")], [
+        path.name.rpartition("-")[0] for path in kept
+    ]
+
+
+SCORES = [
+    {"task": "STS-B", "split": "test", "protocol": "senteval", "metric": "spearman", "value": value, "text": "raw"}
+    for value in (70.0, 71.5)
+] + [{"task": "MR", "metric": "accuracy", "value": 80.0}]
+
+
+@pytest.mark.parametrize("where", ["folder", "hub"])
+@pytest.mark.parametrize("kind", [{"transforms": ["whitening"]}, {"prompt": "deep-prefix:3"}, {"tuned": True}], ids=str)
+def test_what_was_pushed_comes_back_bit_by_bit(
+    where, kind, hub, api, entry, registry, tiny_folder, tmp_path, monkeypatch
+):
+    sha = put_backbone(hub, tiny_folder("bert"))
+    transfer = Recipe(backbone=str(tiny_folder("bert")), pooling="last/cls")
+    about = {"provenance": {"trained": {"source": f"{tmp_path}/wiki1m_for_simcse.txt", "seed": 3}}, "scores": SCORES}
+    made = entry(**kind, backbone="owner/tiny" if where == "hub" else None, transfer=transfer, **about)
+    heard = []
+    monkeypatch.setattr(publishing, "note", lambda line: heard.append((line, list(hub.asked))))
+    pushed = push(api, made, REPO)
+    files = hub.repos[REPO].files()
+    kept = json.loads(files["promptcli.json"])["recipe"]["backbone"]
+    if where == "hub":
+        assert kept == pushed.backbone == f"owner/tiny@{sha}" and "is named, not sent" in heard[-1][0]
+        assert "model.safetensors" not in files and "backbone/model.safetensors" not in files
+    else:
+        assert pushed.backbone is None and kept == ("backbone" if "prompt" in kind else ".")
+        assert ("backbone/" if "prompt" in kind else "") + "model.safetensors" in files
+    numbers = "tensors.safetensors" in files
+    assert numbers == ("tuned" not in kind or where == "hub")
+    assert f"MB to {hub.url}/{REPO}: README.md" in heard[-1][0] and "; the backbone" in heard[-1][0]
+    assert not any(REPO in request for request in heard[-1][1])  # said before it is done
+    types = {module["type"] for module in json.loads(files["modules.json"])}
+    own = where == "folder" and "prompt" not in kind
+    assert all(one.startswith("sentence_transformers.") for one in types) == own
+    assert not any(
+        str(tmp_path).encode() in content or str(tiny_folder("bert")).encode() in content for content in files.values()
+    )
+
+    card = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
+    assert (card["library_name"], card["datasets"]) == ("promptcli", ["princeton-nlp/datasets-for-simcse"])
+    assert card.get("base_model") == ("owner/tiny" if where == "hub" else None)
+    assert card.get("base_model_relation") == (
+        None if where == "folder" else "finetune" if "tuned" in kind else "adapter"
+    )
+    [result] = card["model-index"][0]["results"]
+    assert result["dataset"] == {"name": "STS-B", "type": "mteb/stsbenchmark-sts", "split": "test"}
+    assert result["metrics"][0]["value"] == 71.5
+
+    pulled = pull(api, registry, REPO, "again")
+    again = registry.load("again")
+    np.testing.assert_array_equal(vectors(again), vectors(made))
+    assert (again.scores, again.provenance["trained"]["seed"]) == (SCORES, 3)
+    assert again.provenance["pulled"] == {"repo": REPO, "revision": pushed.commit} and pulled.commit == pushed.commit
+    assert again.transfer == transfer.explicit().replace(backbone=again.recipe.backbone)
+    assert leftovers(registry, registry.imported_folder("x").parents[1]) == (
+        ["again"],
+        ["again"] if where == "folder" else [],
+    )
+
+
+def test_the_same_content_makes_no_new_commit_and_an_earlier_model_s_files_go(hub, api, entry, registry):
+    first = push(api, entry(transforms=["whitening"]), REPO)
+    hub.add(REPO, {"LICENSE": b"mine", "tensors.bin": b"x"})
+    commits = len(hub.repos[REPO].log)
+    hub.asked.clear()
+    second = push(api, entry(transforms=["whitening"]), REPO)
+    assert (first.changed, second.changed) == (True, False) and len(hub.repos[REPO].log) == commits
+    assert not any("lfs" in request or "commit" in request for request in hub.asked)
+    third = push(api, entry(), REPO)
+    assert third.changed and len(hub.repos[REPO].log) == commits + 1  # one commit, whatever changed
+    assert "tensors.safetensors" not in hub.repos[REPO].files() and hub.repos[REPO].files()["LICENSE"] == b"mine"
+    np.testing.assert_array_equal(vectors(pull(api, registry, REPO, "plain").entry), vectors(entry()))
+
+
+def test_branches_and_commits(hub, api, entry, registry):
+    main = push(api, entry(), REPO)
+    other = push(api, entry(transforms=["whitening"]), REPO, revision="white")
+    assert set(hub.repos[REPO].heads) == {"main", "white"} and hub.repos[REPO].heads["main"] == main.commit
+    assert pull(api, registry, REPO, "a", revision="white").entry.recipe.transforms == ("whitening",)
+    assert pull(api, registry, REPO, "b", revision=main.commit).entry.recipe.transforms == ()
+    assert pull(api, registry, REPO, "c").commit == main.commit != other.commit
+    with pytest.raises(NotFoundError, match=f"no {REPO} of that revision that this token may see"):
+        pull(api, registry, REPO, "d", revision="black")
+
+
+def test_private_is_private_or_nothing_is_sent(hub, api, entry, registry):
+    push(api, entry(), "me/hidden", private=True)
+    assert hub.repos["me/hidden"].private
+    with pytest.raises(NotFoundError, match="that is public; for private ones type `hf auth login`"):
+        pull(HfApi(token=None), registry, "me/hidden", "x")
+    pull(HfApi(token=READER), registry, "me/hidden", "x")
+    push(api, entry(), REPO)
+    with pytest.raises(UsageError, match="is there and public; nothing was sent"):
+        push(api, entry(transforms=["whitening"]), REPO, private=True)
+    assert len(hub.repos[REPO].log) == 2
+
+
+def test_what_the_hub_refuses_is_one_line(hub, api, entry):
+    push(api, entry(), REPO)
+    with pytest.raises(UsageError, match="the token of the hub may not do this with me/mine"):
+        push(HfApi(token=READER), entry(transforms=["whitening"]), REPO)
+    with pytest.raises(UsageError, match="the hub does not know this token"):
+        push(HfApi(token="hf_wrong"), entry(), REPO)
+    hub.before_commit = lambda: hub.add(REPO, {"x.txt": b"x"})
+    with pytest.raises(PromptcliError, match="changed by somebody else meanwhile"):
+        push(api, entry(transforms=["whitening"]), REPO)
+    assert "tensors.safetensors" not in hub.repos[REPO].files()
+
+
+def marked(**changes):
+    """Return a change of what ``promptcli.json`` says."""
+
+    def change(files):
+        document = json.loads(files["promptcli.json"])
+        for key, value in changes.items():
+            document[key] = {**document[key], **value} if isinstance(value, dict) else value
+        return {"promptcli.json": json.dumps(document).encode()}
+
+    return change
+
+
+def other_weights(files):
+    name = "model.safetensors"
+    content = files[name][:-1] + bytes([files[name][-1] ^ 1])
+    sums = {"sha256": {name: hashlib.sha256(content).hexdigest()}}
+    return {name: content, **marked(**sums)(files)}
+
+
+#: What somebody did to the files of a repository, and what pull says.
+TAMPERED = [
+    (lambda files: {"modules.json": files["modules.json"] + b" "}, CheckFailedError, "modules.json is not the file"),
+    (marked(recipe={"pooling": "last/cls"}), CheckFailedError, "another encoder than was pushed"),
+    (other_weights, CheckFailedError, "another encoder than was pushed"),
+    (marked(sha256={"backbone/../../evil.json": "0"}), CheckFailedError, "which no model of promptcli has"),
+    (marked(sha256={"modeling.py": "0"}), CheckFailedError, "which no model of promptcli has"),
+    (marked(sha256={"backbone/vocab.txt": "0"}), NotFoundError, "no me/mine of that revision"),
+    (marked(schema_version=9), CheckFailedError, "reads version 3"),
+    (marked(scores="none"), CheckFailedError, "'scores': must be a list"),
+]
+
+
+def test_what_was_tampered_with_is_refused_and_nothing_is_left(hub, api, entry, registry, home):
+    push(api, entry(transforms=["whitening"]), REPO)
+    sound = hub.repos[REPO].files()
+    for change, error, said in TAMPERED:
+        hub.add(REPO, {**sound, **change(sound)})
+        with pytest.raises(error, match=said):
+            pull(api, registry, REPO, "x")
+        assert leftovers(registry, home) == ([], [])
+
+
+def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry, registry, home):
+    push(api, entry(), REPO)
+    pull(api, registry, REPO, "x")
+    before = vectors(registry.load("x"))
+    push(api, entry(transforms=["whitening"]), REPO)
+    hub.cut = "tensors.safetensors"
+    with pytest.raises(NotFoundError, match="the hub did not do it"):
+        pull(api, registry, REPO, "x", force=True)
+    assert leftovers(registry, home) == (["x"], ["x"])
+    np.testing.assert_array_equal(vectors(registry.load("x")), before)
+    with pytest.raises(UsageError, match="'x' is there already"):
+        pull(api, registry, REPO, "x")
+
+
+def test_what_is_kept_of_a_pull_is_the_same_whenever_it_is_done(hub, api, entry, registry, home):
+    push(api, entry(), REPO)
+    kept = []
+    for _ in range(2):
+        pull(api, registry, REPO, "x", force=True)
+        kept.append(sorted(path.relative_to(home).as_posix() for path in (home / "imported").rglob("*")))
+    assert kept[0] == kept[1] and not [path for path in kept[0] if "/." in path]
+
+
+def test_what_is_damaged_on_the_way_out_is_not_sent(hub, api, entry, monkeypatch):
+    real = publishing.save_encoder
+
+    def other(entry, encoder, folder, **options):
+        real(entry, encoder, folder, **options)
+        tensors = load_file(folder / "tensors.safetensors")
+        save_file({name: tensor * 1.001 for name, tensor in tensors.items()}, folder / "tensors.safetensors")
+
+    monkeypatch.setattr(publishing, "save_encoder", other)
+    with pytest.raises(CheckFailedError, match="other vectors after it was written; nothing was sent"):
+        push(api, entry(transforms=["whitening"]), REPO)
+    assert not hub.asked
+
+
+def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
+    registry.save(entry(transforms=["whitening"]))
+    refused = run("push", "mine", REPO)
+    assert (refused.code, refused.out) == (2, "") and not hub.asked
+    assert (
+        refused.err
+        == "promptcli: push needs a token of the hub that may write: type `hf auth login`, or set HF_TOKEN\n"
+    )
+    monkeypatch.setenv("HF_TOKEN", WRITER)
+    (tmp_path / "work" / "me" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    made = run("push", "mine", REPO, "--private")
+    assert (made.code, made.out) == (0, f"{hub.url}/{REPO}\n"), made.err
+    assert "me/mine means the hub's here; the folder of that name is left alone" in made.err and "commit " in made.err
+    told = json.loads(run("push", "mine", REPO, "--json").out)
+    assert not told["changed"] and told["files"]["tensors.safetensors"] > 0 and told["backbone"] is None
+    pulled = run("pull", REPO, "--name", "again", "--json")
+    assert pulled.code == 0 and json.loads(pulled.out)["fingerprint"] == told["fingerprint"], pulled.err
+    assert f"fetching {REPO} from {hub.url}" in pulled.err and not list((tmp_path / "work" / REPO).iterdir())
+    np.testing.assert_array_equal(vectors(registry.load("again")), vectors(registry.load("mine")))
+    hub.asked.clear()
+    hub.add("me/other", {"config.json": b"{}"})
+    for arguments, code, said in [
+        (("push", "mine", REPO, "--offline"), 3, "which --offline forbids"),
+        (("pull", REPO, "--name", "x", "--offline"), 3, "which --offline forbids"),
+        (("push", "nothing", REPO), 3, "nothing is called 'nothing'"),
+        (("push", "mine", "mine"), 2, "give OWNER/NAME"),
+        (("pull", "me/mine@main", "--name", "x"), 2, "by --revision"),
+        (("pull", REPO, "--name", "again"), 2, "'again' is there already"),
+        (("pull", "me/other", "--name", "x"), 2, "promptcli models import me/other --name NAME"),
+        (("pull", "me/nowhere", "--name", "x"), 3, "the hub has no me/nowhere"),
+    ]:
+        ran = run(*arguments)
+        assert (ran.code, ran.out) == (code, "") and said in ran.err and "Traceback" not in ran.err, ran.err
+    assert [request for request in hub.asked if "POST" in request] == []
+
+
+def test_a_folder_called_as_a_repository_goes_first_and_that_is_said(hub, run, tiny_folder, tmp_path, monkeypatch):
+    hub_sha = put_backbone(hub, tiny_folder("bert"))
+    (tmp_path / "owner").mkdir()
+    (tmp_path / "owner" / "tiny").symlink_to(tiny_folder("bert"))
+    monkeypatch.chdir(tmp_path)
+    rule = "owner/tiny is a folder here, and folders go first; the hub's model of that name: owner/tiny@main"
+    ran = run("similarity", "a cat", "a dog", "--backbone", "owner/tiny")
+    assert ran.code == 0 and rule in ran.err and not hub.asked
+    assert "is a folder here" not in run("similarity", "a cat", "a dog", "--backbone", "./owner/tiny").err
+    ran = run("models", "import", "owner/tiny@main", "--name", "x", "--json")
+    assert ran.code == 0 and hub.asked, ran.err
+    assert Registry(tmp_path / "home").load("x").provenance["imported"]["revision"] == hub_sha
+
+
+def test_the_library(hub, entry, tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", WRITER)
+    made = entry(transforms=["whitening"])
+    encoder = pc.Encoder.from_recipe(made.recipe, device="cpu", tensors=made.tensors)
+    assert pc.push(encoder, REPO).fingerprint == encoder.fingerprint
+    pulled = pc.pull(REPO, "again")
+    np.testing.assert_array_equal(pc.load("again", device="cpu").encode(SENTENCES), encoder.encode(SENTENCES))
+    assert pc.push("again", REPO).commit == pulled.commit  # nothing new
+    for revision in (None, pulled.commit):
+        opened = pc.load(REPO, revision=revision, device="cpu")
+        np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
+    assert encoder.push_to_hub("me/other").fingerprint == opened.fingerprint == encoder.fingerprint
+    exported = pc.export(encoder, tmp_path / "st", "sentence-transformers")
+    assert exported.notes or exported.cosine >= 0.99999
+    back = pc.import_model(tmp_path / "st", "back")
+    np.testing.assert_allclose(pc.load("back", device="cpu").encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-4)
+    assert back.kind and back.entry.recipe.transforms == ("whitening",)
+
+
+def test_a_hub_that_does_not_answer_is_one_line(entry, registry, hub, monkeypatch):
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(NotFoundError, match=f"{REPO}: the hub did not do it: ConnectError"):
+        pull(HfApi(token=WRITER), registry, REPO, "x")
+    with pytest.raises(NotFoundError, match="the hub did not do it"):
+        push(HfApi(token=WRITER), entry(), REPO)

@@ -1,0 +1,305 @@
+"""Imports: folders in the published layouts, made here, become entries with the vectors of their authors' formula."""
+
+import json
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer
+
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.pretrained import locate
+from promptcli.encoder.encoder import build_encoder
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.models.export import export_peft
+from promptcli.models.importing import import_model
+from promptcli.models.registry import Entry, Registry
+from promptcli.models.target import Choices, Source
+from promptcli.notes import offline
+from promptcli.recipe import Recipe
+from tests.killing import in_a_process_that_dies
+from tests.making import random_encoder
+from tests.tiny import SENTENCES
+
+WIDTH, LAYERS, HEADS, LENGTH = 16, 2, 4, 3
+OF = 'This sentence of "[X]" means [MASK] .'
+
+
+@pytest.fixture
+def registry(home):
+    return Registry(home)
+
+
+@pytest.fixture
+def authors(tiny_folder, tmp_path):
+    """Return a function that makes a folder as training code saves it: the encoder under ``bert.``, and more."""
+
+    def make(name, extra, *, pickled=False):
+        folder = tmp_path / name
+        folder.mkdir()
+        for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(tiny_folder("bert") / file, folder / file)
+        stored = load_file(tiny_folder("bert") / "model.safetensors")
+        stored = {key: value for key, value in stored.items() if key.startswith("bert.")} | extra
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertForCL"]}))
+        if pickled:
+            torch.save(stored, folder / "pytorch_model.bin")
+        else:
+            save_file(stored, folder / "model.safetensors", {"format": "pt"})
+        return folder
+
+    return make
+
+
+def vectors(registry, name):
+    entry = registry.load(name)
+    return build_encoder(entry.recipe, device="cpu", dtype="float32", tensors=entry.tensors).encode(SENTENCES)
+
+
+def states(folder, text):
+    """Return the last layer (t, d) of one text, by transformers alone."""
+    ids = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        return ids[0], AutoModel.from_pretrained(folder).eval()(input_ids=ids).last_hidden_state[0]
+
+
+def head(seed=0, norm=False):
+    generator = torch.Generator().manual_seed(seed)
+    made = {"mlp.dense.weight": (WIDTH, WIDTH), "mlp.dense.bias": (WIDTH,)}
+    made |= {"mlp.LayerNorm.weight": (WIDTH,), "mlp.LayerNorm.bias": (WIDTH,)} if norm else {}
+    return {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in made.items()}
+
+
+def test_simcse_unsupervised_has_no_head_and_supervised_has_one(registry, authors, tiny_folder):
+    own = head()
+    made = import_model(registry, str(authors("my-unsup-simcse", own)), "unsup")
+    assert (made.kind, made.entry.recipe.pooling, made.entry.recipe.transforms) == ("SimCSE checkpoint", "last/cls", ())
+    made = import_model(registry, str(authors("my-sup-simcse", own)), "sup")
+    assert made.entry.recipe.transforms == ("projection:tanh",)
+    for row, text in enumerate(SENTENCES[:4]):
+        state = states(tiny_folder("bert"), text)[1][0]
+        np.testing.assert_allclose(vectors(registry, "unsup")[row], state, atol=1e-5)
+        expected = torch.tanh(own["mlp.dense.weight"] @ state + own["mlp.dense.bias"])
+        np.testing.assert_allclose(vectors(registry, "sup")[row], expected, atol=1e-5)
+
+
+def test_promptbert_is_read_at_its_mask(registry, authors, tiny_folder):
+    made = import_model(registry, str(authors("unsup-PromptBERT", head())), "p")
+    assert (made.kind, made.entry.recipe.prompt, made.entry.recipe.pooling) == (
+        "PromptBERT checkpoint",
+        OF,
+        "last/mask",
+    )
+    ids, layer = states(tiny_folder("bert"), f"{OF.replace('[X]', SENTENCES[0])}")
+    np.testing.assert_allclose(vectors(registry, "p")[0], layer[ids.tolist().index(4)], atol=1e-5)
+    supervised = import_model(registry, str(authors("sup-PromptBERT", head(norm=True))), "s").entry
+    assert (supervised.recipe.transforms, supervised.recipe.denoise) == (("projection:mlm",), "head")
+    assert np.isfinite(vectors(registry, "s")).all()
+
+
+def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
+    numbers = torch.randn(LENGTH, 2 * LAYERS * WIDTH, generator=torch.Generator().manual_seed(1))
+    folder = authors("unsup-promcse", {"prefix_encoder.embedding.weight": numbers, **head()})
+    made = import_model(registry, str(folder), "prom")
+    assert (made.kind, made.entry.recipe.prompt) == ("PromCSE checkpoint", f"deep-prefix:{LENGTH}")
+    # as its code reshapes: (p, 2 L, h, d/h), layer l takes the parts 2 l and 2 l + 1
+    parts = numbers.view(LENGTH, 2 * LAYERS, HEADS, WIDTH // HEADS)
+    stored = made.entry.tensors["deep-prefix.keys_values"]
+    for layer in range(LAYERS):
+        for part in (0, 1):
+            assert torch.equal(stored[layer, part], parts[:, 2 * layer + part].transpose(0, 1))
+    short = authors("broken-promcse", {"prefix_encoder.embedding.weight": numbers[:, :-2].contiguous()})
+    with pytest.raises(UsageError, match="says 64"):
+        import_model(registry, str(short), "broken")
+    assert "broken" not in registry.names() and not list(registry.imported_folder("broken").parent.glob("broken*"))
+
+
+def test_peft_s_prefix_goes_out_and_comes_back(registry, tiny_backbone, tiny_folder, tmp_path):
+    recipe = Recipe(prompt="deep-prefix:3", pooling="last/avg")
+    encoder = random_encoder(recipe, tiny_backbone("bert"))
+    (tmp_path / "adapter").mkdir()
+    export_peft(Source(Entry("x", recipe), encoder, Choices(base="owner/tiny")), tmp_path / "adapter")
+    changes = {"backbone": str(tiny_folder("bert")), "pooling": "last/avg"}
+    import_model(registry, str(tmp_path / "adapter"), "back", changes=changes)
+    np.testing.assert_array_equal(vectors(registry, "back"), encoder.encode(SENTENCES))
+    with pytest.raises(UsageError, match=r"the numbers of prompt 'deep-prefix:3' .* do not fit backbone 'mini-bert'"):
+        import_model(registry, str(tmp_path / "adapter"), "x", changes={"backbone": "mini-bert"})
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    del config["base_model_name_or_path"], config["revision"]
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="name it by `backbone`"):
+        import_model(registry, str(tmp_path / "adapter"), "x")
+    import_model(registry, str(tmp_path / "adapter"), "based", changes=changes)
+    for kind, said in (("PROMPT_TUNING", r"before \[CLS\]"), ("IA3", "only prefix tuning and LoRA")):
+        (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({**config, "peft_type": kind}))
+        with pytest.raises(UsageError, match=said):
+            import_model(registry, str(tmp_path / "adapter"), "x", changes=changes)
+
+
+def test_lora_adapters_are_backbones(registry, tiny_folder, tmp_path):
+    body = AutoModel.from_pretrained(tiny_folder("bert"), add_pooling_layer=False)
+    made = get_peft_model(body, LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
+    made.save_pretrained(tmp_path / "lora")
+    with pytest.raises(UsageError, match="brings its own backbone, or names it in"):
+        import_model(registry, str(tmp_path / "lora"), "lora", changes={"backbone": "mini-bert"})
+    entry = import_model(registry, str(tmp_path / "lora"), "lora").entry
+    assert entry.recipe.pooling == "last/cls"
+    ids = torch.tensor(AutoTokenizer.from_pretrained(tiny_folder("bert"))(SENTENCES[0])["input_ids"])[None]
+    with torch.inference_mode():
+        state = made.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0, 0]
+    np.testing.assert_allclose(vectors(registry, "lora")[0], state, atol=1e-5)
+
+
+def test_weights_in_several_files_come_with_their_index(registry, tiny_folder, tmp_path):
+    folder = tmp_path / "sharded"
+    shutil.copytree(tiny_folder("modernbert"), folder)
+    (folder / "model.safetensors").unlink()
+    AutoModel.from_pretrained(tiny_folder("modernbert")).save_pretrained(folder, max_shard_size="10KB")
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    import_model(registry, str(folder), "whole")
+    own = build_encoder(Recipe(str(folder)), device="cpu", dtype="float32")
+    assert np.array_equal(vectors(registry, "whole"), own.encode(SENTENCES))
+
+
+def sentence_transformers(folder, body, modules):
+    for file in body.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    for number, (kind, config, tensors) in enumerate(modules, 1):
+        path = f"{number}_{kind}"
+        listed.append(
+            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        )
+        (folder / path).mkdir()
+        (folder / path / "config.json").write_text(json.dumps(config))
+        if tensors:
+            save_file(tensors, folder / path / "model.safetensors")
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 20, "do_lower_case": False}))
+
+
+def test_a_sentence_transformers_folder(registry, tiny_folder, tmp_path):
+    generator = torch.Generator().manual_seed(2)
+    weight, bias = torch.randn(8, WIDTH, generator=generator), torch.randn(8, generator=generator)
+    folder = tmp_path / "st"
+    folder.mkdir()
+    activation = {"activation_function": "torch.nn.modules.linear.Identity"}
+    dense = ("Dense", activation, {"linear.weight": weight, "linear.bias": bias})
+    sentence_transformers(
+        folder, tiny_folder("bert"), [("Pooling", {"pooling_mode_mean_tokens": True}, {}), dense, ("Normalize", {}, {})]
+    )
+    made = import_model(registry, str(folder), "st")
+    recipe = made.entry.recipe
+    assert (recipe.pooling, recipe.max_length) == ("last/avg", 20)
+    assert recipe.transforms == ("dense:0:identity", "normalize")
+    for row, text in enumerate(SENTENCES[8:10], 8):
+        expected = weight @ states(tiny_folder("bert"), text)[1].mean(0) + bias
+        expected = expected / expected.norm()
+        np.testing.assert_allclose(vectors(registry, "st")[row], expected, atol=1e-4)
+    shutil.rmtree(folder)  # the entry has what it needs
+    assert np.isfinite(vectors(registry, "st")).all()
+    in_a_process_that_dies(2, lambda: import_model(registry, str(tiny_folder("bert")), "st", force=True))
+    assert len(os.listdir(registry.imported_folder("st").parent)) == 2  # what it left
+    assert np.isfinite(vectors(registry, "st")).all()
+    registry.remove("st")
+    assert not os.listdir(registry.imported_folder("st").parent)
+
+
+def test_what_no_recipe_has_is_refused(registry, tiny_folder, tmp_path):
+    folder = tmp_path / "st"
+    folder.mkdir()
+    sentence_transformers(
+        folder, tiny_folder("bert"), [("Pooling", {"pooling_mode_max_tokens": True}, {}), ("CNN", {}, {})]
+    )
+    with pytest.raises(UsageError, match="has a module CNN"):
+        import_model(registry, str(folder), "x")
+    assert "x" not in registry.names()
+
+
+class Payload:
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.target}",)
+
+
+def test_a_pickle_is_refused_then_converted_and_a_malicious_one_never_runs(
+    registry, authors, run, tmp_path, tiny_folder
+):
+    folder = authors("unsup-simcse-pickled", head(), pickled=True)
+    refused = run("models", "import", folder, "--name", "p")
+    assert refused.code == 2 and "pytorch_model.bin" in refused.err and "--convert" in refused.err
+    converted = run("models", "import", folder, "--name", "p", "--convert", "--json")
+    assert converted.code == 0, converted.err
+    assert "a separate process" in converted.err and json.loads(converted.out)["recipe"]["pooling"] == "last/cls"
+    np.testing.assert_allclose(vectors(registry, "p")[0], states(tiny_folder("bert"), SENTENCES[0])[1][0], atol=1e-5)
+    sentinel = tmp_path / "ran"
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Payload(sentinel)}))
+    evil = run("models", "import", folder, "--name", "evil", "--convert")
+    assert evil.code == 2 and "nothing in it was run" in evil.err and evil.err.count("\n") == 2
+    assert not sentinel.exists() and "evil" not in registry.names()
+
+
+def test_the_recipe_is_changed_by_options_and_names_may_have_slashes_after_the_at(registry, authors, monkeypatch):
+    made = import_model(registry, str(authors("unsup-simcse", head())), "avg", changes={"pooling": "first-last/avg"})
+    assert made.entry.recipe.pooling == "first-last/avg"
+    with pytest.raises(UsageError, match="there already"):
+        import_model(registry, "x", "avg")
+    asked = []
+
+    def snapshot(repository, revision, **_):
+        asked.append((repository, revision))
+        raise FileNotFoundError
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    with offline(), pytest.raises(NotFoundError, match="not in the local cache"):
+        locate("owner/name@refs/pr/5")
+    assert asked == [("owner/name", "refs/pr/5")]
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", '"text"'])
+def test_a_configuration_that_is_no_object_is_said(registry, authors, content):
+    folder = authors("my-unsup-simcse", head())
+    (folder / "config.json").write_text(content)
+    with pytest.raises(UsageError, match=r"config.json of .* is no (JSON )?object"):
+        import_model(registry, str(folder), "new")
+
+
+def test_links_out_of_a_foreign_folder_are_not_followed(registry, authors, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("[PAD]\nsecret\n")
+    folder = authors("my-unsup-simcse", head())
+    (folder / "vocab_more.txt").symlink_to(secret)
+    with pytest.raises(UsageError, match=r"vocab_more.txt is a link that leads out of the folder"):
+        import_model(registry, str(folder), "new")
+    assert "new" not in registry.names()
+    (folder / "vocab_more.txt").unlink()
+    (folder / "vocab_more.txt").symlink_to("config.json")
+    import_model(registry, str(folder), "new")
+
+
+def test_folders_of_the_hub_s_cache_link_to_its_files(registry, authors, tmp_path):
+    cached = tmp_path / "models--me--mine" / "snapshots" / "abc"
+    cached.mkdir(parents=True)
+    (tmp_path / "models--me--mine" / "blobs").mkdir()
+    for number, path in enumerate(sorted(authors("my-unsup-simcse", head()).iterdir())):
+        blob = tmp_path / "models--me--mine" / "blobs" / str(number)
+        path.rename(blob)
+        (cached / path.name).symlink_to(blob)
+    import_model(registry, str(cached), "new")
+
+
+def test_a_pipe_in_a_model_folder_is_refused_and_not_waited_for(registry, authors):
+    folder = authors("my-unsup-simcse", head())
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    for take in (lambda: import_model(registry, str(folder), "new"), lambda: load_backbone(str(folder))):
+        with pytest.raises(UsageError, match=r"model.safetensors of .* is a pipe or a device"):
+            take()

@@ -1,0 +1,509 @@
+"""The registry on a real folder, with real processes where several write or one is killed."""
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.models.entries import OPENERS
+from promptcli.models.registry import SHIPPED, Entry, Registry, home, portable
+from promptcli.models.resolving import resolve
+from promptcli.recipe import RECIPES, Choice, Recipe
+from tests import processes
+from tests.killing import killed_at_every_step
+
+
+def fitted(name="white", fill=1.0):
+    recipe = Recipe(transforms=("whitening:2",))
+    tensors = {"whitening.mean": torch.full((3,), fill), "whitening.matrix": torch.eye(3, 2) * fill}
+    return Entry(name, recipe, tensors, {"width": 2, "on": "demo"}, [{"task": "sts-b", "value": 71.5}])
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return Registry(tmp_path / "home")
+
+
+def assert_same(left, right):
+    assert (left.name, left.recipe, left.provenance, left.scores) == (
+        right.name,
+        right.recipe,
+        right.provenance,
+        right.scores,
+    )
+    assert left.tensors.keys() == right.tensors.keys()
+    assert all(torch.equal(left.tensors[name], right.tensors[name]) for name in left.tensors)
+
+
+def test_home_is_promptcli_home_or_the_platform_folder(tmp_path):
+    assert home({"PROMPTCLI_HOME": str(tmp_path)}) == tmp_path
+    assert home({"PROMPTCLI_HOME": "~/here"}) == Path.home() / "here"
+    assert home({"PROMPTCLI_HOME": ""}).name == "promptcli"
+    assert home({}).is_absolute()
+
+
+def test_saved_entry_comes_back_equal(registry):
+    registry.save(fitted())
+    assert_same(registry.load("white"), fitted())
+    assert registry.names() == [*SHIPPED, "white"]
+
+
+def test_entry_without_tensors_has_no_tensor_file(registry, tmp_path):
+    registry.save(Entry("plain", RECIPES["last-avg"]))
+    folder = tmp_path / "home" / "models" / "plain"
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["modeling_promptcli.py", "modules.json", "promptcli.json"]
+    assert registry.load("plain").tensors == {}
+
+
+def test_card_holds_checksums_version_and_utc_time(registry, tmp_path):
+    import datetime
+
+    import promptcli
+    from promptcli.storage.files import sha256
+
+    registry.save(fitted())
+    folder = tmp_path / "home" / "models" / "white"
+    card = json.loads((folder / "promptcli.json").read_text())
+    assert sorted(name.partition("-")[0] for name in card["sha256"]) == [*sorted(OPENERS), "tensors"]
+    assert card["sha256"] == {name: sha256(folder / name) for name in card["sha256"]}
+    assert card["promptcli"] == promptcli.__version__
+    assert datetime.datetime.fromisoformat(card["created"]).utcoffset() == datetime.timedelta(0)
+
+
+def test_a_non_contiguous_tensor_is_saved(registry):
+    registry.save(Entry("t", Recipe(), {"w": torch.arange(6.0).reshape(2, 3).T}))
+    assert torch.equal(registry.load("t").tensors["w"], torch.arange(6.0).reshape(2, 3).T)
+
+
+def test_shipped_entries_are_listed_loaded_and_not_changed(registry):
+    mini = registry.load("mini")
+    assert (mini.name, mini.recipe.pooling, mini.recipe.denoise) == ("mini", "last/mask", "none")
+    assert mini.tensors and registry.card("mini").origin == "shipped"
+    for change in (
+        lambda: registry.remove("mini"),
+        lambda: registry.save(Entry("mini", Recipe()), force=True),
+        lambda: registry.add_scores("mini", [{}]),
+    ):
+        with pytest.raises(UsageError, match="shipped"):
+            change()
+    assert registry.names() == list(SHIPPED)
+
+
+def test_existing_name_is_refused_unless_forced(registry):
+    registry.save(fitted())
+    for refuse in (lambda: registry.save(fitted(fill=2.0)), lambda: registry.check_free("white")):
+        with pytest.raises(UsageError, match="`force`"):
+            refuse()
+    registry.check_free("white", force=True)
+    registry.check_free("black")
+    assert_same(registry.load("white"), fitted())
+    registry.save(fitted(fill=2.0), force=True)
+    assert_same(registry.load("white"), fitted(fill=2.0))
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "ä", "a\n", "x" * 101])
+def test_bad_names_are_refused(registry, name):
+    with pytest.raises(UsageError, match="no name for a model"):
+        registry.save(Entry(name, Recipe()))
+    with pytest.raises(UsageError, match="no name for a model"):
+        registry.alias(name, "mini")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", fullmatch=True).filter(lambda name: name not in SHIPPED))
+def test_every_allowed_name_round_trips(tmp_path_factory, name):
+    registry = Registry(tmp_path_factory.mktemp("r"))
+    registry.save(Entry(name, Recipe(pooling="last/cls")))
+    assert registry.load(name).recipe == Recipe(pooling="last/cls")
+    registry.remove(name)
+    assert registry.names() == list(SHIPPED)
+
+
+def test_folder_without_card_is_no_entry_and_is_replaced(registry, tmp_path):
+    folder = tmp_path / "home" / "models" / "white"
+    folder.mkdir(parents=True)
+    (folder / "modules.json").write_text("{}")
+    (folder / "rest").write_text("x")
+    assert registry.names() == list(SHIPPED)
+    with pytest.raises(NotFoundError):
+        registry.load("white")
+    registry.save(fitted())
+    assert_same(registry.load("white"), fitted())
+    assert not (folder / "rest").exists()
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors"])
+def test_altered_truncated_or_missing_file_is_named(registry, tmp_path, name):
+    registry.save(fitted())
+    stem, suffix = name.split(".")
+    (path,) = (tmp_path / "home" / "models" / "white").glob(f"{stem}-*.{suffix}")
+    name = path.name
+    whole = path.read_bytes()
+    for content in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
+        path.write_bytes(content)
+        with pytest.raises(CheckFailedError, match=name) as raised:
+            registry.load("white")
+        assert "\n" not in str(raised.value)
+    path.unlink()
+    with pytest.raises(CheckFailedError, match="missing"):
+        registry.load("white")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"created": 1', '{"sha256": {}}'])
+def test_damaged_card_is_named_and_the_entry_can_be_removed(registry, tmp_path, content):
+    registry.save(fitted())
+    (tmp_path / "home" / "models" / "white" / "promptcli.json").write_text(content)
+    with pytest.raises(CheckFailedError, match=r"promptcli\.json"):
+        registry.load("white")
+    registry.remove("white")
+    assert registry.names() == list(SHIPPED)
+
+
+@pytest.mark.parametrize("section", ["trained", "loaded"])
+def test_a_card_whose_provenance_is_not_told_as_ours_is_damaged(section, registry, tmp_path):
+    registry.save(fitted())
+    card = tmp_path / "home" / "models" / "white" / "promptcli.json"
+    values = json.loads(card.read_text())
+    values["provenance"][section] = "text"
+    card.write_text(json.dumps(values))
+    with pytest.raises(CheckFailedError, match=rf"provenance\.{section}' must be an object") as raised:
+        registry.load("white")
+    assert "\n" not in str(raised.value)
+
+
+def test_unknown_name_lists_the_names(registry):
+    registry.save(fitted())
+    for call in (registry.load, registry.card, registry.remove, lambda name: registry.add_scores(name, [])):
+        with pytest.raises(NotFoundError, match=r"mini, mini-static, white.*promptcli models list"):
+            call("whit")
+
+
+def test_aliases(registry):
+    registry.save(fitted())
+    registry.alias("w", "white")
+    registry.alias("v", "w")  # an alias of an alias is one of the entry
+    registry.alias("m", "mini")
+    assert registry.aliases() == {"w": "white", "v": "white", "m": "mini"}
+    assert_same(registry.load("v"), fitted())
+    registry.add_scores("w", [{"task": "x"}])
+    assert registry.load("white").scores[-1] == {"task": "x"}
+    with pytest.raises(NotFoundError):
+        registry.alias("u", "nothing")
+    for taken in ("white", "mini"):
+        with pytest.raises(UsageError, match="model's name"):
+            registry.alias(taken, "mini")
+    with pytest.raises(UsageError, match="alias"):
+        registry.save(fitted("w"), force=True)
+    registry.alias("m", "white")
+    assert registry.aliases()["m"] == "white"
+
+
+def test_remove_of_an_alias_leaves_the_entry_and_of_an_entry_takes_its_aliases(registry):
+    registry.save(fitted())
+    for alias in ("a", "b"):
+        registry.alias(alias, "white")
+    registry.alias("m", "mini")
+    registry.remove("a")
+    assert registry.aliases() == {"b": "white", "m": "mini"}
+    assert_same(registry.load("white"), fitted())
+    registry.remove("white")
+    assert registry.aliases() == {"m": "mini"}
+    assert registry.names() == list(SHIPPED)
+
+
+def test_damaged_aliases_are_said(registry, tmp_path):
+    registry.save(fitted())
+    for content in ("[", "[1]"):
+        (tmp_path / "home" / "aliases.json").write_text(content)
+        with pytest.raises(CheckFailedError, match=r"aliases\.json"):
+            registry.load("white")
+
+
+@pytest.mark.parametrize("name", ["..old", "", "x" * 255, "a\nb", ".white.old"])
+def test_what_can_be_no_name_is_not_found_at_once(registry, tmp_path, name):
+    registry.save(fitted())
+    with pytest.raises(NotFoundError):
+        registry.remove(name)
+    with pytest.raises(NotFoundError):
+        registry.load(name)
+    with pytest.raises(UsageError, match="no name for a model"):
+        registry.check_free(name)
+    assert [path.name for path in (tmp_path / "home" / "models").iterdir()] == ["white"]
+
+
+def test_failed_save_leaves_nothing_and_keeps_the_old(registry, tmp_path, monkeypatch):
+    registry.save(fitted())
+    bad = Entry("white", Recipe(), {}, {"not": object()})
+    with pytest.raises(TypeError):
+        registry.save(bad, force=True)
+    assert_same(registry.load("white"), fitted())
+    assert [path.name for path in (tmp_path / "home" / "models").iterdir()] == ["white"]
+
+
+def test_reading_needs_no_writable_home(tmp_path):
+    registry = Registry(tmp_path / "nowhere")
+    assert registry.names() == list(SHIPPED)
+    assert registry.load("mini").recipe.backbone == "mini-bert"
+    assert not (tmp_path / "nowhere").exists()
+
+
+# Several processes
+
+
+def _save(path, letter, number):
+    Registry(path).save(fitted(f"{letter}{number}"))
+
+
+def _add_score(path, letter, number):
+    Registry(path).add_scores("white", [{"by": letter, "number": number}])
+
+
+def _alias(path, letter, number):
+    Registry(path).alias(f"{letter}{number}", "white")
+
+
+def _replace(path, letter, number):
+    Registry(path).save(fitted(fill=float(number)), force=True)
+
+
+def _read(path, letter, number):
+    entry = Registry(path).load("white")
+    values = {float(entry.tensors["whitening.mean"][0]), float(entry.tensors["whitening.matrix"][0, 0])}
+    assert len(values) == 1, "a mixture of two saves"
+    assert Registry(path).names() == [*SHIPPED, "white"]
+
+
+def test_two_processes_that_save_lose_nothing(registry, tmp_path):
+    processes.at_once(tmp_path / "home", (_save, 10), (_save, 10))
+    names = [f"{letter}{number}" for letter in "ab" for number in range(10)]
+    assert registry.names() == [*SHIPPED, *names]
+    for name in names:
+        assert_same(registry.load(name), fitted(name))
+
+
+def test_two_processes_that_add_scores_and_aliases_lose_nothing(registry, tmp_path):
+    registry.save(fitted())
+    processes.at_once(tmp_path / "home", (_add_score, 20), (_add_score, 20))
+    added = [(score["by"], score["number"]) for score in registry.load("white").scores[1:]]
+    assert sorted(added) == [(letter, number) for letter in "ab" for number in range(20)]
+    processes.at_once(tmp_path / "home", (_alias, 10), (_alias, 10))
+    assert len(registry.aliases()) == 20
+
+
+def test_reader_never_sees_a_mixture(registry, tmp_path):
+    registry.save(fitted())
+    processes.at_once(tmp_path / "home", (_replace, 10), (_read, 30))
+
+
+# A process killed at any step
+
+
+def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
+    def look(path):
+        assert Registry(path).names() == [*SHIPPED, "white"]
+        return float(Registry(path).load("white").tensors["whitening.mean"][0])
+
+    def finish(path):
+        Registry(path).save(fitted(fill=3.0), force=True)
+        assert [entry.name for entry in (path / "models").iterdir()] == ["white"], "a killed process's rest is swept"
+
+    first, second = (lambda path, fill=fill: Registry(path).save(fitted(fill=fill), force=True) for fill in (1.0, 2.0))
+    fills = killed_at_every_step(tmp_path / "r", first, second, look, finish, least=20)
+    assert fills == sorted(fills) and set(fills) == {1.0, 2.0}
+
+
+def with_backbone(path, number, name="white"):
+    """Save an entry with a backbone of its own, which is no more than two files."""
+    folder = path / "imported" / f".made{number}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("config.json", "model.safetensors"):
+        (folder / file).write_text(f"{number}")
+    return Registry(path).save(fitted(name, float(number)), force=True, backbone=folder).recipe.backbone
+
+
+def test_a_kill_at_any_step_leaves_an_entry_with_its_own_backbone(tmp_path):
+    def look(path):
+        entry = Registry(path).load("white")
+        backbone, fill = Path(entry.recipe.backbone), float(entry.tensors["whitening.mean"][0])
+        assert {(backbone / file).read_text() for file in ("config.json", "model.safetensors")} == {f"{fill:.0f}"}
+        return fill
+
+    def finish(path):
+        shutil.rmtree(path / "imported" / ".made2", ignore_errors=True)
+        last = Path(with_backbone(path, 3))
+        assert list((path / "imported").iterdir()) == [last], "a killed process's rest is swept"
+
+    first, second = (lambda path, number=number: with_backbone(path, number) for number in (1, 2))
+    fills = killed_at_every_step(tmp_path / "r", first, second, look, finish, least=20)
+    assert fills == sorted(fills) and set(fills) == {1.0, 2.0}
+
+
+def test_a_backbone_stays_as_long_as_an_entry_names_it(registry, tmp_path):
+    home = tmp_path / "home"
+    first, other = Path(with_backbone(home, 1)), Path(with_backbone(home, 2, "other"))
+    registry.save(dataclasses.replace(registry.load("white"), name="fitted"))
+    registry.remove("white")
+    assert first.is_dir()
+    card = home / "models" / "other" / "promptcli.json"
+    sound = card.read_text()
+    card.write_text("{")  # it may name any
+    registry.remove("fitted")
+    assert first.is_dir()
+    card.write_text(sound)
+    registry.save(fitted())
+    assert list((home / "imported").iterdir()) == [other]
+    (other / "config.json").write_text("damaged")
+    assert Path(with_backbone(home, 2, "other")) == other and (other / "config.json").read_text() == "2"
+    registry.remove("other")
+    assert not list((home / "imported").iterdir())
+
+
+def test_leftovers_of_any_kind_go_and_hold_nobody_up(registry, tmp_path):
+    registry.save(fitted())
+    models = tmp_path / "home" / "models"
+    (models / ".white.old").mkdir()
+    (models / ".a.0000-12345.abcdef12.tmp").write_text("a file")
+    (models / ".b.0000-12345.abcdef12.tmp").mkdir()
+    (models / ".c.0000-12345.abcdef12.tmp").symlink_to(tmp_path)
+    registry.alias("short", "white")
+    registry.remove("white")
+    assert (registry.names(), registry.aliases()) == ([*SHIPPED], {})
+    assert [path.name for path in models.iterdir()] == [".white.old"] and tmp_path.is_dir()
+
+
+def test_removing_a_linked_entry_removes_the_link(registry, tmp_path):
+    registry.save(fitted())
+    models = tmp_path / "home" / "models"
+    os.rename(models / "white", tmp_path / "elsewhere")
+    (models / "white").symlink_to(tmp_path / "elsewhere")
+    registry.remove("white")
+    assert not list(models.iterdir()) and (tmp_path / "elsewhere" / "promptcli.json").is_file()
+
+
+def test_a_tensor_file_cut_short_with_a_checksum_that_matches_is_one_line(registry, tmp_path):
+    from promptcli.storage.files import sha256
+
+    registry.save(fitted())
+    folder = tmp_path / "home" / "models" / "white"
+    (path,) = folder.glob("tensors-*")
+    path.write_bytes(path.read_bytes()[:-9])
+    card = json.loads((folder / "promptcli.json").read_text())
+    card["sha256"][path.name] = sha256(path)
+    (folder / "promptcli.json").write_text(json.dumps(card))
+    with pytest.raises(CheckFailedError, match="tensors-") as raised:
+        registry.load("white")
+    assert "\n" not in str(raised.value)
+
+
+# What a choice means
+
+
+def test_nothing_given_is_the_shipped_default(registry):
+    given = resolve(registry, Choice())
+    assert (given.name, given.recipe, bool(given.tensors)) == ("mini", registry.card("mini").recipe, True)
+
+
+def test_changes_start_from_the_default_entry_or_from_the_plain_recipe(registry):
+    def of(**changes):
+        return resolve(registry, Choice(changes=changes)).recipe
+
+    assert of(max_length=32) == registry.card("mini").recipe.replace(max_length=32)
+    assert of(denoise="none") == Recipe()  # its learned numbers are of its own recipe
+    assert of(transforms=("whitening",)) == Recipe(transforms=("whitening",))
+    assert of(pooling="last/cls") == Recipe(pooling="last/cls")
+    assert of(backbone="other") == Recipe(backbone="other")
+    assert of(prompt="[X] is [MASK]") == Recipe(prompt="[X] is [MASK]")
+
+
+def test_a_recipe_stands_on_the_choice_s_backbone_and_a_model_on_its_own(registry):
+    assert resolve(registry, Choice("cls", {}, "other")).recipe == Recipe(backbone="other", pooling="last/cls")
+    assert resolve(registry, Choice("mini", {}, "other")).recipe == registry.card("mini").recipe
+    assert resolve(registry, Choice(backbone="other")).recipe == Recipe(backbone="other")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_named_recipe(registry, name):
+    entry = resolve(registry, Choice(name))
+    assert (entry.name, entry.recipe) == (name, RECIPES[name])
+
+
+def test_recipe_as_text_and_as_file(registry, tmp_path):
+    recipe = RECIPES["prompt-denoised"].replace(max_length=64)
+    toml = 'prompt = "[X] is [MASK]"\npooling = "last/mask"'
+    (tmp_path / "mine.json").write_text(recipe.to_json())
+    (tmp_path / "a=b.toml").write_text(toml)
+
+    def of(text):
+        return resolve(registry, Choice(text))
+
+    assert of(recipe.to_json()).recipe == recipe
+    assert of("  " + recipe.to_json()).recipe == recipe
+    assert of(toml).recipe == Recipe(prompt="[X] is [MASK]", pooling="last/mask")
+    assert of(str(tmp_path / "mine.json")) == Entry("mine", recipe)
+    assert of(str(tmp_path / "a=b.toml")).recipe == Recipe(prompt="[X] is [MASK]", pooling="last/mask")
+    assert of("pooling = 'last/cls'" + " " * 5000).recipe.pooling == "last/cls"
+
+
+@pytest.mark.parametrize("text", ["no.toml", "no.json", f"{'x' * 5000}.json", "{", "pooling = last", "colour = 'red'"])
+def test_unknown_recipe_is_one_line(registry, text):
+    with pytest.raises(UsageError):
+        resolve(registry, Choice(text))
+
+
+def test_unknown_recipe_lists_the_valid_names(registry):
+    with pytest.raises(UsageError, match=r"static-avg.*prompt-topk-denoised.*JSON or TOML"):
+        resolve(registry, Choice("sttic-avg.toml"))
+
+
+def test_recipe_file_that_is_no_text(registry, tmp_path):
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot be read"):
+        resolve(registry, Choice(str(tmp_path / "bad.toml")))
+
+
+def test_model_and_changes(registry):
+    registry.save(Entry("plain", RECIPES["last-avg"], {}, {}, [{"task": "x"}]))
+    registry.alias("p", "plain")
+    assert resolve(registry, Choice("p")) == registry.load("plain")
+    changed = resolve(registry, Choice("p", {"pooling": "last/cls"}))
+    assert changed.recipe == Recipe(pooling="last/cls")
+    assert changed.scores == [] and changed.name not in registry.names()
+    with pytest.raises(NotFoundError, match="nothing is called 'q'"):
+        resolve(registry, Choice("q"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"backbone": "x"}, {"pooling": "last/avg"}, {"transforms": ()}, {"prompt": "[X] !"}, {"denoise": "hidden"}],
+)
+def test_fitted_numbers_forbid_another_recipe(registry, changes):
+    registry.save(fitted())
+    with pytest.raises(UsageError, match=next(iter(changes))):
+        resolve(registry, Choice("white", changes))
+
+
+def test_fitted_numbers_allow_what_they_do_not_depend_on(registry):
+    registry.save(fitted())
+    same = {"pooling": fitted().recipe.pooling, "backbone": "mini-bert"}
+    assert resolve(registry, Choice("white", same)).name == "white"
+    shorter = resolve(registry, Choice("white", {"max_length": 32}))
+    assert shorter.recipe.max_length == 32 and shorter.tensors.keys() == fitted().tensors.keys()
+
+
+def test_local_backbone_becomes_absolute_and_a_shipped_name_stays(registry, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert", "mini"):
+        (tmp_path / name).mkdir()
+    assert portable(Recipe(backbone="bert")).backbone == str(tmp_path / "bert")
+    assert portable(Recipe(backbone="mini-bert")).backbone == "mini-bert"
+    assert portable(Recipe(backbone="org/bert")).backbone == "org/bert"
+    registry.save(Entry("local", Recipe(backbone="./bert")))
+    assert registry.load("local").recipe.backbone == str(tmp_path / "bert")

@@ -1,0 +1,58 @@
+"""What comes inside the package: the backbone, small, half precision, with a card; nothing of anyone else's."""
+
+import json
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from promptcli.backbones.pretrained import SHIPPED
+from promptcli.models.registry import Registry, load_encoder
+from promptcli.recipe import Recipe
+
+MINI = SHIPPED["mini-bert"]
+
+
+def test_mini_is_small_and_half_precision():
+    assert sum(path.stat().st_size for path in MINI.iterdir()) <= 40 * 2**20
+    with safe_open(MINI / "model.safetensors", framework="pt") as file:
+        assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}
+    config = json.loads((MINI / "config.json").read_text())
+    assert (config["max_position_embeddings"], config["hidden_dropout_prob"]) == (512, 0.1)
+    assert config["attention_probs_dropout_prob"] == 0.1
+
+
+def test_the_card_says_how_it_was_made():
+    card = (MINI / "README.md").read_text(encoding="utf-8")
+    for said in ("`promptcli pretrain ", "Tokens seen", "seed", "SHA-256", "wikitext2_valid.txt", "STS-B"):
+        assert said in card, said
+
+
+def test_long_inputs_are_trained_positions(tiny_backbone):
+    """Positions of the last phase have moved away from their random start: none is like fresh noise of N(0, 0.02)."""
+    with safe_open(MINI / "model.safetensors", framework="pt") as file:
+        rows = file.get_tensor("bert.embeddings.position_embeddings.weight").float()
+    assert rows.shape[0] == 512
+    neighbours = torch.nn.functional.cosine_similarity(rows[:-1], rows[1:])
+    assert neighbours[:62].mean() > 0.4
+    assert neighbours[64:].mean() > 0.05  # seen in the last phase only; fresh ones have 0 +- 0.003
+
+
+def test_the_fast_tier_is_small_and_says_how_it_was_made(home):
+    folder = MINI.parent / "mini-static"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 2**20
+    registry = Registry(home)
+    entry, card = registry.load("mini-static"), registry.card("mini-static")
+    static = Recipe(backbone="mini-bert", pooling="static/avg", transforms=("whitening:all:0.625",))
+    assert entry.recipe == card.recipe == static.explicit() and card.origin == "shipped"
+    assert entry.provenance["weights_sha256"] == load_encoder(registry.load("mini")).provenance["weights_sha256"]
+    chosen = entry.provenance["selected_on"]
+    assert (chosen["task"], [chosen["chosen"]]) == ("STS-B:dev", list(entry.recipe.transforms))
+    assert max(chosen["candidates"], key=lambda row: row["value"])["transform"] == chosen["chosen"]
+    assert "`promptcli fit --model static-avg " in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_fast_tier_knows_words_and_not_their_order(home):
+    encoder = load_encoder(Registry(home).load("mini-static"), dtype="float32")
+    swapped = encoder.encode(["the dog bit the man", "the man bit the dog", "prices fell in may"])
+    assert np.abs(swapped[0] - swapped[1]).max() < 1e-5 < np.abs(swapped[0] - swapped[2]).max()

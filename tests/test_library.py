@@ -1,0 +1,357 @@
+"""The library: every name loads on first use, its examples run, and what the commands can, it can."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import numpy as np
+import pytest
+import torch
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+import promptcli as pc
+from promptcli.cli.app import app
+from promptcli.data.given import check_texts
+from promptcli.models.loading import open_models
+from tests.tiny import SENTENCES
+
+#: Command -> the library's function, in the face (a bare name) or in the room that does it.
+FUNCTIONS = {
+    "embed": "embed",
+    "similarity": "similarity",
+    "eval": "evaluate",
+    "fit": "fit",
+    "ditto-search": "search_heads",
+    "search-layers": "search_layers",
+    "export": "export",
+    "models import": "import_model",
+    "push": "push",
+    "pull": "pull",
+    "serve": "serve",
+    "search-templates": "search_templates",
+    "train": "train",
+    "optiprompt": "train",
+    "pretrain": "pretrain",
+    "reproduce": "reproduce",
+    "examples": "data.demo:write_examples",
+    "index build": "build_index",
+    "index add": "add_to_index",
+    "index search": "search_index",
+    "index delete": "SentenceIndex.delete",
+    "index compact": "SentenceIndex.compact",
+    "index dups": "SentenceIndex.dups",
+    "index info": "SentenceIndex.load",
+    "index check": "check_index",
+    "vectors": "check_parts",
+    "models list": "models",
+    "models show": "registry.registry:Registry.card",
+    "models remove": "registry.registry:Registry.remove",
+    "models alias": "registry.registry:Registry.alias",
+    "templates": "templates",
+    "config": "settings:read_settings",
+    "analyze": "analyze",
+}
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return pc.Encoder.from_recipe(pc.RECIPES["prompt"], device="cpu")
+
+
+def commands(group, path=""):
+    for name, command in group.commands.items():
+        whole = f"{path} {name}".strip()
+        yield from commands(command, whole) if hasattr(command, "commands") else [whole]
+
+
+def test_what_the_commands_can_the_library_can():
+    assert sorted(commands(typer.main.get_command(app))) == sorted(FUNCTIONS)
+    for place in FUNCTIONS.values():
+        module, _, name = place.rpartition(":")
+        found = importlib.import_module(f"promptcli.{module}") if module else pc
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert not callable(found) or found.__doc__, place
+
+
+def test_every_name_loads_and_the_stub_names_the_same():
+    assert dir(pc) == sorted([*pc.__all__, "__version__"])
+    assert all(getattr(pc, name) is not None for name in pc.__all__)
+    tree = ast.parse((Path(pc.__file__).with_name("__init__.pyi")).read_text())
+    stubbed = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(stubbed) == sorted(pc.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'embedd'; it has: RECIPES"):
+        pc.embedd  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing():
+    heavy = ("torch", "numpy", "promptcli.models")
+    code = f"import sys, promptcli; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("others", [["mini", "mini-static"], ["mini-static", "mini"], ["last-avg", "mini", "prompt"]])
+def test_a_tuned_backbone_is_no_other_models(others):
+    alone = {name: pc.load(name).encode(SENTENCES) for name in others}
+    made = dict(zip(others, open_models(others), strict=True))
+    for name, vectors in alone.items():
+        np.testing.assert_allclose(made[name].encode(SENTENCES), vectors, atol=1e-6)
+    assert len({id(one.backbone) for name, one in made.items() if name != "mini"}) == 1
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize(
+    "name", ["promptcli", "promptcli.models.loading", "promptcli.training.fit", "promptcli.encoder.encoder"]
+)
+def test_the_examples_of_the_docstrings_run(name):
+    ran = doctest.testmod(importlib.import_module(name), raise_on_error=False)
+    assert ran.attempted and not ran.failed
+
+
+def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_path):
+    folder = tiny_folder("bert")
+    recipe = pc.Recipe(backbone=str(folder), pooling="last/cls")
+    pc.load(recipe).register("mine")
+    pc.api.encoders.open_registry().alias("other", "mine")
+    file = tmp_path / "mine.json"
+    file.write_text(recipe.to_json())
+    vectors = [pc.load(choice, device="cpu").encode(SENTENCES) for choice in ("mine", "other", recipe, file)]
+    assert all(np.array_equal(one, vectors[0]) for one in vectors)
+    assert pc.load(folder).recipe.pooling == "first-last/avg"
+    assert pc.load("cls").recipe.pooling == "last/cls"
+    assert [model.name for model in pc.list_models()] == ["mini", "mini-static", "mine"]
+    with pytest.raises(pc.PromptcliError, match="'mine' is there already"):
+        pc.load(recipe).register("mine")
+    pc.load(recipe).register("mine", force=True)
+
+
+def test_the_defaults_of_the_command_line_are_not_the_librarys(run, tiny_folder):
+    assert run("config", "backbone", tiny_folder("bert")).code == 0
+    assert pc.load("last-avg", device="cpu").recipe.backbone == "mini-bert"
+
+
+def test_nothing_known_lists_what_there_is():
+    with pytest.raises(
+        pc.PromptcliError, match=r"nothing is called .minni.*there are: mini, mini-static, static.*did you mean mini\?"
+    ):
+        pc.load("minni", offline=True)
+    with pytest.raises(pc.PromptcliError, match="nowhere"):
+        pc.load("./nowhere", offline=True)
+
+
+def test_encode_takes_what_sentence_transformers_takes(encoder, capsys):
+    plain = encoder.encode(SENTENCES)
+    assert plain.dtype == np.float32 and plain.shape == (len(SENTENCES), encoder.get_sentence_embedding_dimension())
+    assert np.array_equal(encoder.encode(SENTENCES[0]), encoder.encode(SENTENCES[:1])[0])
+    np.testing.assert_allclose(encoder.encode(SENTENCES, batch_size=2), plain, atol=2e-5)
+    tensor = encoder.encode(SENTENCES, convert_to_tensor=True)
+    assert isinstance(tensor, torch.Tensor) and tensor.device == encoder.device and tensor.shape == plain.shape
+    rows = encoder.encode(SENTENCES, convert_to_numpy=False)
+    assert isinstance(rows, list) and torch.equal(rows[1], tensor[1])
+    lengths = np.linalg.norm(encoder.encode([*SENTENCES, ""], normalize_embeddings=True), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-5)
+    assert torch.allclose(encoder.similarity(plain, plain).diagonal(), torch.ones(len(plain)), atol=1e-5)
+    assert encoder.encode([]).shape == (0, encoder.width)
+    assert capsys.readouterr().err == ""
+    encoder.encode(SENTENCES, show_progress_bar=True)
+    assert f"{len(SENTENCES)}/{len(SENTENCES)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["a", 3], r"sentence 1 is int \(3\), not text"),
+        (["a", "b", None], "sentence 2 is NoneType"),
+        ([["a"]], "sentence 0 is list"),
+        (5, "sentences are int, not text"),
+        (None, "sentences are NoneType"),
+        (b"a", "sentences are bytes"),
+    ],
+)
+def test_what_is_no_text_is_named_with_index_and_type(given, message, encoder):
+    with pytest.raises(pc.PromptcliError, match=message) as caught:
+        encoder.encode(given)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(pc.PromptcliError, match=message):
+        pc.fit("first-last-tfidf", on=given)
+
+
+@given(st.lists(st.one_of(st.text(), st.integers(), st.none(), st.binary()), max_size=5))
+def test_texts_are_kept_and_all_else_refused(given):
+    wrong = [number for number, item in enumerate(given) if not isinstance(item, str)]
+    if not wrong:
+        assert check_texts(tuple(given)) == given
+        return
+    with pytest.raises(pc.PromptcliError, match=f"sentence {wrong[0]} is"):
+        check_texts(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"precision": "int8"}, "give float32"), ({"batch_size": 0}, "at least 1")]
+)
+def test_arguments_that_cannot_be_met_are_refused(options, message, encoder):
+    with pytest.raises(pc.PromptcliError, match=message):
+        encoder.encode(["a"], **options)
+
+
+@pytest.mark.parametrize("recipe", ["prompt-denoised", "first-last-ditto", "static-unbiased"])
+def test_several_threads_may_encode(recipe):
+    encoder = pc.Encoder.from_recipe(pc.RECIPES[recipe], device="cpu")
+    parts = [[f"{sentence} {number}" for sentence in SENTENCES * 3] for number in range(6)]
+    expected = [pc.Encoder.from_recipe(pc.RECIPES[recipe], device="cpu").encode(part) for part in parts]
+    found, barrier = [None] * len(parts), threading.Barrier(len(parts))
+
+    def work(number):
+        barrier.wait()
+        found[number] = encoder.encode(parts[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_an_encoder_stands_in_a_pipeline_of_scikit_learn(encoder):
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    from sklearn.model_selection import cross_val_score
+    from sklearn.pipeline import make_pipeline
+
+    texts = ["good film", "bad film", "a fine play", "an awful play"] * 4
+    labels = [1, 0] * 8
+    model = make_pipeline(encoder, linear_model.LogisticRegression())
+    assert model.fit(texts, labels).predict(["good film"]).tolist() == [1]
+    assert len(cross_val_score(model, texts, labels, cv=2)) == 2
+    make_pipeline(encoder).transform(texts)  # is fitted as it is
+    assert np.array_equal(encoder.fit(texts).transform(texts), encoder.encode(texts))
+
+
+def test_similarity_pairs_what_it_is_given(encoder):
+    cosines = pc.similarity(["a cat", "a dog"], ["a cat", "the sea"], encoder)
+    assert cosines.shape == (2,) and cosines[0] == pytest.approx(1, abs=1e-5)
+    assert pc.similarity("a dog", "the sea", encoder) == pytest.approx(float(cosines[1]), abs=1e-5)
+    with pytest.raises(pc.PromptcliError, match="1 and 2 sentences make no pairs"):
+        pc.similarity("a", ["b", "c"], encoder)
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_evaluate_equals_the_command(run, encoder):
+    import json
+
+    shown = json.loads(run("eval", "--model", "prompt", "--json").out)["results"][0]
+    score = pc.evaluate(encoder)[0]
+    assert round(score.value, 4) == shown["value"] and score.task == shown["task"]
+    with pytest.raises(pc.PromptcliError, match="unknown task 'STS-X'"):
+        pc.evaluate(encoder, tasks=["STS-X"])
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_train_and_fit_return_encoders_and_save_them():
+    sentences = [f"{sentence} {number}" for number in range(4) for sentence in SENTENCES]
+    settings = {"batch_size": 8, "epochs": 0.3, "eval_steps": 1, "prefix_length": 2}
+    trained = pc.train("dcpcse", data=sentences, name="mine", device="cpu", **settings)
+    assert [score.step for score in trained.curve] == [0, 1, 2] and list(trained.scores) == ["demo:dev", "demo"]
+    assert np.array_equal(pc.load("mine", device="cpu").encode(SENTENCES), trained.encoder.encode(SENTENCES))
+    again = pc.train("dcpcse", data=sentences, name="mine", device="cpu", **settings)
+    assert trained.made and not again.made and again.to_dict() == trained.to_dict()
+    with pytest.raises(pc.PromptcliError, match="'mine' is there already"):
+        pc.train("dcpcse", data=sentences, name="mine", device="cpu", **settings, seed=1)
+    with pytest.raises(pc.PromptcliError, match="method dcpcse has no setting step"):
+        pc.train("dcpcse", data=sentences, step=3)
+    with pytest.raises(pc.PromptcliError, match="did you mean dcpcse"):
+        pc.train("dcpse", data=sentences)
+    fitted = pc.fit("first-last-tfidf", on=sentences, name="idf", device="cpu")
+    assert np.array_equal(pc.load("idf", device="cpu").encode(SENTENCES), fitted.encode(SENTENCES))
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_train_is_the_command(run, tiny_folder, tmp_path):
+    data = tmp_path / "text.txt"
+    data.write_text("\n".join(f"{sentence} {number}" for number in range(4) for sentence in SENTENCES))
+    typed = [
+        "--data",
+        data,
+        "--backbone",
+        tiny_folder("bert"),
+        "--steps",
+        2,
+        "--set",
+        "eval-steps=1",
+        "--batch-size",
+        8,
+    ]
+    ran = run("train", "simcse", *typed, "--seeds", 2, "--sweep", "dropout=0,0.2", "--name", "typed", "--json")
+    assert ran.code == 0, ran.err
+    settings = {"steps": 2, "eval_steps": 1, "batch_size": 8, "backbone": str(tiny_folder("bert"))}
+    several = {"seeds": 2, "sweep": {"dropout": [0.0, 0.2]}}
+    trained = pc.train("simcse", str(data), name="called", **settings, **several)
+    assert [(made.changes, made.seed) for made in trained.runs] == [
+        ({"dropout": x}, y) for x in (0, 0.2) for y in (0, 1)
+    ]
+    told = json.loads(ran.out)["runs"]
+    assert [{**row, "seconds": 0} for row in told] == [{**asdict(row), "seconds": 0} for row in trained.runs]
+    one, other = (pc.load(name, device="cpu").encode(SENTENCES) for name in ("typed", "called"))
+    assert np.array_equal(one, other)
+    shown = json.loads(run("train", "simcse", *typed, "--dry-run", "--json").out)
+    assert pc.training_settings("simcse", str(data), **settings) == shown
+
+
+#: What other libraries and the rooms above make.
+OF_OTHERS = {"Encoder.tokenizer", "Encoder.push_to_hub"}
+
+
+def function_of(member):
+    """The function under a property or a class method."""
+    return next((getattr(member, name) for name in ("fget", "func", "__func__") if hasattr(member, name)), member)
+
+
+def signatures():
+    """Every function of the library and every method of its classes, with its annotations."""
+    for name in pc.__all__:
+        found = {name: getattr(pc, name)}
+        if inspect.isclass(found[name]):
+            names = [key for key in dir(found[name]) if not key.startswith("_")]
+            found = {f"{name}.{key}": function_of(inspect.getattr_static(found[name], key)) for key in names}
+        for key, one in found.items():
+            if inspect.isfunction(one):
+                yield key, {**one.__annotations__, **({"return": None} if key in OF_OTHERS else {})}
+
+
+def says_anything(hint):
+    """Return whether a type leaves open what it is; JSON documents and arrays of numbers may hold anything."""
+    if isinstance(hint, str):
+        return bool(re.search(r"\bAny\b", hint.replace("dict[str, Any]", "")))
+    if get_origin(hint) in (dict, np.ndarray):
+        return False
+    return hint is Any or any(map(says_anything, get_args(hint)))
+
+
+def test_signatures_say_what_they_take_and_return():
+    named = dict(signatures())
+    assert len(named) > 50 and "Encoder.encode" in named and "Encoder.from_recipe" in named
+    assert not [(name, key) for name, hints in named.items() for key, hint in hints.items() if says_anything(hint)]
+
+
+def test_examples_are_written_where_people_look():
+    for module in pkgutil.iter_modules(pc.__path__):
+        assert module.name not in pc.__all__, f"{module.name} would hide a name of the library"
+
+
+def test_what_names_no_model_is_refused_before_the_hub_is_asked():
+    for model in (None, 3):
+        with pytest.raises(pc.UsageError, match="is no model; give an encoder"):
+            pc.load(model)  # type: ignore[arg-type]

@@ -1,0 +1,97 @@
+"""``fit``: numbers from sentences into a model that every command takes, and what is refused."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from promptcli.data import demo
+from promptcli.encoder.encoder import build_encoder
+from promptcli.errors import UsageError
+from promptcli.models.registry import Registry, home, load_encoder
+from promptcli.recipe import Recipe
+from promptcli.training.fits import FITS, fit
+from tests.processes import Program
+from tests.tiny import SENTENCES
+
+MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
+
+
+def test_fit_reads_the_recipe(tiny_backbone):
+    backbone = tiny_backbone("bert")
+    both = Recipe(pooling="first-last/tfidf", transforms=("whitening:4",))
+    fitted = fit(both, [*MANY, "", "  "], backbone=backbone)
+    assert fitted.sentences == len(MANY)
+    vectors = fitted.encoder.encode(MANY)
+    assert vectors.shape == (len(MANY), 4)
+    assert np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3  # whitened over the TF-IDF vectors
+    assert set(fitted.encoder.tensors()) == {"tfidf.idf", "whitening.mean", "whitening.matrix"}
+    assert set(FITS) == {"tfidf", "tfidf:word", "whitening", "all-but-the-top", "spectral", "flow"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sentences", "message"),
+    [
+        (Recipe(), MANY, "nothing to fit"),
+        (Recipe(transforms=("whitening",)), ["", " "], "no sentence to fit on"),
+        (Recipe(transforms=("whitening",)), MANY[:3], "span"),
+    ],
+)
+def test_what_cannot_be_fitted(recipe, sentences, message, tiny_backbone):
+    with pytest.raises(UsageError, match=message):
+        fit(recipe, sentences, backbone=tiny_backbone("bert"))
+
+
+def test_the_command_makes_a_model(run, tmp_path):
+    few = tmp_path / "few.txt"
+    few.write_text("\n".join(MANY))
+    ran = run("fit", "--model", "first-last-tfidf", "--on", "demo", "--name", "tfidf", "--offline")
+    assert (ran.code, ran.out) == (0, "")
+    assert "saved as model 'tfidf'" in ran.err
+    ran = run("models", "show", "tfidf", "--json")
+    card = json.loads(ran.out)
+    assert card["provenance"]["fitted_on"] == {
+        "source": "demo",
+        "sentences": len(demo.SENTENCES.read_text().splitlines()),
+    }
+    ran = run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline")
+    assert float(ran.out) == pytest.approx(1.0, abs=1e-3)
+    again = ("fit", "--model", "first-last-tfidf", "--on", few, "--name", "tfidf")
+    assert run(*again).code == 2
+    assert run(*again, "--force").code == 0
+
+
+def test_the_command_takes_files_with_fields(run, tmp_path):
+    path = tmp_path / "corpus.csv"
+    path.write_text("n,body\n" + "".join(f'{row},"{text}"\n' for row, text in enumerate(["one two", "two three"])))
+    ran = run("fit", "--model", "first-last-tfidf", "--on", path, "--text-field", "body", "--name", "csv")
+    assert ran.code == 0 and "2 sentences" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("on", "code", "message"),
+    [("nowhere.txt", 3, "no file 'nowhere.txt' with sentences, and no task"), ("STS12", 3, "STS12")],
+)
+def test_what_is_not_there(on, code, message, run, tmp_path):
+    ran = run("fit", "--model", "whitening", "--on", on, "--name", "x", "--data-dir", tmp_path, "--offline")
+    assert ran.code == code and message in ran.err and ran.err.count("\n") == 1
+
+
+def _encode_with_w():
+    encoder = load_encoder(Registry(home(os.environ)).load("w"), dtype="float32")
+    print(json.dumps(encoder.encode(["a small test", "of whitening"]).tolist()))
+
+
+def test_a_fitted_model_is_the_same_in_a_process_of_its_own(run, tmp_path):
+    sentences = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:300]
+    (tmp_path / "some.txt").write_text("\n".join(sentences), encoding="utf-8")
+    given = ("--transform", "whitening:32:0.25", "--on", tmp_path / "some.txt", "--name", "w")
+    assert run("fit", "--pooling", "static/unbiased", *given).code == 0
+    loaded = Program(main=_encode_with_w)
+    out, err = loaded.communicate()
+    assert loaded.returncode == 0, err
+    recipe = Recipe(pooling="static/unbiased", transforms=("whitening:32:0.25",))
+    here = fit(recipe, sentences, dtype="float32").encoder
+    assert np.abs(np.array(json.loads(out)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
+    assert build_encoder(here.recipe, tensors=here.tensors(), dtype="float32").width == 32

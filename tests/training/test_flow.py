@@ -1,0 +1,187 @@
+"""BERT-flow: the formulas, its inverse, its volume, how it starts and learns, and the model that comes of it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from promptcli.data import demo
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
+from promptcli.errors import UsageError
+from promptcli.models.registry import Entry, Registry, load_encoder
+from promptcli.recipe import RECIPES, Recipe
+from promptcli.training.fits import PUBLISHED, FlowSettings, fit, fit_flow
+from tests.reference import flow as plain
+from tests.tiny import SENTENCES
+
+D = 16
+MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
+
+
+@pytest.fixture
+def glow():
+    """A flow whose every number is random, as after learning; float64, so that rounding hides nothing."""
+    torch.manual_seed(0)
+    made = Glow(D)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_(0, 0.2)
+    return made.double()
+
+
+def numbers(glow):
+    return {name: tensor.numpy() for name, tensor in glow.state_dict().items()}
+
+
+def test_forward_equals_the_plain_loops(glow):
+    x = torch.randn(5, D, dtype=torch.float64)
+    expected = [plain.forward(row, numbers(glow)) for row in x.tolist()]
+    assert np.abs(glow(x).detach().numpy() - expected).max() < 1e-12
+
+
+def test_it_can_be_undone(glow):
+    x = torch.randn(5, D, dtype=torch.float64)
+    back = [plain.backward(row, numbers(glow)) for row in glow(x).tolist()]
+    assert np.abs(np.array(back) - x.numpy()).max() < 1e-9
+    assert np.abs(glow(x).detach().numpy() - x.numpy()).max() > 0.1
+
+
+def test_logdet_is_that_of_the_jacobian(glow):
+    for x in torch.randn(3, D, dtype=torch.float64):
+        jacobian = torch.autograd.functional.jacobian(lambda row: glow(row.unsqueeze(0))[0], x)
+        assert torch.linalg.slogdet(jacobian).logabsdet == pytest.approx(glow.logdet().item(), abs=1e-9)
+    assert abs(glow.logdet().item()) > 0.1
+
+
+def test_loss_is_bits_per_dimension(glow):
+    x = torch.randn(4, D, dtype=torch.float64)
+    total = 0.0
+    for row in x.tolist():
+        log_p = sum(-0.5 * value**2 - 0.5 * math.log(2 * math.pi) for value in plain.forward(row, numbers(glow)))
+        total += -(log_p + glow.logdet().item()) / (D * math.log(2))
+    assert glow.loss(x).item() == pytest.approx(total / 4, abs=1e-9)
+
+
+def test_actnorm_starts_with_mean_0_and_variance_1():
+    batch = torch.randn(32, D, generator=torch.Generator().manual_seed(1)) * torch.linspace(0.1, 9, D) + 5
+    norm = ActNorm(D)
+    with torch.no_grad():
+        first = norm(batch, start=True)
+        other = norm(batch + 1)
+    assert first.mean(0).abs().max() < 1e-5
+    assert (first.var(0, correction=0) - 1).abs().max() < 1e-4
+    assert (other.mean(0).abs() > 0.05).all()  # the numbers stay; the next batch is not normalised by its own
+
+
+def test_every_actnorm_starts_from_what_reaches_it():
+    """The first batch leaves every step normalised: the zero layers move nothing yet."""
+    batch = torch.randn(32, D, generator=torch.Generator().manual_seed(1)) @ torch.randn(D, D) + 3
+    glow = Glow(D)
+    glow.start(batch, torch.Generator().manual_seed(2))
+    seen = []
+    hooks = [
+        module.register_forward_hook(lambda *given: seen.append(given[-1]))
+        for module in glow.modules()
+        if isinstance(module, FlowStep | ActNorm)
+    ]
+    with torch.no_grad():
+        z = glow(batch)
+    for hook in hooks:
+        hook.remove()
+    assert len(seen) == 9 + 27
+    for values in [*seen, z]:
+        assert values.mean(0).abs().max() < 1e-4
+        # a hidden channel that is zero over the whole batch has no variance to scale
+        assert (values.var(0, correction=0) - 1).abs().max() < 2e-2
+
+
+@pytest.mark.parametrize("d", [1, 4, 12, 20])
+def test_the_width_is_halved_three_times(d):
+    with pytest.raises(UsageError, match=rf"divisible by 8, and {d} is not; put e.g. `transforms` whitening:"):
+        fit_flow(np.zeros((64, d), np.float32))
+
+
+def test_it_needs_one_full_batch():
+    with pytest.raises(UsageError, match="one batch of 32 sentences; 31 were given"):
+        fit_flow(np.zeros((31, 8), np.float32))
+
+
+def test_the_published_numbers():
+    assert PUBLISHED == FlowSettings(
+        learning_rate=1e-3, weight_decay=0.01, eps=1e-6, clip=1.0, batch=32, epochs=1, seed=PUBLISHED.seed
+    )
+
+
+def test_learning_makes_vectors_likelier_and_is_repeatable():
+    """Two moons of data: not normal, so that there is something to learn."""
+    generator = np.random.default_rng(0)
+    angle = generator.uniform(0, np.pi, (4000, D // 2))
+    vectors = np.concatenate([np.cos(angle), np.sin(angle) + 0.05 * generator.normal(size=angle.shape)], 1)
+    vectors = vectors.astype(np.float32)
+    seen = []
+    torch.manual_seed(5)
+    tensors = fit_flow(vectors, progress=seen.append)
+    torch.manual_seed(6)
+    again = fit_flow(vectors)
+    assert all(torch.equal(tensors[name], again[name]) for name in tensors)
+    assert sum(seen) == len(vectors)
+    learned, started = Glow(D), Glow(D)
+    learned.load_state_dict({name.removeprefix("flow."): tensor for name, tensor in tensors.items()})
+    started.start(torch.from_numpy(vectors[:32]), torch.Generator().manual_seed(0))
+    rows = torch.from_numpy(vectors)
+    with torch.no_grad():
+        assert learned.loss(rows) < started.loss(rows) - 0.05
+    with torch.no_grad():
+        moved = {name: (tensor != 0).any() for name, tensor in learned.state_dict().items()}
+    assert all(moved.values()), "every number learns"
+
+
+def test_the_recipe_is_first_last_average_and_flow(tiny_backbone):
+    assert RECIPES["flow"] == Recipe(pooling="first-last/avg", transforms=("flow",))
+    backbone = tiny_backbone("bert")
+    done = []
+    fitted = fit(RECIPES["flow"], MANY, backbone=backbone, progress=done.append)
+    assert sum(done) == 2 * len(MANY)  # one pass of encoding, one of learning
+    vectors = build_encoder(Recipe(), backbone=backbone).encode(SENTENCES)
+    numbers = {name.removeprefix("flow."): tensor.numpy() for name, tensor in fitted.encoder.tensors().items()}
+    expected = [plain.forward(row, numbers) for row in vectors.tolist()]
+    assert np.abs(fitted.encoder.encode(SENTENCES) - expected).max() < 1e-3
+
+
+def test_behind_whitening_it_takes_the_width_that_is_left(tiny_backbone):
+    fitted = fit(Recipe(transforms=("whitening:8", "flow")), MANY, backbone=tiny_backbone("bert"))
+    assert fitted.encoder.width == 8
+    with pytest.raises(UsageError, match="divisible by 8, and 12 is not"):
+        fit(Recipe(transforms=("whitening:12", "flow")), MANY, backbone=tiny_backbone("bert"))
+
+
+def test_a_saved_flow_gives_the_same_vectors(tiny_folder, home):
+    recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=("flow",))
+    encoder = fit(recipe, MANY, dtype="float32").encoder
+    Registry(home).save(Entry("glow", encoder.recipe, encoder.tensors()))
+    again = load_encoder(Registry(home).load("glow"), dtype="float32")
+    assert np.array_equal(again.encode(MANY), encoder.encode(MANY))
+    assert again.fingerprint == encoder.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"), [("flow", "promptcli fit --model flow"), ("flow:3", "'flow' takes no argument, but '3'")]
+)
+def test_what_the_transform_refuses(spec, message, tiny_backbone):
+    with pytest.raises(UsageError, match=message):
+        build_encoder(Recipe(transforms=(spec,)), backbone=tiny_backbone("bert"))
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_the_command_line(run, tmp_path):
+    few = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:200]
+    (tmp_path / "few.txt").write_text("\n".join(few), encoding="utf-8")
+    ran = run("fit", "--model", "flow", "--on", tmp_path / "few.txt", "--name", "my-flow", "--offline")
+    assert (ran.code, ran.out) == (0, "") and "fitted on 200 sentences" in ran.err
+    (tmp_path / "two.txt").write_text("a small test\nof flow\n")
+    ran = run("embed", tmp_path / "two.txt", "--model", "my-flow", "--dtype", "float32", "--offline")
+    assert ran.code == 0 and np.load(tmp_path / "two.txt.npy").shape == (2, 256)
+    ran = run("eval", "--model", "my-flow", "--task", "demo:dev", "--offline", "--json")
+    assert ran.code == 0 and '"recipe": "flow"' in ran.out
