@@ -127,11 +127,7 @@ class Backbone:
         return load_tokenizer(folder)
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put tuned weights in the place of the pre-trained ones, or add an adapter to them.
-
-        Raises:
-            UsageError: They are another backbone's.
-        """
+        """Put tuned weights in the place of the pre-trained ones, or add an adapter to them."""
         if is_lora(tensors):
             merge_lora("the adapter", self.model, tensors)
             return
@@ -155,9 +151,6 @@ class Backbone:
 
         Layer L of a causal backbone is transformers' last hidden state, after the final norm; the layers before it are
         as they are handed on, without one.
-
-        Raises:
-            UsageError: Diagonals or matrices are needed and the attention seam does not reach this family.
         """
         batch = without_shared(batch)
         static = self._embeddings(batch).float() if needs.static else None
@@ -270,11 +263,7 @@ class Backbone:
         return rows.index_put((lines, batch.soft.slots), batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1))
 
     def require_seam(self, wanted: str) -> None:
-        """Prove, at first need, that the attention seam computes what the model computes.
-
-        Raises:
-            UsageError: It does not; the family is named.
-        """
+        """Prove, at first need, that the attention seam computes what the model computes."""
         if not self.family.seam or self._seam_fault:
             reason = f": {self._seam_fault}" if self.family.seam else ""
             raise UsageError(
@@ -291,11 +280,7 @@ class Backbone:
 
     @functools.cached_property
     def head(self) -> MLMHead:
-        """The pre-trained head: the masked-LM one, or a causal model's.
-
-        Raises:
-            UsageError: The checkpoint has none; transformers would fill it with random numbers.
-        """
+        """The pre-trained head: the masked-LM one, or a causal model's."""
         if self.causal:
             head = load_causal_head(self.folder, self.name, self.model.config, self.token_rows, self._tensor_names)
         else:
@@ -303,30 +288,18 @@ class Backbone:
         return head.to(self.device, self.dtype)
 
     def new_head(self) -> MLMHead:
-        """Return a copy of the pre-trained MLM head, float32, to be trained.
-
-        Raises:
-            UsageError: The checkpoint has no head.
-        """
+        """Return a copy of the pre-trained MLM head, float32, to be trained."""
         return copy.deepcopy(self.head).float()
 
     def new_transform(self) -> nn.Module:
-        """Return a copy of the pre-trained MLM transform T, float32, to be trained.
-
-        Raises:
-            UsageError: The checkpoint has no head, or it is a causal model's.
-        """
+        """Return a copy of the pre-trained MLM transform T, float32, to be trained."""
         if self.causal:
             raise UsageError(f"backbone {self.name!r} is causal and has no masked-LM transform; take projection:tanh")
         return copy.deepcopy(self.head.transform).float()
 
     @functools.cached_property
     def pooler(self) -> Callable[[Tensor], Tensor]:
-        """The pre-trained pooler, (n, d) -> (n, d): tanh(W x + b).
-
-        Raises:
-            UsageError: The checkpoint has none.
-        """
+        """The pre-trained pooler, (n, d) -> (n, d): tanh(W x + b)."""
         pooler = getattr(self.model, "pooler", None)
         if pooler is None:
             raise UsageError(

@@ -51,10 +51,6 @@ def opening(what: str) -> Iterator[None]:
 
     Args:
         what: Kind and name of what is opened; begins the message.
-
-    Raises:
-        OutOfMemoryError: A GPU does not hold it.
-        UsageError: Anything else but a PromptcliError was raised inside, tokenizers' panics included.
     """
     if "transformers" in sys.modules:
         transformers()
@@ -92,11 +88,7 @@ def reason(error: BaseException) -> str:
 
 
 def read_config(what: str, folder: Path) -> dict[str, Any]:
-    """Return the content of config.json.
-
-    Raises:
-        UsageError: It is no JSON object.
-    """
+    """Return the content of config.json."""
     try:
         config = parse_json((folder / "config.json").read_bytes())
     except (ValueError, OSError) as error:
@@ -107,11 +99,7 @@ def read_config(what: str, folder: Path) -> dict[str, Any]:
 
 
 def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse what would run foreign code, change the weights on the way, or be filled up silently.
-
-    Raises:
-        UsageError: with the file or field.
-    """
+    """Refuse what would run foreign code, change the weights on the way, or be filled up silently."""
     if (folder / "adapter_config.json").exists():
         raise UsageError(
             f"{what} has an adapter_config.json: an adapter would change its weights on the way; merge it first (peft:"
@@ -143,9 +131,6 @@ def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
     """Refuse files that are symbolic links out of their folder: whoever made it would have this machine's files copied.
 
     The hub's cache keeps the files of its folders next to them, in ``blobs``.
-
-    Raises:
-        UsageError: with the first of them.
     """
     inside = [folder.resolve()]
     if inside[0].parent.name == "snapshots":
@@ -158,11 +143,7 @@ def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
 
 
 def check_regular_files(what: str, folder: Path, patterns: Sequence[str]) -> None:
-    """Refuse a folder in which a file to be read is a pipe or a device, which may never end.
-
-    Raises:
-        UsageError: with the first of them.
-    """
+    """Refuse a folder in which a file to be read is a pipe or a device, which may never end."""
     for path in (path for pattern in patterns for path in folder.glob(pattern)):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UsageError(f"{path.name} of {what} is a pipe or a device; put a file there")
@@ -187,11 +168,7 @@ def tensor_names(path: Path) -> frozenset[str]:
 
 
 def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -> frozenset[str]:
-    """Compare config.json with the headers of the safetensors files, before memory is taken; return the tensors' names.
-
-    Raises:
-        UsageError: Broken files, files of another library, or sizes that no tensor has.
-    """
+    """Compare config.json with the safetensors headers before memory is taken; return the tensors' names."""
     shapes: dict[str, list[int]] = {}
     for path in weights:
         try:
@@ -221,11 +198,7 @@ def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -
 def check_tensors(
     what: str, *, missing: Collection[str], mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]]
 ) -> None:
-    """Refuse weights that transformers would fill with random numbers: missing ones and those of another shape.
-
-    Raises:
-        UsageError: with the first of them.
-    """
+    """Refuse weights that transformers would fill with random numbers: missing ones and those of another shape."""
     for name, stored, wanted in sorted(mismatched):
         raise UsageError(
             f"{what} has tensor {name} of shape {_sides(stored)}, where config.json asks for {_sides(wanted)}"
@@ -235,11 +208,7 @@ def check_tensors(
 
 
 def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
-    """Refuse a model with weights that are missing, of another shape, left over (but for heads), or not finite.
-
-    Raises:
-        UsageError: with the first of them.
-    """
+    """Refuse a model with weights that are missing, of another shape, left over (but for heads), or not finite."""
     check_tensors(what, missing=info["missing_keys"], mismatched=info["mismatched_keys"])
     body = (f"{model.base_model_prefix}.", *(f"{name}." for name, _ in model.named_children()))
     over = [

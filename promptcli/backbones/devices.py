@@ -17,11 +17,7 @@ DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bf
 
 
 def choose_device(name: str) -> str:
-    """Return a torch device name; ``auto`` takes CUDA, else MPS, else the processor.
-
-    Raises:
-        UsageError: No such device here.
-    """
+    """Return a torch device name; ``auto`` takes CUDA, else MPS, else the processor."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         return next(kind for kind, there in available.items() if there)
@@ -43,9 +39,6 @@ def weights_dtype(name: str, device: str) -> torch.dtype | None:
     """Return ``choose_dtype``; None for ``stored``: float32, and for causal models that of their files.
 
     ``tf32`` is float32, too; see ``Backbone.tf32``.
-
-    Raises:
-        UsageError: Unknown name, or ``tf32`` elsewhere than on a GPU.
     """
     if name == TF32:
         if not device.startswith("cuda"):
@@ -66,11 +59,7 @@ def tf32_products() -> Iterator[None]:
 
 
 def choose_dtype(name: str, device: str) -> torch.dtype:
-    """Return the weights' dtype; ``auto`` takes bfloat16 where the hardware computes in it, else float32.
-
-    Raises:
-        UsageError: Unknown name.
-    """
+    """Return the weights' dtype; ``auto`` takes bfloat16 where the hardware computes in it, else float32."""
     if name == "auto":
         return torch.bfloat16 if computes(torch.bfloat16, device) else torch.float32
     if name not in DTYPES:
@@ -88,11 +77,7 @@ def computes(dtype: torch.dtype, device: str) -> bool:
 
 
 def set_threads(threads: int) -> None:
-    """Let one operation use that many processor threads.
-
-    Raises:
-        UsageError: Below one.
-    """
+    """Let one operation use that many processor threads."""
     if threads < 1:
         raise UsageError(f"threads {threads} is not allowed; give at least 1")
     torch.set_num_threads(threads)

@@ -51,12 +51,7 @@ class MLMHead(nn.Module):
 
 
 def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]) -> MLMHead:
-    """Load the masked-LM head of a checkpoint.
-
-    Raises:
-        UsageError: The checkpoint lacks its weights (ELECTRA discriminators, sentence-transformers folders), or some
-            of them are missing, of another shape or not finite.
-    """
+    """Load the masked-LM head of a checkpoint."""
     row = FAMILIES[family]
     lacking = UsageError(
         f"backbone {name!r} has no masked-LM head ({next(iter(row.transform), row.decoder)}): `topk-tokens` and"
@@ -87,9 +82,6 @@ def load_causal_head(folder: Path, name: str, config: Any, token_rows: Tensor, t
     """Return the head of a causal model, which predicts the next token: the one matrix, from its file.
 
     Where it is tied to the words' embeddings it is ``token_rows``, (v, d).
-
-    Raises:
-        UsageError: The checkpoint has none of its own, and its words are not tied to it.
     """
     rows = token_rows
     if _DECODER in tensor_names:

@@ -53,11 +53,6 @@ def load_backbone(
         dtype: Of the weights; by default float32, and for causal models that of their files where the device
             computes in it.
         words: Word vectors will do; without it they are refused.
-
-    Raises:
-        NotFoundError: No such folder, file or hub id, or it cannot be reached.
-        UsageError: Not a supported family, no safetensors weights, or broken files; word vectors where a language
-            model is needed.
     """
     if words_only(name) and not words:
         raise UsageError(

@@ -40,9 +40,6 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
         alpha: Of the factor alpha / r.
         dropout: Of the adapter's input.
         seed: Of the random half, A; B starts at 0.
-
-    Raises:
-        UsageError: peft is not installed, or does not know the family.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -76,11 +73,7 @@ def is_transposed(model: Any, modules: Sequence[str]) -> bool:
 
 
 def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Add an adapter to the weights of the model that it was trained on, in place.
-
-    Raises:
-        UsageError: It is another model's.
-    """
+    """Add an adapter to the weights of the model that it was trained on, in place."""
     alpha = float(tensors[ALPHA])
     parts = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
     known = {ALPHA, *(name + end for name in parts for end in (_DOWN, _UP))}
@@ -109,9 +102,6 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
     """Read an adapter as peft saves it, under the names that it has inside a headless model.
 
     ``prefix`` is what stands before these in a model with a head, e.g. ``model``.
-
-    Raises:
-        UsageError: No safetensors, or no plain LoRA.
     """
     config = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
     for field, plain in _PLAIN.items():
@@ -139,11 +129,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
 
 
 def base_of(what: str, folder: Path) -> str | None:
-    """Return the backbone that a folder's adapter is for, None where there is none.
-
-    Raises:
-        UsageError: The adapter does not say it.
-    """
+    """Return the backbone that a folder's adapter is for, None where there is none."""
     if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return None
     base = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError).get("base_model_name_or_path")

@@ -119,12 +119,7 @@ def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | N
 
 
 def family_and_width(name: str) -> tuple[str, int]:
-    """Return a backbone's family and the width of its hidden states, by its config.json alone.
-
-    Raises:
-        NotFoundError: It is not on this machine.
-        UsageError: Its configuration does not say.
-    """
+    """Return a backbone's family and the width of its hidden states, by its config.json alone."""
     what = f"backbone {name!r}"
     with offline():
         folder, _ = locate(name)
@@ -151,10 +146,6 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
 
     It holds at least one of the files ``one_of``; ``files`` are patterns of what is fetched. A name is a shipped one, a
     folder, or ``owner/name`` with ``@revision`` after it, which may have slashes of its own.
-
-    Raises:
-        NotFoundError: No such folder or hub id, or it cannot be reached.
-        UsageError: A file of it is a pipe or a device.
     """
     if name in SHIPPED:
         return SHIPPED[name], None

@@ -22,11 +22,7 @@ PROBES = (
 
 
 def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: int) -> None:
-    """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own files.
-
-    Raises:
-        UsageError: with the token.
-    """
+    """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own files."""
     size, highest = tokenizer.size, tokenizer.highest
     if highest >= rows:
         raise UsageError(
@@ -82,11 +78,7 @@ def _made_up(folder: Path, added: Sequence[str]) -> list[str]:
 
 
 def check_probe(what: str, backbone: Backbone) -> None:
-    """Compute two different texts; refuse a backbone that does not tell them apart.
-
-    Raises:
-        UsageError: Unknown words only, the same vectors, or vectors that are not finite.
-    """
+    """Compute two different texts; refuse a backbone that does not tell them apart."""
     tokenizer = backbone.tokenizer
     first, second = (dict.fromkeys(ids) for ids in tokenizer.encode(PROBES))
     specials = tokenizer.specials

@@ -96,12 +96,7 @@ class T5:
 
 
 def load_t5(name: str, *, device: str = "cpu") -> T5:
-    """Load a T5 from a local folder or by a hub id, ``@revision`` after it allowed.
-
-    Raises:
-        NotFoundError: No such folder or hub id, or it cannot be reached.
-        UsageError: No T5, no safetensors weights, or broken files.
-    """
+    """Load a T5 from a local folder or by a hub id, ``@revision`` after it allowed."""
     try:
         folder, _ = pretrained.locate(name)
     except NotFoundError as error:

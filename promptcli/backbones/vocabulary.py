@@ -42,11 +42,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Read what ``save`` wrote.
-
-        Raises:
-            UsageError: It is damaged.
-        """
+        """Read what ``save`` wrote."""
         try:
             return cls(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
@@ -60,9 +56,6 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
     The library numbers the characters inside words as it meets them, in an order of chance, and breaks ties by these
     numbers. So the alphabet is counted and put in order first, and handed over with its numbers: the lines are read
     twice. ``size`` counts the items, specials included.
-
-    Raises:
-        UsageError: The text has too few distinct pieces for ``size``.
     """
     tokenizer = BertWordPieceTokenizer(lowercase=True)
     first, inside = _alphabet(tokenizer, lines())

@@ -111,12 +111,7 @@ class WordVectors(Backbone):
 
 
 def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
-    """Load the word vectors of ``glove:FILE``.
-
-    Raises:
-        NotFoundError: There is no such file.
-        UsageError: No file is named, or it is malformed.
-    """
+    """Load the word vectors of ``glove:FILE``."""
     path = Path(name.removeprefix(_PREFIX))
     if name == _PREFIX:
         raise UsageError("backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text")
@@ -135,11 +130,7 @@ def is_table(folder: Path) -> bool:
 
 
 def load_table(name: str, folder: Path, revision: str | None, *, device: str = "cpu") -> WordVectors:
-    """Load the table of words in a folder; ``name`` and ``revision`` say where it came from.
-
-    Raises:
-        UsageError: Files are missing or broken, or of two models.
-    """
+    """Load the table of words in a folder; ``name`` and ``revision`` say where it came from."""
     what = f"the table of words {name!r}"
     config = read_config(what, folder) if (folder / "config.json").is_file() else {}
     distilled = config.get("model_type") == "model2vec"
@@ -172,10 +163,6 @@ def read_word_vectors(path: Path) -> WordTable:
 
     The first line tells the formats apart: two whole numbers are word2vec's header (words, width). A word is all that
     stands before the last d numbers: GloVe's largest file has words with blanks inside.
-
-    Raises:
-        NotFoundError: There is no such file.
-        UsageError: A malformed line, with its number; or fewer or more words than the header says.
     """
     words: list[str] = []
     numbers = array("f")

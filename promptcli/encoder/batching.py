@@ -75,11 +75,7 @@ class Memory:
         self._tokens: int | None = None  # that a batch may hold since memory ran out
 
     def within(self, compute: Callable[[np.ndarray], Result], chosen: np.ndarray) -> list[tuple[np.ndarray, Result]]:
-        """Return what is computed of some rows, in as many parts as memory takes.
-
-        Raises:
-            OutOfMemoryError: It does not hold one row.
-        """
+        """Return what is computed of some rows, in as many parts as memory takes."""
         tokens = len(chosen) * int(self._lengths[chosen].max())
         if self._tokens is None or tokens <= self._tokens or len(chosen) == 1:
             try:

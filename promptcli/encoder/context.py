@@ -19,20 +19,12 @@ class BuildContext:
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted numbers, by name
 
     def no_argument(self, part: str) -> None:
-        """Refuse an argument.
-
-        Raises:
-            UsageError: There is one.
-        """
+        """Refuse an argument."""
         if self.argument is not None:
             raise UsageError(f"{part} no argument, but {self.argument!r} was given")
 
     def count(self, name: str, *, default: int | None = None) -> int | None:
-        """Return the argument as a whole number above 0.
-
-        Raises:
-            UsageError: It is none.
-        """
+        """Return the argument as a whole number above 0."""
         if self.argument is None:
             return default
         if not self.argument.isdecimal() or int(self.argument) < 1:
@@ -50,9 +42,6 @@ class BuildContext:
             choice: The option of ``promptcli fit`` that fits them, without its dashes.
             shape: The sides that they must have; None for any.
             dtype: That they must have.
-
-        Raises:
-            UsageError: They are not there, or of another shape; with the command that fits them.
         """
         hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then `model` NAME"
         if name not in self.tensors:
@@ -70,9 +59,6 @@ class BuildContext:
             prefix: Of their names.
             part: What takes them.
             wanted: Tensors of the names and shapes that they must have; they are float32.
-
-        Raises:
-            UsageError: There are none, or others; with the first of them.
         """
         own = {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
         if not own:

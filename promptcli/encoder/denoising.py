@@ -31,11 +31,7 @@ class Denoising:
 
     @classmethod
     def from_spec(cls, spec: str) -> "Denoising":
-        """Read ``hidden`` or ``hidden:code``.
-
-        Raises:
-            UsageError: Not a known place or option.
-        """
+        """Read ``hidden`` or ``hidden:code``."""
         place, option = split_spec(spec)
         if place not in PLACES or option not in (None, "code"):
             raise unknown("denoise", spec, [*PLACES, *(f"{place}:code" for place in PLACES[1:])])
@@ -51,11 +47,7 @@ def padded_blank(template: Template, lengths: Sequence[int], backbone: Backbone)
 
 
 def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool) -> Batch:
-    """Return the bias inputs for sentence lengths k, one row each, (K, t) with t the template's length.
-
-    Raises:
-        UsageError: The template is empty: there is nothing to remove.
-    """
+    """Return the bias inputs for sentence lengths k, one row each, (K, t) with t the template's length."""
     if template.text == SLOT:
         raise UsageError(f"denoising needs a template with words of its own, not {template.text!r}")
     batch = make_batch(

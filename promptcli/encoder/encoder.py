@@ -608,10 +608,6 @@ def build_encoder(
         tensors: Learned and fitted numbers, by name.
         backbone: An already loaded backbone to share; else the recipe's is loaded.
         prompts: Texts in front of a sentence, by name.
-
-    Raises:
-        UsageError: Unknown names, or parts that do not fit together.
-        NotFoundError: The backbone is not there.
     """
     if words_only(recipe.backbone):
         _check_words_only(recipe)  # before they are read
@@ -663,9 +659,6 @@ def encode_together(
 
     Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch, which has at most
     ``most`` sentences, else as many as fill the token budget. ``progress`` adds up to the number of sentences.
-
-    Raises:
-        PromptcliError: This process was forked from one that had encoded in several threads.
     """
     unique = list(dict.fromkeys(sentences))
     row_of = {sentence: row for row, sentence in enumerate(unique)}

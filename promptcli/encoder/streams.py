@@ -38,9 +38,6 @@ def check_not_forked() -> None:
     """Refuse to compute in a process that was forked after its parent had computed in several threads.
 
     OpenMP's threads are not there any more, and it would wait for them for ever.
-
-    Raises:
-        PromptcliError: It was.
     """
     process = os.getpid()
     if _THREADED and process not in _THREADED:

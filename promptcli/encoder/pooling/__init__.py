@@ -56,11 +56,7 @@ class Pooling:
 
 
 def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Pooling:
-    """Make the pooling that a recipe names.
-
-    Raises:
-        UsageError: Unknown states or weights, or an argument that is not allowed.
-    """
+    """Make the pooling that a recipe names."""
     states_spec, slash, weights_spec = spec.partition("/")
     if not slash:
         raise UsageError(f"pooling {spec!r} is not STATES/WEIGHTS; e.g. last/avg, first-last/ditto:1-10")

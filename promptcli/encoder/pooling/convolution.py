@@ -21,9 +21,6 @@ class Convolution(Weights):
     """h = 1/T sum_t [c_1(x)_t; c_3(x)_t; c_5(x)_t], padding taken as 0; learned by ``train isbert``.
 
     ``cnn:relu`` (``cnn``) is the paper's, ``cnn:linear`` the released code's.
-
-    Raises:
-        UsageError: Another argument, or numbers that were not learned or are another backbone's.
     """
 
     def __init__(self, context: BuildContext) -> None:

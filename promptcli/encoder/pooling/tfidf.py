@@ -33,11 +33,7 @@ Word = tuple[int, ...]
 
 
 def choose_granularity(context: BuildContext) -> Weights:
-    """Return the weights of pieces, or those of words for ``tfidf:word``.
-
-    Raises:
-        UsageError: Another argument, or weights that were not fitted.
-    """
+    """Return the weights of pieces, or those of words for ``tfidf:word``."""
     if context.argument not in (None, "word"):
         raise unknown("granularity of 'tfidf'", str(context.argument), ["word", "or none, which means word pieces"])
     return WordTfIdf(context) if context.argument else TfIdf(context)

@@ -15,11 +15,7 @@ from promptcli.errors import UsageError, WrongKindError
 
 
 class Weights(ABC):
-    """w_t of h = sum_t w_t x_t; most have nothing fitted and take sentences as they are.
-
-    Raises:
-        UsageError: An argument, where a kind has none.
-    """
+    """w_t of h = sum_t w_t x_t; most have nothing fitted and take sentences as they are."""
 
     spec: str  #: name and argument in full, as a recipe writes them
     needs = Needs()  #: what the weights themselves read (diagonals, or one slot)

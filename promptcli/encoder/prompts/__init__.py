@@ -26,21 +26,13 @@ _MEAN, _BETWEEN = "mean:", " || "
 
 
 def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:
-    """Make the prompt that a recipe names.
-
-    Raises:
-        UsageError: No template, an argument that is not allowed, or learned numbers that are not there.
-    """
+    """Make the prompt that a recipe names."""
     kind, argument = _read_spec(spec)
     return kind(BuildContext(argument, backbone, tensors))
 
 
 def start_numbers(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return the numbers that the prompt of a recipe starts learning from, by name; none for words.
-
-    Raises:
-        UsageError: No template, or an argument that is not allowed.
-    """
+    """Return the numbers that the prompt of a recipe starts learning from, by name; none for words."""
     kind, argument = _read_spec(spec)
     return kind.start(BuildContext(argument, backbone, {}), generator)
 

@@ -50,22 +50,14 @@ class Checked:
 
 
 def check_masked(text: str) -> None:
-    """Check the slots of a template that is to be read at its mask.
-
-    Raises:
-        UsageError: Not exactly one [X], or no [MASK].
-    """
+    """Check the slots of a template that is to be read at its mask."""
     check_template(text)
     if MASK not in text:
         raise UsageError(f"template {text!r} has no {MASK}; put one where the vector is to be read")
 
 
 def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> Checked:
-    """Return what a template becomes, with one sentence in it; ``max_tokens`` is the longest input.
-
-    Raises:
-        UsageError: No mask, no or two [X], no mask token, no room for a sentence, or a blank sentence.
-    """
+    """Return what a template becomes, with one sentence in it; ``max_tokens`` is the longest input."""
     (check_template if tokens.causal else check_masked)(text)
     template = Template(text, tokens)
     if not sentence.strip():

@@ -23,10 +23,6 @@ class DeepPrefix(Prompt):
     """Keys and values of every layer, one tensor (L, 2, h', p, d/h) for h' key heads; keys and values are independent.
 
     The prefix has no outputs. As in the published code the positions of the tokens start after it.
-
-    Raises:
-        UsageError: No whole number, a backbone whose attention is closed, or a prefix that was not learned or does not
-            fit the backbone.
     """
 
     def __init__(self, context: BuildContext) -> None:
@@ -70,11 +66,7 @@ class DeepPrefix(Prompt):
 
 
 def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
-    """Return (L, 2, h', p, d/h), h' the heads of keys and values, for the length p that the spec names.
-
-    Raises:
-        UsageError: No whole number above 0, no room for a sentence, or a backbone whose attention is closed.
-    """
+    """Return (L, 2, h', p, d/h), h' the heads of keys and values, for the length p that the spec names."""
     argument, backbone = context.argument or "", context.backbone
     backbone.require_seam("a deep prefix")
     if not argument.isdecimal() or not 1 <= int(argument) <= backbone.max_tokens - 3:

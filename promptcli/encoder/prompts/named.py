@@ -41,9 +41,6 @@ def template_text(prompt: str, backbone: str = "") -> str:
     Args:
         prompt: Text or name.
         backbone: The name of the model, by whose last part (``opt-125m``) some templates have a text of their own.
-
-    Raises:
-        UsageError: A bare word that is no template's name.
     """
     if SLOT in prompt or not prompt or any(mark.isspace() or mark in "[]" for mark in prompt):
         return prompt

@@ -30,11 +30,7 @@ class Prompt:
 
     @classmethod
     def read_template(cls, context: BuildContext) -> Template:
-        """Return the template that the spec's argument names or spells out.
-
-        Raises:
-            UsageError: No such name, or no template.
-        """
+        """Return the template that the spec's argument names or spells out."""
         return Template(template_text(context.argument or "", context.backbone.name), context.backbone.tokenizer)
 
     @classmethod

@@ -21,11 +21,7 @@ TENSOR = "soft-template.vectors"
 
 
 class SoftTemplate(Prompt):
-    """One vector (m, d) for every word of the template, found by position; specials and masks keep their own.
-
-    Raises:
-        UsageError: No words, or vectors that were not learned or do not fit.
-    """
+    """One vector (m, d) for every word of the template, found by position; specials and masks keep their own."""
 
     name = "soft-template"
 
@@ -97,11 +93,7 @@ def word_ids(template: Template, backbone: Backbone) -> list[int]:
 
 
 def _word_positions(template: Template, backbone: Backbone) -> list[int]:
-    """Return where a template's words stand: before the sentence, and after it, counted from the end (-1 the last).
-
-    Raises:
-        UsageError: It has no words.
-    """
+    """Return where a template's words stand: before the sentence, and after it, counted from the end (-1 the last)."""
     specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
     around = [*enumerate(template.left), *enumerate(template.right, -len(template.right))]
     words = [place for place, token in around if token not in specials]

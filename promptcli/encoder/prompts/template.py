@@ -106,11 +106,7 @@ class Template:
         return [self._before + rule(text) + self._after for text in stripped]
 
     def check_room(self, max_length: int) -> None:
-        """Refuse a longest input that the template alone fills.
-
-        Raises:
-            UsageError: It leaves no room for a sentence.
-        """
+        """Refuse a longest input that the template alone fills."""
         if self.length >= max_length:
             raise UsageError(
                 f"template {self.text!r} takes {self.length} tokens, which leaves no room for a sentence in"
@@ -118,11 +114,7 @@ class Template:
             )
 
     def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
-        """Put the template's ids around each piece's ids; cut the sentence, never the template.
-
-        Raises:
-            UsageError: The template alone leaves no room for a sentence.
-        """
+        """Put the template's ids around each piece's ids; cut the sentence, never the template."""
         self.check_room(max_length)
         room = max_length - len(self.prefix) - len(self.suffix)
         cut = room - len(self._after_ids)

@@ -66,9 +66,5 @@ TEXT_RULES: dict[str, Callable[[str], str]] = {"prompteol": _prompteol, "lower":
 
 
 def text_rule(name: str | None) -> Callable[[str], str]:
-    """Return the rule of a recipe; without a name one that changes nothing.
-
-    Raises:
-        UsageError: No such rule.
-    """
+    """Return the rule of a recipe; without a name one that changes nothing."""
     return str if name is None else look_up("text rule", name, TEXT_RULES)

@@ -33,9 +33,6 @@ class TokenPrepending(Prompt):
     so that the sentence attends to it in spite of the causal mask. Nothing is learned: the placeholder's embedding is
     drawn from N(0, 1), as in the published code, here always the same. The vector is read at the last token, best of an
     intermediate layer (published: 27 of 32, or -2).
-
-    Raises:
-        UsageError: Layers that are not there, or a masked model.
     """
 
     name = "token-prepending"
@@ -73,11 +70,7 @@ class TokenPrepending(Prompt):
 
 
 def _layers(context: BuildContext) -> tuple[int, int]:
-    """Return start and exit layer: the spec's, else the model's published ones, else by depth.
-
-    Raises:
-        UsageError: The model has no such layers.
-    """
+    """Return start and exit layer: the spec's, else the model's published ones, else by depth."""
     backbone = context.backbone
     first, exit_, _ = _parts(context.argument)
     known = KNOWN_LAYERS.get(last_part(backbone.name), (1, max(2, round(_SHARE * backbone.n_layers))))

@@ -31,11 +31,7 @@ TRANSFORMS = Table("transforms", TRANSFORMS)
 
 
 def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Transform]:
-    """Make the transforms that a recipe names, in order.
-
-    Raises:
-        UsageError: Unknown name, or an argument that is not allowed.
-    """
+    """Make the transforms that a recipe names, in order."""
     made = []
     for spec in specs:
         name, argument = split_spec(spec)

@@ -82,11 +82,7 @@ class FlowStep(nn.Module):
 
 
 class Glow(nn.Module):
-    """3 levels of 3 steps; after each level but the last, the second half of the channels is done (factored out).
-
-    Raises:
-        UsageError: The width d of the vectors is not divisible by 8.
-    """
+    """3 levels of 3 steps; after each level but the last, the second half of the channels is done (factored out)."""
 
     def __init__(self, d: int) -> None:
         super().__init__()

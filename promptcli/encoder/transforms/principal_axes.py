@@ -30,11 +30,7 @@ class Axes:
 
 
 def principal_axes(vectors: NDArray[np.floating], transform: str) -> Axes:
-    """Return the principal axes of the vectors (n, d) of n sentences; errors name the transform.
-
-    Raises:
-        UsageError: Fewer than d + 1 sentences, which cannot span d dimensions; or their vectors are all the same.
-    """
+    """Return the principal axes of the vectors (n, d) of n sentences; errors name the transform."""
     n, d = vectors.shape
     if n <= d:
         raise UsageError(
