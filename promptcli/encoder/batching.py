@@ -1,7 +1,4 @@
-"""Batches of spliced inputs: sorted by length, under a token budget, so that little or nothing is padding.
-
-Knows nothing of models or recipes.
-"""
+"""Batches of spliced inputs: sorted by length, under a token budget, so that little or nothing is padding."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +19,7 @@ _GPU_TOKENS = 65536
 _NUMBERS_A_COLUMN = 64
 #: Above this length every eighth one is a shape, below it each: long sentences are few, and few of a length.
 _EXACT_LENGTHS = 48
-#: From so many batches on, the last one is filled up too.
+#: With at least this many batches, the last one is filled up too.
 _MANY_BATCHES = 16
 
 Result = TypeVar("Result")
@@ -57,7 +54,7 @@ def plan_batches(
 
 
 def token_budget(device: torch.device, width: int) -> int:
-    """Return how many padded tokens a batch may hold: on a GPU as many as its free memory takes, a power of two.
+    """Return the padded tokens a batch may hold: a power of two that fits the free memory of a GPU.
 
     ``width`` is that of the backbone's states.
     """
@@ -68,7 +65,7 @@ def token_budget(device: torch.device, width: int) -> int:
 
 
 class Memory:
-    """Halves batches that memory does not hold, and those that come after them at once, by the tokens of each input."""
+    """Splits batches that do not fit into memory, and from then on every batch of as many tokens."""
 
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
         self._lengths, self._device = lengths, device
@@ -105,9 +102,9 @@ def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, np.ndarray]]:
-    """Begin to copy tensors to the processor's memory; what is returned waits for them.
+    """Begin to copy tensors to host memory; the function returned waits for them.
 
-    On a GPU whatever is begun in between runs in the meantime: the wait is for the copies alone.
+    On a GPU, work that is queued in between goes on: only the copies are waited for.
     """
     device = next(iter(tensors.values())).device
     if device.type != "cuda":
@@ -127,26 +124,26 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, n
 
 
 class LateFigures:
-    """A step's figures, handed on in order: a GPU's a step late, since it computes the next step meanwhile.
+    """Passes on each step's figures in order; those of a GPU one step late, so that it need not wait.
 
     Args:
-        take: Called with the figures of each step, an array, and what was added with them.
+        take: Called with the array of each step and the arguments that were added with it.
     """
 
     def __init__(self, take: Callable[..., None]) -> None:
         self._take = take
         self._unread: list[tuple[Callable[[], dict[str, np.ndarray]], tuple[Any, ...]]] = []
 
-    def add(self, figures: torch.Tensor, *about: Any) -> None:
-        """Begin to fetch the figures of a step, and hand on those of the one before; on a processor these too."""
-        self._unread.append((begin_fetch({"figures": figures}), about))
+    def add(self, figures: torch.Tensor, *context: Any) -> None:
+        """Queue a step's figures and pass on those of the previous step (on a CPU: this step's too)."""
+        self._unread.append((begin_fetch({"figures": figures}), context))
         self.read(1 if figures.device.type == "cuda" else 0)
 
     def read(self, leave: int = 0) -> None:
-        """Hand on the figures of all steps but the last few."""
+        """Pass on the figures of all steps except the last ``leave``."""
         while len(self._unread) > leave:
-            fetch, about = self._unread.pop(0)
-            self._take(fetch()["figures"], *about)
+            fetch, context = self._unread.pop(0)
+            self._take(fetch()["figures"], *context)
 
 
 def padded_length(longest: int) -> int:
@@ -159,7 +156,7 @@ def make_batch(
 ) -> Batch:
     """Return the padded batch of some rows of ids, at most ``limit`` tokens long.
 
-    Where the rows' templates differ in their number of masks, a row's last one stands for those it lacks.
+    If the templates have different numbers of masks, the last mask of a row fills its missing slots.
     """
     lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
     longest = min(padded_length(int(lengths.max())), limit)
@@ -181,7 +178,7 @@ def make_batch(
 
 
 def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.Tensor:
-    """Return the mean of some rows of a matrix for each of n bags of row numbers, (n, d) float32; of none, zeros.
+    """Return the mean of the rows of a matrix in each of n bags, (n, d) float32; zeros for an empty bag.
 
     Args:
         bags: n lists of row numbers.

@@ -1,4 +1,4 @@
-"""What the makers of a recipe's parts are given. Knows no part by name."""
+"""The arguments that prompts, poolings and transforms are built from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,11 +37,11 @@ class BuildContext:
         """Return fitted numbers.
 
         Args:
-            name: Of the tensor.
-            part: What takes them, and from what: ``transform 'flow' is fitted on sentences``.
-            choice: The option of ``promptcli fit`` that fits them, without its dashes.
-            shape: The sides that they must have; None for any.
-            dtype: That they must have.
+            name: Name of the tensor.
+            part: The part that needs it, and its source: ``transform 'flow' is fitted on sentences``.
+            choice: The option of ``promptcli fit`` that fits it, without its dashes.
+            shape: Its required shape; None for any size.
+            dtype: Its required dtype.
         """
         hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then `model` NAME"
         if name not in self.tensors:
@@ -49,23 +49,17 @@ class BuildContext:
         found = self.tensors[name]
         sides = [side if wanted is None else wanted for side, wanted in zip(found.shape, shape, strict=False)]
         if found.dtype != dtype or found.dim() != len(shape) or list(found.shape) != sides:
-            raise UsageError(f"{part}, and the {name} that are there, {_described(found)}, do not fit: {hint}")
+            raise UsageError(f"{part}, and the existing {name}, {_described(found)}, do not fit: {hint}")
         return found
 
     def learned(self, prefix: str, part: str, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the numbers whose names begin with ``prefix``, by the rest of their names.
-
-        Args:
-            prefix: Of their names.
-            part: What takes them.
-            wanted: Tensors of the names and shapes that they must have; they are float32.
-        """
+        """Return the tensors whose names begin with ``prefix``, without it; they must match ``wanted`` in float32."""
         own = {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
         if not own:
-            raise UsageError(f"{part} is learned and no numbers for it are there; train it first")
+            raise UsageError(f"{part} is learned and its tensors are missing; train it first")
         for name in sorted(own.keys() | wanted.keys()):
-            found = _described(own[name]) if name in own else "not there"
-            fits = _described(wanted[name].float()) if name in wanted else "not there"
+            found = _described(own[name]) if name in own else "missing"
+            fits = _described(wanted[name].float()) if name in wanted else "missing"
             if found != fits:
                 raise UsageError(
                     f"the numbers of {part} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {found}, here"

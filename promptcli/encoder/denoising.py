@@ -49,7 +49,7 @@ def padded_blank(template: Template, lengths: Sequence[int], backbone: Backbone)
 def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool) -> Batch:
     """Return the bias inputs for sentence lengths k, one row each, (K, t) with t the template's length."""
     if template.text == SLOT:
-        raise UsageError(f"denoising needs a template with words of its own, not {template.text!r}")
+        raise UsageError(f"denoising needs a template with words around [X], not {template.text!r}")
     batch = make_batch(
         [[*template.left, *template.right]] * len(lengths),
         [template.mask_slots(template.length)] * len(lengths),

@@ -1,4 +1,4 @@
-"""Encoded sentences: their vectors, how far an encoder is, and vectors of length 1."""
+"""Encoded sentences and their progress."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ import numpy as np
 from torch import Tensor
 
 Progress = Callable[[int], None]
-#: Vectors that somebody has: one, or several.
+#: Vectors supplied by the caller: one or several.
 Vectors = np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]
 #: A value of an argument of ``encode``.
 Option = str | int | bool | Progress | None
 
 
 def silent(done: int) -> None:
-    """Take the number of rows newly done, and say nothing."""
+    """Ignore progress."""
 
 
 class Share:

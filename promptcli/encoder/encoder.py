@@ -1,4 +1,4 @@
-"""Encoder: a recipe made real, sentences in and vectors out. Knows nothing of files of text, printing or scores."""
+"""Encoder: a recipe with its weights, sentences in and vectors out."""
 
 import contextlib
 import functools
@@ -44,24 +44,24 @@ from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
-#: Before the names of a tuned backbone's tensors.
+#: Prefix of a tuned backbone's tensors.
 TUNED = "backbone."
-#: Characters of a text that are tokenised, at most.
+#: Most characters of a text that are tokenised.
 LONGEST_TEXT = 1 << 20
-#: Inputs averaged at once where no layer has to run.
+#: Inputs averaged at once if no layer has to run.
 _AT_ONCE = 4096
-#: Distinct sentences whose batches are planned together; of more, the next ones are tokenised meanwhile.
+#: Distinct sentences whose batches are planned together; the next ones are tokenised in the meantime.
 _PLANNED = 32_768
 _ENCODED = ("vectors", "truncated", "tokens")
-#: Waits for vectors on their way from a device; they come by the encoders' numbers.
+#: Waits for vectors on their way from a device; returns them by encoder number.
 Fetch = Callable[[], dict[int, np.ndarray]]
 
 
 class Encoder:
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
-    It goes where a sentence-transformers model is expected, and into a scikit-learn pipeline. It does not change once
-    it is made, so several threads may call it.
+    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. It never changes, so
+    several threads may call it.
 
     Example:
         >>> import promptcli as pc
@@ -90,7 +90,7 @@ class Encoder:
     ) -> None:
         self.backbone = backbone
         self.texts = prompts
-        #: The encoders of single prompts whose vectors are averaged before the transforms; none where there is one.
+        #: Encoders of the single prompts whose vectors are averaged before the transforms; empty for one prompt.
         self.members = [
             Encoder(recipe.replace(prompt=one, transforms=()), backbone, tensors, graphs=graphs[number : number + 1])
             for number, one in enumerate(prompts_of_mean(recipe.prompt))
@@ -115,13 +115,13 @@ class Encoder:
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
-        #: What becomes of a pooled vector, step by step; denoising is taken after the step of its name.
+        #: The steps after pooling, by name; denoising is subtracted after the step of its name.
         self.stages: list[Stage] = [
             ("hidden", lambda vectors: vectors),
             *(stage for made in self.transforms for stage in made.stages),
         ]
         self.biases: dict[int, Tensor] = {}  #: h_hat by length, kept between calls
-        #: What computes batches in the backbone's place.
+        #: Computes batches instead of the backbone.
         self.graph: Graph | None = graphs[0] if graphs and not self.members else None
         self._check()
 
@@ -156,7 +156,7 @@ class Encoder:
 
         Raises:
             UsageError: Unknown names, or parts that do not fit together.
-            NotFoundError: The backbone is not there.
+            NotFoundError: The backbone does not exist.
         """
         return build_encoder(recipe, device=device, dtype=dtype, tensors=tensors, backbone=backbone, prompts=prompts)
 
@@ -185,7 +185,7 @@ class Encoder:
 
         Args:
             folder: To be made.
-            force: Replace an encoder that is there.
+            force: Replace an existing encoder.
 
         Raises:
             UsageError: Something is in the way.
@@ -215,7 +215,7 @@ class Encoder:
         return cls.face
 
     def to(self, device: str | torch.device) -> "Encoder":
-        """Return the encoder on a device: a copy, or itself where it is there already."""
+        """Return a copy on ``device``, or the encoder itself if it is already on it."""
         where = torch.device(choose_device(str(device)))
         if where == self.device:
             return self
@@ -275,14 +275,14 @@ class Encoder:
     ) -> np.ndarray | Tensor:
         """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
 
-        The arguments are those of sentence-transformers, so that an encoder can stand in its place.
+        The arguments are those of sentence-transformers, so that an encoder can replace one.
 
         Args:
             sentences: n texts, or one.
             prompt_name: A text of ``prompts`` by its name, in front of every sentence.
             prompt: That text itself.
-            batch_size: At most so many sentences in a forward pass; by default as many as fit a budget of tokens. The
-                vectors do not depend on it.
+            batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The vectors do not
+                depend on it.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
             precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the vectors.
             convert_to_numpy: A numpy array; else a list of n tensors.
@@ -291,7 +291,7 @@ class Encoder:
             progress: Called with the number of sentences newly done.
 
         Raises:
-            UsageError: What is given is no text; with its index and type.
+            UsageError: A sentence is not a string; with its index and type.
         """
         if precision != "float32":
             raise UsageError(f"precision {precision!r} is not allowed; give float32, then promptcli.quantize")
@@ -312,11 +312,11 @@ class Encoder:
         return made
 
     def encode_query(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
-        """Return the vectors of questions: with the prompt ``query`` where the model has one; see ``encode``."""
+        """Return the vectors of queries, with the prompt ``query`` if the model has one; see ``encode``."""
         return self._encode_as(("query",), sentences, options)
 
     def encode_document(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
-        """Return the vectors of what is searched: with the prompt ``document``, ``passage`` or ``corpus``, if any.
+        """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus`` if the model has it.
 
         A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
         as in that library.
@@ -355,7 +355,7 @@ class Encoder:
         return self.width
 
     def fit(self, sentences: object = None, labels: object = None) -> "Encoder":
-        """Return the encoder as it is, for pipelines of scikit-learn: nothing is learned."""
+        """Return self: scikit-learn pipelines call it, and nothing is learned."""
         return self
 
     def transform(self, sentences: Sequence[str]) -> np.ndarray:
@@ -383,7 +383,7 @@ class Encoder:
     def encode_windows(
         self, windows: Iterable[Sequence[str]], *, progress: Progress = silent, most: int | None = None
     ) -> Iterator[Encoded]:
-        """Yield ``encode_report`` of one window of sentences after the other; the next one is read meanwhile."""
+        """Yield ``encode_report`` of each window of sentences; the next window is read while one is computed."""
         for (encoded,) in encode_windows([self], windows, progress=progress, most=most):
             yield encoded
 
@@ -398,7 +398,7 @@ class Encoder:
         return int(self.encode(["."]).shape[1])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every learned or fitted number, by name: of the backbone only where it was tuned."""
+        """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
         parts: list[Prompt | Weights | Transform] = [self.prompt, self.pooling.weights, *self.transforms]
         return {name: tensor for part in parts for name, tensor in part.tensors().items()} | self._tuned
 
@@ -409,13 +409,13 @@ class Encoder:
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt that stands in front of a sentence where none is asked for."""
+        """The prompt put in front of a sentence by default."""
         return self.texts.default
 
     def prompted(self, text: str) -> "Encoder":
-        """Return the encoder with this text in front of every sentence in place of its own.
+        """Return an encoder that puts this text in front of every sentence instead of the default prompt.
 
-        In a template of ours the text becomes the beginning of the sentence.
+        In a template the text becomes the beginning of the sentence.
         """
         own = self.texts.text + SLOT
         if type(self.prompt) is not Prompt or self.members or own not in self.recipe.prompt:
@@ -496,7 +496,7 @@ class Encoder:
     def pieces(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences as the pieces to tokenise: with period and text rule, and what touches them.
 
-        Of a text beyond ``LONGEST_TEXT`` only the beginning is taken: no input has room for more, and a tokenizer takes
+        Texts beyond ``LONGEST_TEXT`` are cut first: no input has room for more, and a tokenizer takes
         many times the memory of a text.
         """
         sentences = [text if len(text) <= LONGEST_TEXT else text.strip()[:LONGEST_TEXT] for text in sentences]
@@ -507,14 +507,14 @@ class Encoder:
         return self.backbone.run(self.prompt.attach(batch), needs)
 
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
-        """Return what begins every input of these lengths, computed once, where it can be and is worth it."""
+        """Return the keys and values of the tokens that begin every input, or None if sharing them does not pay."""
         ids = self.prompt.shared
         if len(lengths) < 2 or lengths.min() <= len(ids):
             return None
         return self.backbone.shared_tokens(ids, needs, int(lengths.max()))
 
     def average_members(self, encoded: Sequence[Encoded]) -> Encoded:
-        """Return the members' mean after the transforms; a single encoder's vectors as they are."""
+        """Return the members' mean after the transforms; a single encoder's vectors unchanged."""
         if not self.members:
             return encoded[0]
         mean = np.mean([one.vectors for one in encoded], axis=0, dtype=np.float32)
@@ -526,11 +526,11 @@ class Encoder:
         return Encoded(vectors.float().cpu().numpy(), truncated, np.sum([one.tokens for one in encoded], axis=0))
 
     def pool_and_transform(self, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the vectors (n, d) float32 of one batch: pooling, transforms, and denoising where it belongs."""
+        """Return the vectors (n, d) float32 of one batch: pooling, transforms and denoising."""
         return self._transform(self.pooling.pool(batch, hidden), batch.host_lengths)
 
     def averaged_rows(self) -> Tensor | None:
-        """Return the matrix (v, d) whose rows are all that this encoder averages; None where it takes more."""
+        """Return the matrix (v, d) whose rows this encoder averages; None if it needs anything else."""
         learned = bool(self.prompt.tensors())
         if self.pooling.weights.averaged is None or learned:
             return None
@@ -545,7 +545,7 @@ class Encoder:
         return self._transform(vectors, lambda: lengths).cpu().numpy()
 
     def _transform(self, vectors: Tensor, lengths: Callable[[], np.ndarray]) -> Tensor:
-        """Return what becomes of pooled vectors (n, d) of inputs of n lengths, asked for where they are wanted."""
+        """Apply transforms and denoising to pooled vectors (n, d); ``lengths`` are the input lengths (n,)."""
         for name, step in self.stages:
             vectors = step(vectors)
             if name == self.denoising.place:
@@ -577,7 +577,7 @@ class Encoder:
 
 @contextlib.contextmanager
 def _progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
-    """Draw a bar to stderr or into the notebook, as sentence-transformers does where it is asked to."""
+    """Draw a bar on stderr or in the notebook, as sentence-transformers does."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     with tqdm(total=total, desc="Sentences", unit="") as bar:
@@ -603,8 +603,8 @@ def build_encoder(
     Args:
         recipe: What to make.
         device: ``auto`` or a torch device.
-        dtype: ``auto``, ``float32``, ``bfloat16``, ``float16``, ``tf32`` (on a GPU), or ``stored``: float32, and for
-            causal models that of their files where the device computes in it.
+        dtype: ``auto``, ``float32``, ``bfloat16``, ``float16``, ``tf32`` (on a GPU), or ``stored``: float32, and
+            for causal models the dtype of their files if the device computes in it.
         tensors: Learned and fitted numbers, by name.
         backbone: An already loaded backbone to share; else the recipe's is loaded.
         prompts: Texts in front of a sentence, by name.
@@ -657,8 +657,8 @@ def encode_together(
 ) -> list[Encoded]:
     """Encode with several encoders, one forward pass wherever the model input is the same.
 
-    Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch, which has at most
-    ``most`` sentences, else as many as fill the token budget. ``progress`` adds up to the number of sentences.
+    Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch, which
+    has at most ``most`` sentences and fills the token budget otherwise. ``progress`` adds up to n.
     """
     unique = list(dict.fromkeys(sentences))
     row_of = {sentence: row for row, sentence in enumerate(unique)}
@@ -679,9 +679,9 @@ def encode_windows(
     progress: Progress = silent,
     most: int | None = None,
 ) -> Iterator[list[Encoded]]:
-    """Yield what each encoder makes of one window of sentences after the other; see ``encode_together``.
+    """Yield each encoder's vectors of one window of sentences after the other; see ``encode_together``.
 
-    The next window is read and tokenised in a thread of its own while one is computed.
+    The next window is read and tokenised in another thread while one is computed.
     """
     check_not_forked()
     single = [one for encoder in encoders for one in encoder.members or [encoder]]
@@ -707,7 +707,7 @@ def encode_windows(
 
 
 def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None) -> list[Encoded]:
-    """Encode the inputs of encoders of one ``input_key``."""
+    """Encode the inputs of encoders with the same ``input_key``."""
     count = len(inputs.rows)
     if not count:
         return [
@@ -737,7 +737,7 @@ def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progr
 def _run_batches(
     encoders: Mapping[int, "Encoder"], rows: list[list[int]], lengths: np.ndarray, progress: Progress, most: int | None
 ) -> dict[int, np.ndarray]:
-    """Return the vectors of encoders of one ``input_key``, by their numbers: batches through the backbone."""
+    """Return the vectors of encoders with the same ``input_key``, by number: batches through the backbone."""
     first = next(iter(encoders.values()))
     needs = functools.reduce(lambda one, other: one | other, (encoder.pooling.needs for encoder in encoders.values()))
     shared = None if first.graph else first.shared_tokens(needs, lengths)
@@ -770,9 +770,9 @@ def _run_batches(
 def _gather(
     batches: Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch]]]], count: int, progress: Progress
 ) -> dict[int, np.ndarray]:
-    """Return the vectors (count, d) by the encoders' numbers, of batches and what was computed of their parts.
+    """Return the vectors (count, d) of all batches, by encoder number.
 
-    Vectors are fetched a batch late: a GPU computes the next one in the meantime.
+    Vectors are fetched one batch late, so that a GPU computes the next batch in the meantime.
     """
     vectors: dict[int, np.ndarray] = {}
     late: list[tuple[np.ndarray, Fetch]] = []

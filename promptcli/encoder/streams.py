@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Graph:
-    """A whole encoder as another library computes it; several threads may call it."""
+    """A complete encoder computed by another library; several threads may call it."""
 
     run: Callable[[Batch], np.ndarray]  #: (n, d) float32
     provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
@@ -37,7 +37,7 @@ _THREADED: list[int] = []
 def check_not_forked() -> None:
     """Refuse to compute in a process that was forked after its parent had computed in several threads.
 
-    OpenMP's threads are not there any more, and it would wait for them for ever.
+    OpenMP's threads do not exist in the child, which would wait for them for ever.
     """
     process = os.getpid()
     if _THREADED and process not in _THREADED:
@@ -51,15 +51,15 @@ def check_not_forked() -> None:
 
 
 def stream_count(threads: int, most: int = STREAMS) -> int:
-    """Return how many batches are computed at a time, so that each has equally many threads."""
+    """Return the number of batches computed at a time, so that each has the same number of threads."""
     return max((count for count in range(1, most + 1) if threads % count == 0), default=1)
 
 
 def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-    """Yield every item with its result, which a thread of its own computes while the one before is in use."""
+    """Yield every item with its result, computed by another thread while the previous one is in use."""
     left = iter(items)
     few = list(itertools.islice(left, 2))
-    if len(few) < 2:  # nothing to be in use meanwhile
+    if len(few) < 2:  # nothing to overlap with
         yield from ((item, work(item)) for item in few)
         return
     begun: list[tuple[Item, Future[Result]]] = []
@@ -78,9 +78,9 @@ def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tup
 def in_streams(
     work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = STREAMS
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield every batch with its result, in their order; results do not depend on what is computed at a time.
+    """Yield every batch with its result, in order; results do not depend on the number of streams.
 
-    ``work`` is called in threads of its own, without gradients, ``most`` at a time; with 1 it is called here.
+    ``work`` runs without gradients in up to ``most`` threads; with 1 in this one.
     """
     threads = torch.get_num_threads()
     streams = stream_count(threads, min(most, len(batches)))
@@ -93,4 +93,4 @@ def in_streams(
             yield from zip(batches, pool.map(torch.inference_mode()(work), batches), strict=True)
         finally:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)  # what a thread sets for itself, later ones begin with
+            torch.set_num_threads(threads)  # a thread's own setting is inherited by later threads

@@ -10,7 +10,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.errors import unknown
 
-#: Kernel sizes, and the channels of each: 3 x 256 = 768 numbers a token, whatever the backbone's width.
+#: Kernel sizes, and the channels of each: 3 x 256 = 768 numbers a token for every backbone.
 KERNELS, CHANNELS = (1, 3, 5), 256
 _PREFIX = "cnn."
 #: What follows each convolution: the paper has ReLU, the released code nothing.

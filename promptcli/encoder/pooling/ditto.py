@@ -36,7 +36,7 @@ class Ditto(Weights):
         layer, head = (int(number) for number in found.groups()) if found else (0, 0)
         if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
             raise UsageError(
-                f"head {name!r} is not there; backbone {backbone.name!r} has 1-1 to"
+                f"head {name!r} does not exist; backbone {backbone.name!r} has 1-1 to"
                 f" {backbone.n_layers}-{backbone.n_heads} (layer-head, 1-based)"
             )
         backbone.require_seam("Ditto")

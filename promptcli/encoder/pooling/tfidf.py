@@ -26,7 +26,7 @@ TENSOR = "tfidf.idf"
 PIECES, LENGTHS, IDF = "tfidf.word_pieces", "tfidf.word_lengths", "tfidf.word_idf"
 
 _CONTINUES = "##"  # WordPiece: before a piece that goes on with a word
-_BLANKS = ("Ġ", "▁")  # byte-level BPE, SentencePiece: before a piece that stood after a blank
+_BLANKS = ("Ġ", "▁")  # byte-level BPE, SentencePiece: before a piece that followed a space
 _PUNCTUATION = frozenset(string.punctuation)
 
 Word = tuple[int, ...]
@@ -42,7 +42,7 @@ def choose_granularity(context: BuildContext) -> Weights:
 class TfIdf(Weights):
     """w_t = tf * idf: the raw count of the token in the sentence times log2(N / df); unseen tokens weigh 0.
 
-    The specials are terms like all others: they stand in every sentence, so df = N and they weigh exactly 0. The
+    The special tokens are terms like all others: they occur in every sentence, so df = N and their weight is 0. The
     published weights were gensim's (granularity unpublished); a document's scale does not matter to cosine.
     """
 
@@ -136,7 +136,7 @@ class Words:
     """Cuts a row of token ids into words.
 
     A WordPiece vocabulary marks what continues a word (``##``); its punctuation marks and specials are words of their
-    own. The others mark what follows a blank; there a word also ends before and after a piece of ASCII punctuation
+    own. The others mark what follows a space; there a word also ends before and after a piece of ASCII punctuation
     and a special token, as their own pre-tokenizers cut.
     """
 

@@ -15,7 +15,7 @@ from promptcli.errors import UsageError
 class States:
     """One choice of states."""
 
-    needs: Needs  #: what the backbone has to compute for it
+    needs: Needs  #: required backbone outputs
     read: Callable[[HiddenStates], Tensor]  #: hidden states -> (n, t, d)
 
 
@@ -74,7 +74,7 @@ def _layer(context: BuildContext) -> States:
     number = int(argument) if re.fullmatch(r"-?\d+", argument, re.ASCII) else n_layers + 1
     if not -n_layers - 1 <= number <= n_layers:
         raise UsageError(
-            f"states 'layer-{argument}' are not there; valid: layer-0 to layer-{n_layers}, or from the end layer--1 to"
+            f"states 'layer-{argument}' do not exist; valid: layer-0 to layer-{n_layers}, or from the end layer--1 to"
             f" layer--{n_layers + 1}"
         )
     return _of_layer(number if number >= 0 else n_layers + 1 + number)

@@ -25,7 +25,7 @@ _FREQUENT_WORDPIECES = frozenset(
     ". a the in , is to of and ' on man - s with for \" at ##s woman are it two that you dog said playing i an as was"
     " from : by white".split()
 )
-# The published list has the comma with a stray blank ("Ġ, "), which matches no token: punctuation goes anyway.
+# The published list has the comma with a stray space ("Ġ, "), which matches no token: punctuation goes anyway.
 _FREQUENT_BYTE_PIECES = frozenset(
     "Ġ. Ġa Ġthe Ġin a Ġis Ġto Ġof Ġand Ġon Ġ' s . the Ġman - Ġwith Ġfor Ġat Ġwoman Ġare Ġ\" Ġthat Ġit Ġdog Ġsaid"
     " Ġplaying Ġwas Ġas Ġfrom Ġ: Ġyou Ġan i Ġby".split()
@@ -56,7 +56,7 @@ _BYTE_LEVEL = _Convention(
     _FREQUENT_BYTE_PIECES,
     lambda token: "Ġ" not in token,
     lambda token: re.search("[a-zA-Z0-9]", token) is None,
-    # A blank after every word: the stray last "Ġ" is averaged in, as in the published code.
+    # A space after every word: the stray last "Ġ" is averaged in, as in the published code.
     lambda words: " " + "".join(word.replace("Ġ", "") + " " for word in words).lower(),
     lead=" ",
 )
@@ -87,7 +87,7 @@ class Unbiased(Weights):
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True).clamp(min=1)
 
     def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
-        """Return the ids of what is left of each sentence; never empty."""
+        """Return the ids that remain of each sentence; never empty."""
         tokens = backbone.tokenizer
         if tokens.splits_at_blanks:
             left = self._left_of_each(tokens)
@@ -101,7 +101,7 @@ class Unbiased(Weights):
         return [ids or [tokens.pad] for ids in tokens.encode(texts)]
 
     def _left_of_each(self, tokens: PieceTokenizer) -> list[list[int]]:
-        """Return what becomes of each token of the vocabulary, by id: as joined by blanks, all are on their own."""
+        """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are independent."""
         if self._left is None:
             rows: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
             for token in self._filter(list(tokens.items()), tokens):

@@ -15,13 +15,13 @@ from promptcli.errors import UsageError, WrongKindError
 
 
 class Weights(ABC):
-    """w_t of h = sum_t w_t x_t; most have nothing fitted and take sentences as they are."""
+    """w_t of h = sum_t w_t x_t; most have no fitted numbers and leave sentences unchanged."""
 
     spec: str  #: name and argument in full, as a recipe writes them
-    needs = Needs()  #: what the weights themselves read (diagonals, or one slot)
-    #: Name of the rewriting step, equal where the rewritten sentences are; None where nothing is rewritten.
+    needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)
+    #: Name of the rewriting step (same name, same sentences); None if sentences are not rewritten.
     rewriting: str | None = None
-    #: The tokens of an input that are plainly averaged; None where the weights are anything else.
+    #: The tokens of an input that get equal weights; None for any other weights.
     averaged: slice | None = None
 
     def __init__(self, context: BuildContext) -> None:
@@ -29,7 +29,7 @@ class Weights(ABC):
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return the numbers that learning starts from, by name; none where nothing is learned."""
+        """Return the initial values of the learned tensors by name; empty if nothing is learned."""
         return {}
 
     @abstractmethod
@@ -37,7 +37,7 @@ class Weights(ABC):
         """Return (n, d) from states (n, t, d)."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the fitted numbers by name; empty where nothing is fitted."""
+        """Return the fitted tensors by name."""
         return {}
 
     def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
@@ -94,7 +94,7 @@ class Weighted(Weights):
 
 
 class From(Weights):
-    """The weights of another kind on the tokens from the k-th (0-based) on: what stands before them is not counted."""
+    """Weights of another kind on the tokens from the k-th (0-based) on; earlier tokens are not counted."""
 
     def __init__(self, first: int, weights: Weights) -> None:
         if isinstance(weights, Weighted):

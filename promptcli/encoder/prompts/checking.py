@@ -1,7 +1,4 @@
-"""What a template becomes for one backbone: ids, mask position, and what is cut of a long sentence.
-
-Knows nothing of models: a tokenizer and the longest input are enough.
-"""
+"""A template with one backbone's tokenizer: ids, mask position, and the cut of a long sentence."""
 
 from dataclasses import dataclass
 
@@ -30,7 +27,7 @@ class Truncation:
     sentence_tokens: int  #: tokens of such a sentence
     kept: int  #: tokens that stay, its first ones
     last_kept: str  #: the last of them, as the vocabulary item
-    mask_position: int | None  #: where the mask is then
+    mask_position: int | None  #: mask position of the filled template
     input_tokens: int  #: length of the input then: the longest there is
 
 
@@ -39,10 +36,10 @@ class Checked:
     """A template as one backbone sees it."""
 
     template: str
-    template_tokens: int  #: what the template takes of the input, special tokens included
+    template_tokens: int  #: tokens of the template, special tokens included
     max_tokens: int
     room: int  #: tokens left for the sentence
-    sentence: str  #: as it is read: with the period that the papers' evaluation adds
+    sentence: str  #: the sentence with the period that the papers' evaluation adds
     tokens: list[Token]
     mask_position: int | None  #: of the (first) mask; None in causal models, read at the last token
     truncated: bool  #: whether this sentence already is cut
@@ -53,7 +50,7 @@ def check_masked(text: str) -> None:
     """Check the slots of a template that is to be read at its mask."""
     check_template(text)
     if MASK not in text:
-        raise UsageError(f"template {text!r} has no {MASK}; put one where the vector is to be read")
+        raise UsageError(f"template {text!r} has no {MASK}; put one at the position to be read")
 
 
 def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> Checked:
@@ -61,7 +58,7 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
     (check_template if tokens.causal else check_masked)(text)
     template = Template(text, tokens)
     if not sentence.strip():
-        raise UsageError("the sentence is blank; give one with `sentence`")
+        raise UsageError("the sentence is empty; give one with `sentence`")
     ids, position, truncated = _input(template, tokens, max_tokens, sentence)
     longer = sentence.strip()
     while not _input(template, tokens, max_tokens, longer)[2]:

@@ -48,7 +48,7 @@ class DeepPrefix(Prompt):
         return {TENSOR: numbers.to(context.backbone.device)}
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the prefix; while training each example gets dropout of its own."""
+        """Return the batch with the prefix; in training each example gets its own dropout."""
         if not self._dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.numbers))
         dropped = dropped_copies(self.numbers, batch.ids.size(0), self._dropout)  # (L, n, 2, h', p, d/h)

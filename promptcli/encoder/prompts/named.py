@@ -1,4 +1,4 @@
-"""The named templates: TOML files that anybody may open, packaged with the program."""
+"""The named templates: TOML files packaged with the program."""
 
 import functools
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class NamedTemplate:
 
     text: str  #: with [X] and [MASK]
     source: str  #: paper and table, or what it is for
-    #: Published STS-B development Spearman x 100 of bert-base-uncased without training, where there is one.
+    #: Published STS-B development Spearman x 100 of bert-base-uncased without training.
     score: float | None = None
     #: Texts of single models, by the last part of their names (demonstrations that were chosen for each).
     models: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ def template_text(prompt: str, backbone: str = "") -> str:
 
     Args:
         prompt: Text or name.
-        backbone: The name of the model, by whose last part (``opt-125m``) some templates have a text of their own.
+        backbone: Model name; some templates have another text for its last part (``opt-125m``).
     """
     if SLOT in prompt or not prompt or any(mark.isspace() or mark in "[]" for mark in prompt):
         return prompt
@@ -51,5 +51,5 @@ def template_text(prompt: str, backbone: str = "") -> str:
 
 
 def last_part(backbone: str) -> str:
-    """Return a backbone's own name, e.g. ``opt-125m``, without owner, folder and revision."""
+    """Return a backbone's name without owner, folder and revision, e.g. ``opt-125m``."""
     return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]

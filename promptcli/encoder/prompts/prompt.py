@@ -1,7 +1,4 @@
-"""Prompt: what stands around a sentence. This one is a template of words; the learned ones add numbers of their own.
-
-Knows nothing of pooling.
-"""
+"""Prompt: the words around a sentence; learned prompts add tensors."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -18,7 +15,7 @@ from promptcli.encoder.prompts.template import Template
 class Prompt:
     """A template of words; the base of the learned prompts, which make and load their own numbers."""
 
-    template: Template  #: the words around the sentence; the empty template where there are none
+    template: Template  #: the words around the sentence; may be empty
     spec: str  #: as a recipe writes it, in full
     length: int = 0  #: positions that it takes in front of the input (a deep prefix's p)
     shared: Sequence[int] = ()  #: tokens that begin every input, and that nothing learned changes
@@ -35,7 +32,7 @@ class Prompt:
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return the numbers that learning starts from, by name; none for words."""
+        """Return the initial values of the learned tensors by name; none for words."""
         return {}
 
     def attach(self, batch: Batch) -> Batch:
@@ -43,11 +40,11 @@ class Prompt:
         return batch
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the learned numbers by name; none for words."""
+        """Return the learned tensors by name; none for words."""
         return {}
 
     def set_dropout(self, probability: float) -> Self:
-        """Drop learned numbers with that probability, where the method does; 0 unless training."""
+        """Set the dropout of learned tensors, if the method has one; 0 unless training."""
         return self
 
     def nearest_words(self, count: int) -> list[tuple[str, list[str]]]:

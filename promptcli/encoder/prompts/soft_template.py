@@ -30,7 +30,7 @@ class SoftTemplate(Prompt):
         self.shared = ()
         self.spec = f"{self.name}:{self.template.text}"
         self._backbone = context.backbone
-        #: Where the vectors stand in an input: from its start, those after the sentence from its end (-1 the last).
+        #: Positions of the vectors in an input: from its start, after the sentence from its end (-1 the last).
         self.slots = _word_positions(self.template, context.backbone)
         wanted = torch.empty(len(self.slots), context.backbone.token_rows.size(1), device="meta")
         part = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
@@ -47,7 +47,7 @@ class SoftTemplate(Prompt):
         return {TENSOR: backbone.token_rows.detach()[ids].float().clone()}
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the vectors and where they stand."""
+        """Return the batch with the vectors and their positions."""
         slots = torch.where(self._places < 0, batch.lengths.unsqueeze(1) + self._places, self._places)  # (n, m)
         return replace(batch, soft=SoftTokens(self.numbers, slots))
 
@@ -93,7 +93,7 @@ def word_ids(template: Template, backbone: Backbone) -> list[int]:
 
 
 def _word_positions(template: Template, backbone: Backbone) -> list[int]:
-    """Return where a template's words stand: before the sentence, and after it, counted from the end (-1 the last)."""
+    """Return the positions of a template's words; those after the sentence from the end (-1 the last)."""
     specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
     around = [*enumerate(template.left), *enumerate(template.right, -len(template.right))]
     words = [place for place, token in around if token not in specials]

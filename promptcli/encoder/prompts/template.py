@@ -1,6 +1,6 @@
 """Template: a text with one [X] for the sentence and any number of [MASK]s, spliced as ids around the sentence's ids.
 
-The template is tokenised once, each sentence once; the ids equal those of the filled string. Knows nothing of models.
+The template is tokenised once, each sentence once; the ids equal those of the filled string.
 """
 
 import re
@@ -34,7 +34,7 @@ class Template:
     Args:
         text: With one [X].
         tokenizer: Of the backbone.
-        placeholder: A token without meaning stands before the sentence and what touches it.
+        placeholder: A meaningless token precedes the sentence and the text that touches it.
     """
 
     def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
@@ -56,7 +56,7 @@ class Template:
         before = before.removesuffix(touching)
         white = before[len(before.rstrip()) :]
         blank = " " if self._blank_after(before) else ""
-        self._before = (white if white.strip(" ") else blank) + touching  # a line break is a token of its own
+        self._before = (white if white.strip(" ") else blank) + touching  # a line break is a separate token
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [*tokenizer.start, *self._side(before, starts_input=True, keep_blank=placeholder)]
         self.placeholder = len(self.prefix) if placeholder else None  #: its position
@@ -65,8 +65,8 @@ class Template:
         self.suffix = [*self._side(after.removeprefix(self._after), starts_input=False), *tokenizer.end]
         before_ids = tokenizer.encode([self._before])[0] if touching else []
         self._after_ids = tokenizer.encode([self._after])[0] if self._after else []
-        self.left = [*self.prefix, *before_ids]  #: ids of all that stands before [X], without any sentence
-        self.right = [*self._after_ids, *self.suffix]  #: ids of all that stands after [X]
+        self.left = [*self.prefix, *before_ids]  #: ids before [X], without any sentence
+        self.right = [*self._after_ids, *self.suffix]  #: ids after [X]
         #: Positions of the masks, in order: those before [X] from the start, those after it from the end (-1 the last).
         self.masks = [place for place, token in enumerate(self.prefix) if MASK in before and token == tokenizer.mask]
         if MASK in after:
@@ -74,7 +74,7 @@ class Template:
             self.masks += [place for place in places if self.suffix[place] == tokenizer.mask]
 
     def _blank_after(self, before: str) -> bool:
-        """Whether a blank belongs before what follows the text ``before``."""
+        """Whether a space belongs after the text ``before``."""
         if before.endswith(MASK):
             return self._tokenizer.segment_blank
         return before[-1:].isspace() or (not before and self._tokenizer.start_blank)
@@ -87,7 +87,7 @@ class Template:
     def mask_slots(self, input_length: int) -> list[int]:
         """Return the positions of the masks in an input of that many tokens, by computing and not by searching.
 
-        A sentence may hold the mask token as a word of its own.
+        A sentence may contain the mask token as a word.
         """
         return [place if place >= 0 else input_length + place for place in self.masks]
 
@@ -96,7 +96,7 @@ class Template:
 
         Args:
             sentences: n texts; white space around them is dropped.
-            period: Append "." where the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
+            period: Append "." if the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
                 about 5 points without training), or another script's mark (``ENDINGS``); an empty sentence stays empty.
             rule: What becomes of each text then: a row of ``TEXT_RULES``.
         """
@@ -135,7 +135,7 @@ class Template:
                 ids.append(self._tokenizer.mask)
             added = self._tokenizer.segment_blank if number else starts_input and self._tokenizer.start_blank
             before_mask = number < len(segments) - 1
-            # the blank before the sentence is the sentence's own; one before the mask is the mask's or nobody's
+            # the space before the sentence belongs to it; one before the mask to the mask token, if it takes one
             keep = not self._tokenizer.mask_takes_blank if before_mask else keep_blank
             words = segment if keep else segment.rstrip()
             if words:
@@ -145,7 +145,7 @@ class Template:
 
 
 def _is_punctuation(sign: str) -> bool:
-    """Whether BERT's tokenizer makes a sign a token of its own, wherever it stands."""
+    """Whether BERT's tokenizer makes a character a separate token everywhere."""
     return sign in string.punctuation or unicodedata.category(sign).startswith("P")
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a sentence's characters before it goes into a template: end marks, and the rules of papers."""
+"""Text rules applied to a sentence before it enters a template: end marks, and the rules of papers."""
 
 import unicodedata
 from collections.abc import Callable
@@ -16,8 +16,8 @@ _CLOSING = ("!", "…", "”", "’", "»")  # noqa: RUF001
 class Ending:
     """How sentences of a script end."""
 
-    stop: str  #: put after a sentence that has no end mark; empty where the script has none
-    closing: tuple[str, ...] = _CLOSING  #: what may end a sentence beyond the marks taken in every script
+    stop: str  #: appended to a sentence without an end mark; empty if the script has none
+    closing: tuple[str, ...] = _CLOSING  #: further end marks beside those of every script
 
 
 _EAST_ASIAN = Ending("。", (*_CLOSING, "」", "』", "】", "〟"))

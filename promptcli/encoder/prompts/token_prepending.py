@@ -22,12 +22,12 @@ KNOWN_LAYERS: dict[str, tuple[int, int]] = {
     "Qwen2-7B": (1, 6),
     "gemma-2-9b": (1, 6),
 }
-_SHARE = 7 / 32  # exit layer by depth where nothing is known: Llama-2-7B's
+_SHARE = 7 / 32  # exit layer by depth for other models: Llama-2-7B's
 _SPEC = re.compile(r"(?:([0-9]+)-([0-9]+):)?(.*)", re.DOTALL)
 
 
 class TokenPrepending(Prompt):
-    """A template with a placeholder token right before the piece that [X] stands in (Fu et al., ACL 2025).
+    """A template with a placeholder token right before the piece that contains [X] (Fu et al., ACL 2025).
 
     Before each layer l with START <= l < EXIT (0-based) the placeholder's state is replaced by that of the last token,
     so that the sentence attends to it in spite of the causal mask. Nothing is learned: the placeholder's embedding is
@@ -59,7 +59,7 @@ class TokenPrepending(Prompt):
         return Template(template_text(text, context.backbone.name), context.backbone.tokenizer, placeholder=True)
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the placeholder's embedding, and what is done with its state."""
+        """Return the batch with the placeholder's embedding and the hook that replaces its state."""
         slots = torch.full((len(batch.ids), 1), self._prepending.slot, device=batch.ids.device)
         return replace(batch, soft=SoftTokens(self._embedding, slots), prepending=self._prepending)
 

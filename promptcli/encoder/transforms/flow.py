@@ -59,7 +59,7 @@ class Coupling(nn.Module):
         self.last_log_scale = nn.Parameter(torch.zeros(half))
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
-        """Return (n, c); the volume stays as it is."""
+        """Return (n, c); the volume is unchanged."""
         kept, moved = x.chunk(2, dim=1)
         hidden = self.first_norm(functional.linear(kept, self.first), start=start).relu()
         hidden = self.second_norm(functional.linear(hidden, self.second), start=start).relu()
@@ -88,8 +88,8 @@ class Glow(nn.Module):
         super().__init__()
         if d % DIVISOR:
             raise UsageError(
-                f"transform 'flow' halves the vectors {LEVELS} times, so their width must be divisible by {DIVISOR},"
-                f" and {d} is not; put e.g. `transforms` whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
+                f"transform 'flow' splits the vectors in two {LEVELS} times, so their width must be divisible by"
+                f" {DIVISOR}, and {d} is not; put e.g. `transforms` whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
             )
         self.levels = nn.ModuleList(
             nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)) for level in range(LEVELS)
@@ -105,7 +105,7 @@ class Glow(nn.Module):
             self(batch.float(), start=True)
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
-        """Return z (n, d): the halves done after levels 1 and 2, then the top."""
+        """Return z (n, d): the factored-out halves of levels 1 and 2, then the top."""
         done = []
         for number, level in enumerate(self.levels):
             for step in level:  # type: ignore[attr-defined]
@@ -133,7 +133,7 @@ class Glow(nn.Module):
 
 
 class Flow(Transform):
-    """z of a vector; cosine is taken of z as it is."""
+    """z of a vector; cosines are taken of z directly."""
 
     spec = "flow"
 

@@ -13,7 +13,7 @@ from promptcli.errors import UsageError, look_up
 
 
 class ClsPooler(Transform):
-    """The checkpoint's own pooler; refused where the checkpoint has none."""
+    """The checkpoint's pooler; refused if the checkpoint has none."""
 
     spec = "cls-pooler"
 
@@ -22,7 +22,7 @@ class ClsPooler(Transform):
         self.stages = [("head", context.backbone.pooler)]
 
 
-#: The last part of a class's name in torch, lower-cased, to what it computes.
+#: Activation functions by the last part of their torch class name, lower-cased.
 ACTIVATIONS = {"identity": bert.ACTIVATIONS["linear"], **bert.ACTIVATIONS}
 
 
@@ -35,7 +35,7 @@ class Dense(Transform):
         self.spec = f"dense:{number}:{activation}"
         names = [f"dense.{number}.{part}" for part in ("weight", "bias")]
         if any(name not in context.tensors for name in names):
-            raise UsageError(f"transform {self.spec!r} has learned numbers, and none are there; load its model")
+            raise UsageError(f"transform {self.spec!r} needs learned tensors, which are missing; load its model")
         self._tensors = {name: context.tensors[name].float() for name in names}
         weight, bias = (tensor.to(context.backbone.device) for tensor in self._tensors.values())
         self.takes = weight.size(1)

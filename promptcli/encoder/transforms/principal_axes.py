@@ -59,7 +59,7 @@ def _stored(names: tuple[str, str], mean: NDArray[np.float64], matrix: NDArray[n
 
 
 _TOP = TOP_MEAN, TOP_AXES = "all-but-the-top.mean", "all-but-the-top.axes"
-#: The paper's rule of thumb: one axis for so many dimensions.
+#: The paper's rule of thumb: dimensions per axis.
 _DIMENSIONS_AN_AXIS = 100
 
 
@@ -194,14 +194,14 @@ class Whitening(Transform):
         self.spec = "whitening" + ("" if k is None and not shown else f":{k or 'all'}{shown}")
         self.takes = len(matrix)
         self._mean = context.fitted(MEAN, *about, self.takes).to(context.backbone.device)
-        self._fitted: Tensor = matrix[:, :k].contiguous()  # a = 1/2, whatever the exponent
+        self._fitted: Tensor = matrix[:, :k].contiguous()  # a = 1/2 for any exponent
         # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 - a)
         scaled = self._fitted * torch.linalg.vector_norm(self._fitted, dim=0).pow(2 * exponent - 1)
         whitening = scaled.to(context.backbone.device)
         self.stages = [("vector", lambda vectors: (vectors - self._mean) @ whitening)]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return mu (d,) and U diag(s^-1/2) (d, k), whatever the exponent."""
+        """Return mu (d,) and U diag(s^-1/2) (d, k), for any exponent."""
         return {MEAN: self._mean.cpu(), MATRIX: self._fitted.cpu()}
 
 

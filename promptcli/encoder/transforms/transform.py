@@ -16,10 +16,10 @@ class Transform:
 
     spec: str  #: name and argument, as a recipe writes them
     stages: Sequence[Stage]  #: name and function of each step, in order
-    #: Whether the columns stand by falling variance, so that the first k of them are a vector of their own.
+    #: Whether columns are sorted by falling variance, so that the first k of them are a usable vector.
     ordered = False
     takes: int | None = None  #: width d of the vectors that it takes; None for any
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the learned or fitted numbers by name; empty where there are none."""
+        """Return the learned or fitted tensors by name."""
         return {}
