@@ -483,7 +483,7 @@ def test_a_pretraining_batch_that_memory_does_not_hold_is_split(cuda, tmp_path, 
 
 def test_a_gpu_that_is_not_there_is_one_line(cuda):
     count = torch.cuda.device_count()
-    with pytest.raises(UsageError, match=rf"cuda:{count}. is not there: this machine shows {count} of that kind"):
+    with pytest.raises(UsageError, match=rf"cuda:{count}. is not available: this machine has {count} of its kind"):
         choose_device(f"cuda:{count}")
     assert choose_device("auto") == "cuda" and choose_device("cuda:0") == "cuda:0"
 

@@ -1,4 +1,4 @@
-"""Backbone: one loaded language model, with one interface for every family. Knows nothing of recipes."""
+"""Backbone: one loaded language model, with one interface for every family."""
 
 import contextlib
 import copy
@@ -45,9 +45,9 @@ class Provenance:
 class Backbone:
     """A pre-trained encoder and its tokenizer."""
 
-    words_only = False  #: no layers: nothing but words to average
+    words_only = False  #: no layers: only word vectors to average
     tf32 = False  #: a GPU may round the operands of its products to TF32
-    merged = False  #: an adapter was added to its weights, which its folder knows nothing of
+    merged = False  #: an adapter was added to its weights, which its folder does not contain
 
     def __init__(
         self,
@@ -63,13 +63,13 @@ class Backbone:
         self.provenance = provenance
         self.family: Family = FAMILIES[provenance.family]
         self.width: int = model.config.hidden_size  #: d
-        #: Width of the last hidden states: another one in OPT-350M, which projects them.
+        #: Width of the last hidden states; differs in OPT-350M, which projects them.
         self.last_width: int = getattr(model.config, "word_embed_proj_dim", self.width)
         self.n_layers: int = model.config.num_hidden_layers  #: L
         self.n_heads: int = model.config.num_attention_heads  #: h
         #: h', heads of keys and values: fewer than h where queries share them.
         self.n_key_heads: int = getattr(model.config, "num_key_value_heads", None) or self.n_heads
-        #: d/h, the width of a head (Qwen3 and Gemma: one of its own).
+        #: d/h, the width of a head (set separately in Qwen3 and Gemma).
         self.head_width: int = getattr(model.config, "head_dim", None) or self.width // self.n_heads
         self.causal: bool = self.family.causal  #: a token sees those before it only
         self.folder = folder  #: where its files are
@@ -97,7 +97,7 @@ class Backbone:
 
     @property
     def reentrant(self) -> bool:
-        """Whether several threads may compute at a time, and gain by it: BERT as it is written here, on a processor."""
+        """Whether several threads may compute at once and gain by it: our own BERT on a CPU."""
         return isinstance(self.model, BertModel) and self.device.type == "cpu"
 
     @property
@@ -147,10 +147,10 @@ class Backbone:
                     setattr(module, name, probability)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
-        """Compute what is needed of a batch, and no more.
+        """Compute only the needed outputs of a batch.
 
-        Layer L of a causal backbone is transformers' last hidden state, after the final norm; the layers before it are
-        as they are handed on, without one.
+        Layer L of a causal backbone is transformers' last hidden state, after the final norm; earlier layers
+        come without a norm.
         """
         batch = without_shared(batch)
         static = self._embeddings(batch).float() if needs.static else None
@@ -199,7 +199,7 @@ class Backbone:
         return self.causal and needs.slot == LAST and bool(needs.layers) and not others
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
-        """Return what the tokens that begin every input leave behind, where that is all that the inputs need of them.
+        """Return the key/value cache of the shared prefix, or None if the inputs need more than that.
 
         That is a causal model read at the last token, whose longest input stays within a sliding window.
         """
@@ -248,7 +248,7 @@ class Backbone:
         return positions if batch.raw_positions else positions + self._position_offset
 
     def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the model's argument for the tokens: ids, or embeddings where some of them are learned."""
+        """Return the model's token argument: ids, or embeddings if some of them are learned."""
         if batch.soft is None:
             return {"input_ids": batch.ids}
         scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)  # Gemma's own look-up multiplies by it

@@ -94,7 +94,7 @@ class BertOutput:
 
 
 def _table(rows: int, width: int, pad: int | None = None) -> nn.Embedding:
-    # without the random numbers of its own start, for which torch imports its compiler on the meta device
+    # without random initial weights, for which torch imports its compiler on the meta device
     return nn.Embedding(rows, width, padding_idx=pad, _weight=torch.empty(rows, width))
 
 
@@ -248,9 +248,9 @@ class BertModel(nn.Module):
         Args:
             input_ids: (n, t).
             inputs_embeds: (n, t, d) in the place of ids.
-            attention_mask: (n, t), 1 for a token and 0 for padding; None where there is no padding.
+            attention_mask: (n, t), 1 for a token and 0 for padding; None without padding.
             position_ids: (n or 1, t) rows of the position table; by default one after the other from the first.
-            output_hidden_states: Keep what every layer hands on.
+            output_hidden_states: Keep every layer's output.
             seam: What the pass carries to and from the attention.
             slots: (n,) the one position of each sentence at which the last layer is computed.
         """
@@ -279,7 +279,7 @@ def _at(hidden: Tensor, slots: Tensor) -> Tensor:
 def load_bert(
     config: BertConfig, family: Family, files: Sequence[Path], names: frozenset[str]
 ) -> tuple[BertModel, dict[str, Any]]:
-    """Return the model in float32, and what does not fit, as transformers reports it."""
+    """Return the model in float32 and transformers' report of the tensors that do not fit."""
     pooler = family.pooler and any(name.endswith("pooler.dense.weight") for name in names)
     with torch.device("meta"):
         model = BertModel(config, family, pooler=pooler)

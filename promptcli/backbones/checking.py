@@ -1,7 +1,7 @@
-"""What must hold of a folder from elsewhere before anything is computed with it, and the one way its faults are said.
+"""Checks that a foreign model folder must pass before use.
 
-Transformers fills what a folder lacks with random numbers or with tokens of its own, and fails in many ways on what is
-wrong in it. Here the one becomes a refusal and the other one line.
+Transformers fills missing tensors with random numbers and missing tokens with its own, and fails in many ways on
+a faulty one. Here the former is refused and the latter becomes one line.
 """
 
 import json
@@ -19,7 +19,7 @@ from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_l
 from promptcli.storage.documents import parse_json, shown
 from promptcli.storage.files import real_path
 
-#: How every checkpoint is loaded; what does not fit is reported and left to ``check_loaded``.
+#: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
 _LOADING: dict[str, Any] = {
     "dtype": torch.float32,
     "use_safetensors": True,
@@ -50,7 +50,7 @@ def opening(what: str) -> Iterator[None]:
     """Turn whatever a library raises while a folder is opened or first used into one line; keep transformers silent.
 
     Args:
-        what: Kind and name of what is opened; begins the message.
+        what: Kind and name of the object, for the message.
     """
     if "transformers" in sys.modules:
         transformers()
@@ -69,9 +69,9 @@ def opening(what: str) -> Iterator[None]:
 
 
 def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model of one of transformers' classes, and what it says of the tensors.
+    """Return a model of one of transformers' classes, and its report of the tensors.
 
-    Options stand in the place of float32 and of transformers' own choices.
+    Options replace float32 and transformers' own choices.
     """
     config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **_CALLING)
     loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(folder, config=config, **{**_LOADING, **options})
@@ -92,9 +92,9 @@ def read_config(what: str, folder: Path) -> dict[str, Any]:
     try:
         config = parse_json((folder / "config.json").read_bytes())
     except (ValueError, OSError) as error:
-        raise UsageError(f"config.json of {what} is no JSON object with a model_type: {reason(error)}") from None
+        raise UsageError(f"config.json of {what} is not a JSON object with a model_type: {reason(error)}") from None
     if not isinstance(config, dict):
-        raise UsageError(f"config.json of {what} is no JSON object with a model_type")
+        raise UsageError(f"config.json of {what} is not a JSON object with a model_type")
     return config
 
 
@@ -114,7 +114,7 @@ def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
     for file in ("config.json", "tokenizer_config.json"):
         if json_field(folder / file, "auto_map"):
             raise UsageError(
-                f"{what} comes with code of its own (auto_map in {file}), which is never run; where it is an ordinary"
+                f"{what} comes with its own code (auto_map in {file}), which is never run; if it is an ordinary"
                 " model of its family, remove the field"
             )
     if config.get("quantization_config") is not None:
@@ -150,7 +150,7 @@ def check_regular_files(what: str, folder: Path, patterns: Sequence[str]) -> Non
 
 
 def json_field(path: Path, field: str) -> Any:
-    """Return a field of a JSON object, None where there is no such field, file or object."""
+    """Return a field of a JSON object; None if the field, the file or the object is missing."""
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, OSError, RecursionError):  # said by whoever needs the file
@@ -159,7 +159,7 @@ def json_field(path: Path, field: str) -> Any:
 
 
 def tensor_names(path: Path) -> frozenset[str]:
-    """Return the names of a safetensors file's tensors; none where it is broken, which is said when it is loaded."""
+    """Return the names of a safetensors file's tensors; none if it is broken, which is reported on loading."""
     try:
         with safe_open(path, framework="pt") as file:
             return frozenset(file.keys())

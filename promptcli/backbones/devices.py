@@ -28,10 +28,10 @@ def choose_device(name: str) -> str:
         built = (
             "" if kind != "cuda" or torch.version.cuda else f", and PyTorch {torch.__version__} is built without CUDA"
         )
-        raise UsageError(f"device {name!r} is not there: this machine shows no such device{built}; give auto or cpu")
+        raise UsageError(f"device {name!r} is not available: this machine has none{built}; give auto or cpu")
     if colon and int(number) >= (count := torch.cuda.device_count()):
         last = f" to cuda:{count - 1}" if count > 1 else ""
-        raise UsageError(f"device {name!r} is not there: this machine shows {count} of that kind; give cuda:0{last}")
+        raise UsageError(f"device {name!r} is not available: this machine has {count} of its kind; give cuda:0{last}")
     return name
 
 
@@ -59,7 +59,7 @@ def tf32_products() -> Iterator[None]:
 
 
 def choose_dtype(name: str, device: str) -> torch.dtype:
-    """Return the weights' dtype; ``auto`` takes bfloat16 where the hardware computes in it, else float32."""
+    """Return the weights' dtype; ``auto`` takes bfloat16 if the hardware computes in it, else float32."""
     if name == "auto":
         return torch.bfloat16 if computes(torch.bfloat16, device) else torch.float32
     if name not in DTYPES:

@@ -1,6 +1,6 @@
 """Dropout on processors: random bits drawn by the machine word, since torch draws one number after the other there.
 
-The masks follow from torch's own generator where none is given, so seeds, and passes that are computed again, behave
+The masks follow from torch's own generator if none is given, so seeds, and passes that are computed again, behave
 as with torch's.
 """
 
@@ -53,7 +53,7 @@ def dropout(numbers: Tensor, probability: float, draws: torch.Generator | None =
 
 
 def dropped_copies(numbers: Tensor, count: int, probability: float) -> Tensor:
-    """Return ``count`` copies (L, count, ...) of numbers (L, ...), each with dropout of its own."""
+    """Return ``count`` copies (L, count, ...) of numbers (L, ...), each with its own dropout."""
     on_cpu = numbers.device.type == "cpu"
     copied = (numbers / (1 - probability) if on_cpu else numbers).unsqueeze(1)
     copies = copied.expand(-1, count, *(-1 for _ in numbers.shape[1:]))
@@ -64,7 +64,7 @@ def dropped_copies(numbers: Tensor, count: int, probability: float) -> Tensor:
 
 
 class _Masked(torch.autograd.Function):
-    """numbers x kept x scale; holds a byte a number for the backward pass, where a product would hold the number."""
+    """numbers x kept x scale; keeps one byte a number for the backward pass, a product would keep the number."""
 
     @staticmethod
     def forward(ctx: Any, numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
@@ -139,17 +139,17 @@ class _MaskedProduct(torch.autograd.Function):
 
 
 def _bits(kept: Tensor, numbers: Tensor) -> Tensor:
-    """Return a mask as integers as wide as the numbers, all of whose bits are set where a number is kept."""
+    """Return a mask as integers as wide as the numbers, with all bits set for a number that is kept."""
     return kept.to(_WHOLE[numbers.element_size()])
 
 
 def _zeroed(numbers: Tensor, bits: Tensor) -> Tensor:
-    """Return numbers, 0 where they are not kept: a bitwise product is several times as fast as one with bools."""
+    """Return the numbers, 0 if dropped: a bitwise product is several times as fast as one with bools."""
     return numbers.view(bits.dtype).bitwise_and(bits).view(numbers.dtype)
 
 
 def _zero(numbers: Tensor, bits: Tensor) -> Tensor:
-    """Do the same in place, for numbers that nobody else holds."""
+    """Zero the dropped numbers in place; no one else uses them."""
     numbers.view(bits.dtype).bitwise_and_(bits)
     return numbers
 

@@ -16,8 +16,8 @@ class BertPlan:
 
     model: str  #: transformers' class without a head, for configurations that others read
     prefix: str  #: of its tensors in a model with a head
-    pad: int = 0  #: id of the padding token, where the configuration does not say it
-    projected: bool = False  #: embeddings have a width of their own
+    pad: int = 0  #: id of the padding token, if the configuration has none
+    projected: bool = False  #: embeddings have their own width
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Family:
     decoder: str  #: its output projection, bias included
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
     seam: bool = True  #: the attention seam reaches it: Ditto and deep prefixes work
-    plan: BertPlan | None = None  #: where it has BERT's floor plan
+    plan: BertPlan | None = None  #: if it has BERT's layout
     pooler: bool = False  #: checkpoints may have one
     #: A token sees those before it only: the sentence is read at its last token, and nothing is added after it.
     causal: bool = False

@@ -1,4 +1,4 @@
-"""From a name to a backbone: one table of loaders, by what stands before the name. Reading a name loads nothing."""
+"""From a name to a backbone: one table of loaders by prefix. Reading a name loads nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def _load_word_vectors(name: str, *, device: str, **_: Any) -> "Backbone":
 
 @dataclass(frozen=True)
 class Loader:
-    """How one kind of backbones is loaded, and what can be known of it before."""
+    """How one kind of backbone is loaded, and its facts before loading."""
 
     load: "Callable[..., Backbone]"
     is_local: Callable[[Path], bool]  #: whether a path is such a backbone
@@ -50,7 +50,7 @@ def load_backbone(
         name: A shipped name, a local folder, a hub id (``owner/name`` or ``name``, ``@revision`` after it allowed), or
             ``glove:FILE``.
         device: A torch device.
-        dtype: Of the weights; by default float32, and for causal models that of their files where the device
+        dtype: Dtype of the weights; by default float32, and for causal models that of their files if the device
             computes in it.
         words: Word vectors will do; without it they are refused.
     """

@@ -86,7 +86,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
         for name in sorted(parts):
             weight, down, up = modules[name].weight, tensors[name + _DOWN].float(), tensors[name + _UP].float()
             if up.dim() != 2 or down.dim() != 2 or up.size(1) != len(down):
-                raise UsageError(f"{what} has tensors of {name} that are no (out, r) and (r, in); {_HINT}")
+                raise UsageError(f"{what} has tensors of {name} that are not (out, r) and (r, in); {_HINT}")
             change = alpha / len(down) * (up @ down)
             if _is_transposed(modules[name]):
                 change = change.T
@@ -101,13 +101,13 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
 def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
     """Read an adapter as peft saves it, under the names that it has inside a headless model.
 
-    ``prefix`` is what stands before these in a model with a head, e.g. ``model``.
+    ``prefix`` precedes these names in a model with a head, e.g. ``model``.
     """
     config = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
             raise UsageError(
-                f"{what} is no plain LoRA ({field} {config[field]!r}); merge it first (peft: merge_and_unload)"
+                f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it first (peft: merge_and_unload)"
             )
     if not (folder / WEIGHTS).is_file():
         raise UsageError(
@@ -120,7 +120,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
         raise UsageError(f"{WEIGHTS} of {what} is broken: {str(error)[:160]}") from None
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
-        raise UsageError(f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is no number; {_HINT}")
+        raise UsageError(f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is not a number; {_HINT}")
     found = {ALPHA: torch.tensor(float(alpha))}
     for name, tensor in stored.items():
         inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
@@ -129,7 +129,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
 
 
 def base_of(what: str, folder: Path) -> str | None:
-    """Return the backbone that a folder's adapter is for, None where there is none."""
+    """Return the backbone of a folder's adapter, None if it has no adapter."""
     if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return None
     base = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError).get("base_model_name_or_path")

@@ -1,6 +1,6 @@
 """Pre-trained language models from disk or hub: shipped, local folder, or hub id; safetensors only, no remote code.
 
-Knows nothing of recipes. Every model is loaded from a folder, so transformers itself never uses the network.
+Every model is loaded from a folder, so transformers itself never uses the network.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
         config = read_config(what, folder)
         family = family_of(config)
         if family is None:
-            raise UsageError(f"config.json of {what} is no JSON object with a model_type")
+            raise UsageError(f"config.json of {what} is not a JSON object with a model_type")
         if family not in FAMILIES:
             raise unknown(f"family of {what}", family, FAMILIES)
         weights = weight_files(what, folder)
@@ -87,7 +87,7 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
             model, info = load_bert(plain, FAMILIES[family], weights, names)
         else:
             model, info = _load_body(folder, family, names, dtype if causal and dtype else torch.float32)
-        if causal:  # large: probed where it is to run
+        if causal:  # large: probed on its own device
             model.to(device)
         check_loaded(what, model, info)
         check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
@@ -142,10 +142,10 @@ def added_after(folder: Path) -> str:
 
 
 def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = _MARKS) -> tuple[Path, str | None]:
-    """Return the folder of a backbone and its hub revision (None where it is no hub model).
+    """Return the folder of a backbone and its hub revision (None unless it is a hub model).
 
-    It holds at least one of the files ``one_of``; ``files`` are patterns of what is fetched. A name is a shipped one, a
-    folder, or ``owner/name`` with ``@revision`` after it, which may have slashes of its own.
+    It holds at least one of the files ``one_of``; ``files`` are patterns of files to fetch. A name is a shipped one, a
+    folder, or ``owner/name`` optionally with ``@revision``, which may contain slashes.
     """
     if name in SHIPPED:
         return SHIPPED[name], None
@@ -182,7 +182,7 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
 
 
 def _check_worth_asking(name: str) -> None:
-    """Refuse to ask the hub where that is forbidden, for a file, or for a name like a shipped one, mistyped."""
+    """Refuse to ask the hub if that is forbidden, or for a file or a mistyped name of a shipped model."""
     if os.path.exists(name):
         raise NotFoundError(f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}")
     if mistyped := did_you_mean(name, SHIPPED, likeness=_MISTYPED):
@@ -215,7 +215,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def _known_as(folder: Path, digest: str) -> str:
-    """Return the hash of the backbone that a folder of ours was written from, where it is as it was written."""
+    """Return the hash of the backbone that our folder was written from, if its weights are unchanged."""
     about = json_field(folder / "promptcli.json", "backbone")
     written = isinstance(about, dict) and about.get("written") == digest
     return str(about["weights"]) if written else digest
@@ -236,7 +236,7 @@ def weight_files(what: str, folder: Path) -> list[Path]:
 
 
 def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
-    """Return the dtype that most tensors of the files have, where the device computes in it; else float32."""
+    """Return the dtype of most tensors of the files if the device computes in it, else float32."""
     found: Counter[str] = Counter()
     for path in weights:
         with safe_open(path, framework="pt") as file:
@@ -251,7 +251,7 @@ def _load_tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
 
 
 def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
-    """Return the encoder without heads, and what transformers says of its tensors.
+    """Return the encoder without heads, and transformers' report of its tensors.
 
     A pooler without weights would be filled with random numbers, so it is left out.
     """

@@ -14,7 +14,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 from promptcli.storage.documents import shown
 
-#: Words of many scripts, as many in each text: a vocabulary that tells none of them apart knows no language.
+#: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them knows no language.
 PROBES = (
     "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
     "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
@@ -70,7 +70,7 @@ def _made_up(folder: Path, added: Sequence[str]) -> list[str]:
     """Return those of the added special tokens that no file of the folder has: the library has made them up."""
     names = [name for name in ("tokenizer.json", "vocab.txt", "vocab.json") if (folder / name).is_file()]
     if not names or not added:
-        return []  # SentencePiece alone: its families have special tokens of their own
+        return []  # SentencePiece alone: its families have their own special tokens
     paths = [folder / name for name in (*names, "added_tokens.json")]
     content = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
     content += json.dumps(json_field(folder / "tokenizer_config.json", "added_tokens_decoder"), ensure_ascii=False)
@@ -87,7 +87,7 @@ def check_probe(what: str, backbone: Backbone) -> None:
         for ids, other in ((first, second), (second, first))
     ]
     if None in pair:
-        raise UsageError(f"the vocabulary of {what} knows no word in any script: different texts look the same to it")
+        raise UsageError(f"the vocabulary of {what} has no word of any script: different texts look the same to it")
     ids = torch.tensor([[*tokenizer.start, token, *tokenizer.end] for token in pair], device=backbone.device)
     batch = Batch(ids, torch.full((2,), ids.size(1), device=backbone.device))
     with torch.inference_mode():

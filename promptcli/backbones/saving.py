@@ -1,4 +1,4 @@
-"""A loaded backbone as files that other programs read: configuration, weights, tokenizer. Knows nothing of recipes."""
+"""A loaded backbone as files that other programs read: configuration, weights, tokenizer."""
 
 import copy
 import json
@@ -88,7 +88,7 @@ def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, An
 def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[list[int]]:
     """Return the ids that transformers makes of n sentences by the files of a folder, special tokens included.
 
-    For some families it takes a tokenizer class of its own, whatever the files say, and leaves out half of them.
+    For some families it ignores the files' tokenizer class and leaves out half of the files.
     """
     with opening("the tokenizer that was written"):
         tokenizer = load_tokenizer(folder)

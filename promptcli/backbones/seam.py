@@ -1,4 +1,4 @@
-"""The one seam into transformers: an attention function of our own, registered by name, that serves every method.
+"""The one seam into transformers: our attention function, registered by name, serves every method.
 
 A ``SeamCall`` travels with one forward pass as the keyword argument ``seam`` of the model: it carries deep prefixes in
 and attention diagonals, or whole matrices, out. Layers are numbered by counting calls, because ALBERT shares one module
@@ -36,8 +36,8 @@ class SeamCall:
     matrices: dict[int, Tensor] = field(default_factory=dict)
     calls: int = 0  #: layers that have come by
     prepending: Prepending | None = None
-    lasts: Tensor | None = None  #: (n,) positions of the last tokens; where there is a ``prepending``
-    #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries; None where they are not
+    lasts: Tensor | None = None  #: (n,) positions of the last tokens, for ``prepending``
+    #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries; None if they are not
     #: wanted; filled.
     kept: list[tuple[Tensor, Tensor]] | None = None
 
@@ -104,7 +104,7 @@ def attention(
         key: (n, h', t, d/h); h' divides h where queries are grouped: h / h' of them share a head's keys.
         value: (n, h', t, d/h).
         attention_mask: (n, 1, t, t), or (n, 1, 1, t) for padding alone, boolean (True = attend) or additive, causality
-            and sliding windows in it; None where nothing is masked, or nothing but what follows a token (causal
+            and sliding windows in it; None if nothing is masked, or only the tokens that follow (causal
             modules).
         scaling: Factor of the dot products; None means (d/h)^-1/2.
         dropout: Probability of attention dropout.
@@ -113,7 +113,7 @@ def attention(
         softcap: Scores s become c tanh(s / c) (Gemma 2); no fused kernel knows it.
 
     Returns:
-        (n, t, h, d/h), and None in place of the attention matrix, which goes into the call where it wants it.
+        (n, t, h, d/h), and None instead of the attention matrix, which goes into the call if it is wanted.
     """
     scale = query.size(-1) ** -0.5 if scaling is None else scaling
     layer = seam.next_layer() if seam is not None else 0
@@ -229,7 +229,7 @@ def _cuda(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale:
 def _plain(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Any other device, and capped scores: one layer's matrix is made and let go."""
+    """Any other device, and capped scores: one layer's matrix at a time."""
     scores = _scores(query, key, mask, scale, softcap)
     return scores.softmax(-1).to(value.dtype) @ value, scores.logsumexp(-1)
 

@@ -1,4 +1,4 @@
-"""Batch and HiddenStates: what goes into a backbone and what comes out. Plain values; no model."""
+"""Batch and HiddenStates: the input and the output of a backbone, plain values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class Batch:
 
     ids: Tensor  #: (n, t) token ids
     lengths: Tensor  #: (n,) tokens of each input, specials and template included
-    mask_slots: Tensor | None = None  #: (n, k) positions of the template's masks, or None where it has none
+    mask_slots: Tensor | None = None  #: (n, k) positions of the template's masks, or None if it has none
     positions: Tensor | None = None  #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
     raw_positions: bool = False  #: the family's own offset is not added to ``positions``
     #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start after them.
@@ -52,7 +52,7 @@ class Batch:
     prepending: Prepending | None = None
     #: What becomes of the embedding layer's output, (n, t, e) to the same shape; None: it stays (ConSERT).
     augment: Callable[[Tensor], Tensor] | None = None
-    #: ``lengths`` in the processor's memory: what is asked of them there waits for no device.
+    #: ``lengths`` in host memory, so that reading them waits for no device.
     counts: np.ndarray | None = field(default=None, compare=False)
     rows: np.ndarray | None = field(default=None, compare=False)  #: ``ids`` in the processor's memory
 
@@ -109,7 +109,7 @@ def slot_positions(batch: Batch, slot: int) -> Tensor:
 class Needs:
     """What a pooling reads, so that nothing else is computed or kept."""
 
-    #: Hidden states wanted, 0 = embedding output, L = last layer; empty where no layer has to run.
+    #: Hidden states wanted, 0 = embedding output, L = last layer; empty if no layer has to run.
     layers: frozenset[int] = frozenset()
     diagonals: frozenset[int] = frozenset()  #: layers (0-based) whose attention diagonals are wanted
     matrices: frozenset[int] = frozenset()  #: layers (0-based) whose whole attention matrices are wanted
@@ -136,7 +136,7 @@ class HiddenStates:
     #: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L the last.
     layers: dict[int, Tensor] = field(default_factory=dict)
     static: Tensor | None = None  #: (n, t, d) raw word-embedding rows: not ``layers[0]``
-    #: (n, t, d) rows of the masked-LM head's output matrix; the static ones where the two are tied.
+    #: (n, t, d) rows of the masked-LM head's output matrix; the static ones if the two are tied.
     decoder: Tensor | None = None
     #: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
     diagonals: dict[int, Tensor] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""T5 as a filler of blanks: which token goes on a text, seen by many examples at once. For generating templates only.
+"""T5 fills gaps: the next token of a text, given many examples at once. For generating templates only.
 
-Loaded through the same guards as a backbone: safetensors only, no remote code. Knows nothing of templates.
+Loaded through the same guards as a backbone: safetensors only, no remote code.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from promptcli.backbones.library import load_tokenizer
 from promptcli.errors import NotFoundError, UsageError
 
 _ROWS = 256  # examples through the decoder at a time
-_BLANK = "\N{LOWER ONE EIGHTH BLOCK}"  # how the vocabulary writes the blank before a word
+_BLANK = "\N{LOWER ONE EIGHTH BLOCK}"  # how the vocabulary writes the space before a word
 
 
 class T5:
@@ -37,7 +37,7 @@ class T5:
     def _sentinel(self, number: int) -> int:
         found: int | None = self._tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
         if found is None or found == self._tokenizer.unk_token_id or found >= self.size:
-            raise UsageError(f"T5 {self._name!r} has no token <extra_id_{number}>, which marks a blank to fill")
+            raise UsageError(f"T5 {self._name!r} has no token <extra_id_{number}>, which marks a gap to fill")
         return found
 
     def encode(self, text: str) -> list[int]:
@@ -46,11 +46,11 @@ class T5:
         return ids
 
     def text(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, a blank before every word that has one."""
+        """Return the text of ids, with a space before every word that has one."""
         return "".join(self._tokenizer.convert_ids_to_tokens(list(ids))).replace(_BLANK, " ")
 
     def words(self) -> dict[int, str]:
-        """Return every id that stands for text, with its text; special tokens and unused rows are left out."""
+        """Return every id of a text piece with its text; special tokens and unused rows are left out."""
         tokens = self._tokenizer.convert_ids_to_tokens(list(range(min(self.size, len(self._tokenizer)))))
         return {
             number: token.replace(_BLANK, " ")
@@ -63,7 +63,7 @@ class T5:
         """Run the encoder over n inputs, once.
 
         Returns:
-            Groups of examples: hidden states (k, t, d) and the mask of tokens that are no padding (k, t).
+            Groups of examples: hidden states (k, t, d) and the mask of real tokens (k, t).
         """
         groups = []
         for start in range(0, len(inputs), _ROWS):
@@ -109,7 +109,7 @@ def load_t5(name: str, *, device: str = "cpu") -> T5:
         config = read_config(what, folder)
         family = config.get("model_type")
         if family != "t5":
-            raise UsageError(f"{name!r} is no T5 but of family {family!r}; give e.g. google/t5-v1_1-base, or a folder")
+            raise UsageError(f"{name!r} is of family {family!r}, not a T5; give e.g. google/t5-v1_1-base, or a folder")
         weights = pretrained.weight_files(what, folder)
         check_folder(what, folder, config)
         check_files(what, weights, config)

@@ -1,8 +1,8 @@
 """A backbone's tokenizer, made fit for splicing: pieces of text to ids, without specials, each piece on its own.
 
-The blank before a piece decides byte-level and SentencePiece ids, so it is never added by the tokenizer here: whoever
+The space before a piece decides byte-level and SentencePiece ids, so it is never added by the tokenizer here: whoever
 cuts the pieces says it. BERT's own is read from its files without transformers, to the letter of its definition;
-whatever is unusual in them is left to transformers. Knows nothing of templates.
+anything unusual in them is left to transformers.
 """
 
 import hashlib
@@ -91,7 +91,7 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> WordPieceTokenize
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file, empty where there is none; ValueError where it is no object."""
+    """Return the content of a JSON file, empty if it does not exist; ValueError if it is not an object."""
     content = parse_json(path.read_bytes()) if path.exists() else {}
     if not isinstance(content, dict):
         raise ValueError(path)
@@ -133,8 +133,8 @@ class PieceTokenizer:
     Args:
         tokenizer: Of transformers.
         owner: Kind and name, for messages.
-        causal: What it puts in front of an input stays ([BOS]), what it adds after it does not ([EOS]): the last token
-            is the template's. Else an input stands between [CLS] and [SEP].
+        causal: [BOS] in front of an input stays, [EOS] after it does not: the last token
+            is the template's. Otherwise an input is enclosed in [CLS] and [SEP].
     """
 
     def __init__(self, tokenizer: Any, owner: str, *, causal: bool = False) -> None:
@@ -146,11 +146,11 @@ class PieceTokenizer:
         self.start, self.end = (added_around(tokenizer)[0], ()) if causal else _cls_and_sep(tokenizer, owner)
         spare = (tokenizer.pad_token_id, tokenizer.sep_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0)
         self.pad: int = next(token for token in spare if token is not None)
-        self.unk: int | None = tokenizer.unk_token_id  #: None where there is none (byte-level ones need none)
-        self.mask: int | None = None if causal else tokenizer.mask_token_id  #: None where there is none
+        self.unk: int | None = tokenizer.unk_token_id  #: None if it has none (byte-level ones need none)
+        self.mask: int | None = None if causal else tokenizer.mask_token_id  #: None if it has none
         self.mask_text: str | None = None if causal else tokenizer.mask_token
         definition = json.loads(backend.to_str())
-        #: The mask token swallows the blank before it (byte-level and SentencePiece families).
+        #: The mask token swallows the space before it (byte-level and SentencePiece families).
         self.mask_takes_blank = any(
             token["lstrip"] for token in definition["added_tokens"] if token["content"] == self.mask_text
         )
@@ -162,18 +162,18 @@ class PieceTokenizer:
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         _leave_blanks_to_metaspace(definition)
         schemes = adding_no_blank(definition.get("pre_tokenizer")) | _prepending_no_blank(definition)
-        #: The tokenizer itself would put a blank before the first word of an input, and
+        #: The tokenizer itself would put a space before the first word of an input, and
         #: before the first word after a special token.
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
         self.segment_blank = bool(schemes & {"always", "byte-level"})
-        #: Every punctuation mark is a token of its own, so that pieces never join.
+        #: Every punctuation mark is a separate token, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
-        #: A word between blanks has the same ids wherever it stands.
+        #: A word between spaces has the same ids everywhere.
         self.splits_at_blanks = _splits_at_blanks(definition)
         self._added = {token["content"][:1] for token in definition["added_tokens"]}  # their first characters
         self._words: dict[str, list[int]] = {}
         self._held = 0  # characters of the words kept
-        #: Byte-level BPE, where a word's leading blank is part of its token (``Ġ``).
+        #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
         self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
         self._tokenizer = _made(definition, backend.model)
 
@@ -190,13 +190,13 @@ class PieceTokenizer:
             return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)]
         except TypeError:  # how the library refuses half of a surrogate pair
             wrong = next(piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece)
-            raise UsageError(f"{shown(wrong)} is no text: not all of it is UTF-8") from None
+            raise UsageError(f"{shown(wrong)} is not text: not all of it is UTF-8") from None
 
     def _by_words(self, pieces: list[str]) -> list[list[int]]:
         """Tokenise each word once: text repeats its words, and looking one up is many times faster.
 
-        Words end at blanks and at ASCII punctuation, each mark a word: BERT's tokenizer cuts there, whatever it does
-        within. A piece that may spell an added token, such as ``[MASK]``, is taken whole.
+        Words end at spaces and at ASCII punctuation, each mark a word: BERT's tokenizer always cuts there. A
+        piece that may spell an added token, such as ``[MASK]``, is not split.
         """
         if self._held > _KEPT_CHARACTERS:
             self._words, self._held = {}, 0
@@ -279,7 +279,7 @@ def added_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
-    """Take the normaliser out that sets a blank before every text (Llama's older files); return its scheme."""
+    """Remove the normaliser that adds a space before every text (Llama's older files); return its scheme."""
     normalizer = definition.get("normalizer") or {}
     members = normalizer.get("normalizers", [])
     kept = [member for member in members if member["type"] != "Prepend"]
@@ -290,7 +290,7 @@ def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
 
 
 def _splits_at_blanks(definition: Any) -> bool:
-    """Whether this is BERT's own tokenizer: whatever it does to a text, it does between blanks."""
+    """Whether this is BERT's own tokenizer: all it does to a text happens between spaces."""
     parts = {name: (definition.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")}
     return (
         parts["normalizer"] in (None, "BertNormalizer")
@@ -300,9 +300,9 @@ def _splits_at_blanks(definition: Any) -> bool:
 
 
 def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
-    """Rewrite XLM-R's pre-tokenizer, which drops blanks and sets one before every word, into one that keeps them.
+    """Rewrite XLM-R's pre-tokenizer, which drops spaces and adds one before every word, into one that keeps them.
 
-    Only then can a piece begin with or without a blank. Runs of blanks become one, and the last ones go, as before.
+    Only then can a piece begin with or without a space. Runs of spaces become one, trailing ones go, as before.
     """
     splitting = definition.get("pre_tokenizer") or {}
     members = splitting.get("pretokenizers", [])
@@ -317,7 +317,7 @@ def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
 
 
 def adding_no_blank(pre_tokenizer: Any) -> set[str]:
-    """Rewrite a pre-tokenizer's definition in place so that it adds no blank; return the schemes it had."""
+    """Rewrite a pre-tokenizer's definition in place so that it adds no space; return the schemes it had."""
     if not isinstance(pre_tokenizer, dict):
         return set()
     schemes: set[str] = set()

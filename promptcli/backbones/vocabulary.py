@@ -47,7 +47,7 @@ class Vocabulary:
             return cls(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
             reason = one_line(error, 120)
-            raise UsageError(f"{path} is no vocabulary: {reason}; delete {path.parent} and start again") from None
+            raise UsageError(f"{path} is not a vocabulary: {reason}; delete {path.parent} and start again") from None
 
 
 def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:
@@ -77,7 +77,7 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
 
 
 def _alphabet(tokenizer: BertWordPieceTokenizer, lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the most frequent characters of the words, and those of them that stand inside words, both in order."""
+    """Return the most frequent characters of the words, and those that occur inside words, both in order."""
     texts: Counter[str] = Counter()
     for line in lines:
         texts.update(line.split())

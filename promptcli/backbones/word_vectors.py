@@ -1,7 +1,7 @@
 """Static vectors in a backbone's place, for the average of a sentence's words: ``glove:FILE``, or a folder.
 
 A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of sentence-transformers, or a
-model of model2vec. For a file of word vectors the sentence is lower-cased and split at blanks: the tasks' text is
+model of model2vec. For a file of word vectors the sentence is lower-cased and split at spaces: the tasks' text is
 tokenised already. The file is text in word2vec's format, with a header, or in GloVe's, without; both also .gz.
 """
 
@@ -52,7 +52,7 @@ class WordTokenizer(PieceTokenizer):
         self._row_of = row_of
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
-        """Return the ids of every sentence's known words; ``[0]`` where there are none."""
+        """Return the ids of every sentence's known words; ``[0]`` if a sentence has none."""
         known = ([self._row_of[word] for word in piece.lower().split() if word in self._row_of] for piece in pieces)
         return [ids or [_NOTHING] for ids in known]
 
@@ -73,7 +73,7 @@ class TableTokenizer(WordTokenizer):
         self.unk = None if unknown or text is None else self._tokenizer.token_to_id(text)
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
-        """Return the ids of every sentence's tokens, unknown ones left out where the table has no row for them."""
+        """Return the ids of every sentence's tokens, without those that have no row in the table."""
         encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
         return [[token for token in one.ids if token != self.unk] or [self.pad] for one in encoded]
 
@@ -124,13 +124,13 @@ def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
 
 
 def is_table(folder: Path) -> bool:
-    """Return whether a folder is a table of words: nothing but a row for each token."""
+    """Return whether a folder is a table of words: one row for each token, and no layers."""
     names = tensor_names(folder / _ROWS) if (folder / _ROWS).is_file() else frozenset()
     return bool(names & _MATRICES) and names <= _MATRICES | {"mapping", "weights"}
 
 
 def load_table(name: str, folder: Path, revision: str | None, *, device: str = "cpu") -> WordVectors:
-    """Load the table of words in a folder; ``name`` and ``revision`` say where it came from."""
+    """Load the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
     what = f"the table of words {name!r}"
     config = read_config(what, folder) if (folder / "config.json").is_file() else {}
     distilled = config.get("model_type") == "model2vec"
@@ -154,7 +154,7 @@ def load_table(name: str, folder: Path, revision: str | None, *, device: str = "
 class WordTable:
     """Words and their vectors."""
 
-    row_of: dict[str, int]  #: word -> row from 1, the first one where a word stands twice
+    row_of: dict[str, int]  #: word -> row from 1, the first of a repeated word
     rows: np.ndarray  #: (v + 1, d) float32; row 0 is zero
 
 
@@ -162,7 +162,7 @@ def read_word_vectors(path: Path) -> WordTable:
     """Read a file of word vectors.
 
     The first line tells the formats apart: two whole numbers are word2vec's header (words, width). A word is all that
-    stands before the last d numbers: GloVe's largest file has words with blanks inside.
+    precedes the last d numbers: GloVe's largest file has words with spaces inside.
     """
     words: list[str] = []
     numbers = array("f")
@@ -200,7 +200,7 @@ def _numbers(fields: list[str], where: str) -> list[float]:
     try:
         values = [float(field) for field in fields]
     except ValueError as error:
-        raise UsageError(f"{where}: {error}; expected a word and {len(fields)} numbers with blanks between") from None
+        raise UsageError(f"{where}: {error}; expected a word and {len(fields)} numbers separated by spaces") from None
     if not all(map(math.isfinite, values)):
         raise UsageError(f"{where}: a number that is not finite; leave the line out or make the file again")
     return values

@@ -152,7 +152,7 @@ def test_pictures(command, name, analyze, corpus, tmp_path):
         (("impact", " "), 2, "has no tokens"),
         (("impact-tfidf", "blank.txt", "--set", "corpus=one.txt"), 2, "no sentence to look at"),
         (("impact-tfidf", "one.txt", "--set", "corpus=blank.txt"), 2, "no sentence to count idf on"),
-        (("attention", "one", "--set", "head=9-9"), 2, "head '9-9' is not there"),
+        (("attention", "one", "--set", "head=9-9"), 2, "head '9-9' does not exist"),
         (("attention", "one", "--plot", "map.gif"), 2, "a name that ends in .png or .svg"),
     ],
 )

@@ -185,7 +185,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
         load_t5(str(tmp_path / "nosuch"))
     with offline(), pytest.raises(NotFoundError, match=r"`offline` forbids.*`generate` mlm"):
         load_t5("nobody/no-such-t5")
-    with pytest.raises(UsageError, match="is no T5 but of family 'bert'"):
+    with pytest.raises(UsageError, match="is of family 'bert', not a T5"):
         load_t5(str(tiny_folder("bert")))
     with pytest.raises(UsageError, match="no token <extra_id_2>"):
         load_t5(str(save_t5(tmp_path / "few", sentinels=2)))
@@ -198,7 +198,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "config.json").write_text(json.dumps({"model_type": None}))
-    with pytest.raises(UsageError, match="is no T5"):
+    with pytest.raises(UsageError, match="not a T5"):
         load_t5(str(broken))
 
 
