@@ -221,7 +221,7 @@ def test_remote_code_is_never_run(tmp_path):
     (folder / "evil.py").write_text("raise SystemExit('remote code ran')")
     config["auto_map"] = {"AutoModel": "evil.Evil", "AutoConfig": "evil.Config"}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UsageError, match=r"code of its own \(auto_map in config\.json\), which is never run"):
+    with pytest.raises(UsageError, match=r"its own code \(auto_map in config\.json\), which is never run"):
         load_backbone(str(folder))
 
 

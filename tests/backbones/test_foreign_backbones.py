@@ -152,9 +152,9 @@ DAMAGES = {
     "another size inside": (config(intermediate_size=16), "of shape 24, where config.json asks for 16"),
     "unknown dtype": (config(dtype="float99"), "float99"),
     "a decoder": (config(is_decoder=True), "is a decoder"),
-    "model_type a list": (config(model_type=["bert"]), "no JSON object with a model_type"),
-    "config.json a list": (written("config.json", "[]"), "no JSON object with a model_type"),
-    "config.json cut": (written("config.json", '{"model_type": "bert"'), "no JSON object with a model_type"),
+    "model_type a list": (config(model_type=["bert"]), "not a JSON object with a model_type"),
+    "config.json a list": (written("config.json", "[]"), "not a JSON object with a model_type"),
+    "config.json cut": (written("config.json", '{"model_type": "bert"'), "not a JSON object with a model_type"),
     "config.json deep": (written("config.json", "[" * 99999), "nested deeper"),
     # what would run code or change the weights
     "remote attention": (config(attn_implementation="owner/name"), "foreign code.*owner/name.*never run"),
@@ -178,7 +178,7 @@ DAMAGES = {
     "a line too many": (vocabulary(lambda items: [*items, "more"]), r"goes to id 108 \('more'\)"),
     "no words": (
         vocabulary(lambda items: [*items[:5], *(f"[unused{number}]" for number in range(len(items) - 5))]),
-        "knows no word in any script",
+        "has no word of any script",
     ),
     "no such mask": (tokenizer_config(mask_token="<foo>"), "goes to id 108 .'<foo>'"),
     "no such mask, rows to spare": (

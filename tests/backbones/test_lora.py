@@ -135,8 +135,8 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"use_dora": True}, "no plain LoRA .use_dora"),
-        ({"peft_type": "IA3"}, "no plain LoRA .peft_type"),
+        ({"use_dora": True}, "not a plain LoRA .use_dora"),
+        ({"peft_type": "IA3"}, "not a plain LoRA .peft_type"),
         ({"base_model_name_or_path": None}, "names no base model"),
         ({"base_model_name_or_path": "./nowhere"}, "no backbone folder './nowhere'"),
     ],

@@ -254,7 +254,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"transforms": ("topk-tokens:0",)}, "whole number"),
         ({"transforms": ("topk-tokens:99999",)}, "the vocabulary has"),
         ({"denoise": "always"}, "unknown denoise 'always'; valid: none, hidden"),
-        ({"denoise": "hidden"}, "words of its own"),
+        ({"denoise": "hidden"}, "words around"),
         ({"denoise": "logits", "prompt": "[X] [MASK]"}, "needs a transform with that stage"),
         ({"max_length": 1000}, "takes 1 to 66"),
         ({"max_length": 0}, "takes 1 to 66"),
