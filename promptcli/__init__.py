@@ -9,55 +9,16 @@ The names of ``__all__`` are loaded when they are first used, so that importing 
 """
 
 import importlib
+import re
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
 
-#: Name -> the module that it is in.
+#: Name -> its module, as the stub beside this file says.
 _MODULES = {
-    "RECIPES": "recipe",
-    "Encoder": "encoder.encoder",
-    "NotFoundError": "errors",
-    "Pretrained": "pretraining.pretrain",
-    "PromptcliError": "errors",
-    "Recipe": "recipe",
-    "SentenceIndex": "index.sentence_index",
-    "Trained": "training.train",
-    "UsageError": "errors",
-    "add_to_index": "index.indexing",
-    "analyze": "analysis.analyze",
-    "build_index": "index.indexing",
-    "check_index": "index.indexing",
-    "check_parts": "data.vectors.part_folder",
-    "check_template": "searching.templates",
-    "compare": "evaluation.evaluator",
-    "embed": "embedding.embed",
-    "embed_dataset": "embedding.datasets",
-    "embed_parts": "embedding.embed",
-    "evaluate": "evaluation.evaluate",
-    "export": "models.exchange",
-    "fit": "training.fit",
-    "import_model": "models.exchange",
-    "load": "models.loading",
-    "merge_parts": "data.vectors.part_folder",
-    "list_models": "models.loading",
-    "pretrain": "pretraining.pretrain",
-    "pull": "models.exchange",
-    "push": "models.exchange",
-    "quantize": "data.vectors.precision",
-    "read_vectors": "data.vectors",
-    "reproduce": "reproducing.reproduce",
-    "sample_parts": "data.vectors.part_folder",
-    "search_index": "index.indexing",
-    "search_heads": "searching.searches",
-    "search_layers": "searching.searches",
-    "search_templates": "searching.searches",
-    "serve": "serving.serve",
-    "similarity": "models.loading",
-    "task_sentences": "evaluation.evaluate",
-    "templates": "searching.templates",
-    "train": "training.train",
-    "training_settings": "training.train",
+    name: module
+    for module, name in re.findall(r"^from (\S+) import (\w+)", Path(__file__).with_suffix(".pyi").read_text(), re.M)
 }
 __all__ = list(_MODULES)
 
@@ -67,7 +28,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
     if name == "Encoder":
         importlib.import_module("promptcli.models.loading")  # with it encoders can be loaded and saved
-    value = getattr(importlib.import_module(f"promptcli.{_MODULES[name]}"), name)
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

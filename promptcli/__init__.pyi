@@ -1,4 +1,4 @@
-"""The names of the package for type checkers; they are loaded on first use (PEP 562)."""
+"""The public names and their modules: read by type checkers, and by ``__init__.py``, which loads them on first use."""
 
 from promptcli.analysis.analyze import analyze as analyze
 from promptcli.data.vectors import read_vectors as read_vectors
