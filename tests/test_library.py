@@ -87,7 +87,7 @@ def test_what_the_commands_can_the_library_can():
 def test_every_name_loads():
     assert dir(pc) == sorted([*pc.__all__, "__version__"])
     assert all(getattr(pc, name) is not None for name in pc.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'embedd'; it has: RECIPES"):
+    with pytest.raises(AttributeError, match="no attribute 'embedd'; it has: analyze"):
         pc.embedd  # noqa: B018
 
 
