@@ -237,3 +237,26 @@ def test_sentences_on_the_command_line(run):
     (row,) = map(json.loads, Path("v.jsonl").read_text().splitlines())
     assert row["embedding"] == rows[1]["embedding"]
     refused(run("embed", "sentencs.txt"), 3, "sentencs.txt")
+
+
+def test_several_words_without_files_of_their_names_are_sentences(run):
+    code, out, err = run("embed", "A cat sleeps.", "Hello")
+    assert code == 0 and [json.loads(line)["text"] for line in out.splitlines()] == ["A cat sleeps.", "Hello"]
+    assert "no such file; read as 2 sentences" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "parts"),
+    [
+        (("a b.txt", "c d.txt"), 2, ["--shards N -o FOLDER"]),
+        (("a b.txt", "e f.txt"), 3, ["'e f.txt'"]),
+        (("A cat sleeps.", "a b.txt"), 3, ["'A cat sleeps.'"]),
+        (("A cat sleeps.", "none.txt"), 3, ["'none.txt'"]),
+        (("one\ntwo", "three"), 2, ["line break"]),
+    ],
+)
+def test_no_file_of_several_is_dropped(run, fake, words, code, parts):
+    for name in ("a b.txt", "c d.txt"):
+        Path(name).write_text(TEXT)
+    refused(run("embed", *words), code, *parts)
+    assert not fake and names() == ["a b.txt", "c d.txt"]

@@ -67,7 +67,7 @@ def test_shards_one_by_one(run):
         (("embed", "a.txt", "--shard", "1"), "--shard needs --shards"),
         (("embed", "a.txt", "--workers", "1"), "--workers needs --shards"),
         (("embed", "a.txt", "--shards", "2"), "name it with -o FOLDER"),
-        (("embed", "a.txt", "b.txt"), "give --shards N -o FOLDER"),
+        (("embed", "a.txt", "a.txt"), "give --shards N -o FOLDER"),
         (("embed", "s3://b/a.txt", "-o", "out", "--shards", "2", "--offline"), "which --offline forbids"),
         (("embed", "-", "-o", "out", "--shards", "2"), "not from standard input"),
     ],

@@ -1,6 +1,8 @@
 """The commands ``embed`` and ``similarity``: sentences to vectors, in parts too; the likeness of sentences or files."""
 
 import io
+import os
+import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from promptcli.embedding.embed import Embedded, EmbeddedParts
 
 _option = option_in("Parts")
+#: A word that is more likely the misspelt name of a file than a sentence.
+_NAME_OF_FILE = re.compile(r"^\S+(/\S*|\.[a-z][a-z0-9]+)$")
 IdField = Annotated[
     str | None, typer.Option("--id-field", help="Column of the id. Default: `id`, else the row number.")
 ]
@@ -88,7 +92,6 @@ def embed(
     OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. With --shards the
     output is a folder of Parquet files, made by one process or many; the same command resumes it.
     """
-    from promptcli.data.text import are_sentences
     from promptcli.embedding import embed as embedding
 
     common: dict[str, Any] = {"text_field": text_field, "id_field": id_field, "normalize": normalize}
@@ -100,9 +103,9 @@ def embed(
         parts = vars(sharding) | {"threads": runtime.threads}
         _tell_parts(embedding.embed_parts(files, output, model=model.choice(), **parts, **common), as_json=json)
         return
-    _check_no_parts(files, sharding)
+    _check_no_parts(sharding)
     source: str | BinaryIO = files[0] if files[0] != "-" else sys.stdin.buffer
-    if are_sentences(files):
+    if _are_sentences(files):
         note(f"no such file; read as {'a sentence' if len(files) == 1 else f'{len(files)} sentences'}")
         source = io.BytesIO("\n".join(files).encode())
     to_stdout = str(output) == "-" or (output is None and (not isinstance(source, str) or Path(source).is_fifo()))
@@ -112,13 +115,32 @@ def embed(
     _tell(embedding.embed(source, target, model.choice(), batch_size=batch_size, **common), precision, as_json=json)
 
 
-def _check_no_parts(files: list[str], sharding: Sharding) -> None:
+def _check_no_parts(sharding: Sharding) -> None:
     given = {"--shard": sharding.shard, "--workers": sharding.workers, "--address": sharding.address}
     for option, value in {**given, "--engine": sharding.engine != "local" or None}.items():
         if value is not None:
             raise UsageError(f"{option} needs --shards: how many parts there are in all")
-    if "://" in files[0] or (len(files) > 1 and any(" " not in file for file in files)):
+
+
+def _are_sentences(words: list[str]) -> bool:
+    """Return whether the words of the command line are sentences: no file has any of their names."""
+    from promptcli.data.streams import check_file
+    from promptcli.data.text import check_encodable
+
+    exist = [word == "-" or os.path.exists(word) for word in words]
+    if any("://" in word and " " not in word for word in words) or (len(words) > 1 and all(exist)):
         raise UsageError("several files, and URLs, are embedded into a folder of parts; give --shards N -o FOLDER")
+    if any(exist) and not all(exist):
+        check_file(Path(words[exist.index(False)]))
+    if all(exist):
+        return False
+    for word in words:
+        if _NAME_OF_FILE.search(word):
+            check_file(Path(word))
+        if "\n" in word:
+            raise UsageError(f"sentence {word!r:.60} has a line break; give a file of sentences")
+        check_encodable(word)
+    return True
 
 
 def _tell(made: "Embedded", precision: str, *, as_json: bool) -> None:
