@@ -1,20 +1,16 @@
-"""Every kind of file that promptcli reads, what may be wrong in it, and the commands that read it."""
+"""The files that others write and promptcli reads, faults they may have, and the commands that read them."""
 
 import gzip
-import hashlib
 import io
 import json
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
-
-from promptcli.data.vectors.formats import ABOUT
 
 Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
@@ -201,43 +197,6 @@ def any_parquet(draw: Any, content: bytes) -> bytes:
     return file.getvalue()
 
 
-def part_file(table: Any, about: bytes) -> bytes:
-    """Return a table as a part of vectors, with what it says of itself."""
-    file = io.BytesIO()
-    with pq.ParquetWriter(file, table.schema) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({ABOUT: about})
-    return file.getvalue()
-
-
-@st.composite
-def any_part(draw: Any, content: bytes) -> bytes:
-    """A part of vectors with another column or another footer, or a damaged one."""
-    if draw(st.booleans()):
-        return draw(any_bytes(content))
-    table, about = pq.read_table(io.BytesIO(content)), pq.read_metadata(io.BytesIO(content)).metadata[ABOUT]
-    if not draw(st.integers(0, 3)):
-        return part_file(table, draw(any_json(about)))
-    names = table.column_names
-    at = draw(st.integers(0, len(names) - 1))
-    changed = table.set_column(at, draw(st.sampled_from([names[at], *names])), _any_column(draw, len(table)))
-    return part_file(changed, about)
-
-
-def arrow_file(table: Any) -> bytes:
-    """Return a table as an Arrow file."""
-    file = io.BytesIO()
-    with pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    return file.getvalue()
-
-
-@st.composite
-def any_arrow(draw: Any, content: bytes) -> bytes:
-    """An Arrow file of any columns, or a damaged one."""
-    return draw(any_bytes(content)) if draw(st.booleans()) else arrow_file(_any_table(draw))
-
-
 @st.composite
 def any_npy(draw: Any, content: bytes) -> bytes:
     """An .npy file whose header says anything, or a damaged one."""
@@ -273,7 +232,6 @@ class Kind:
     damage: Damage
     commands: tuple[str, ...]
     writes: tuple[str, ...] = ("out",)  #: Folders that a command that ends well may change.
-    sealed: bool = False  #: A part whose checksum in its manifest is made right after the damage.
 
 
 TINY = "--backbone bert --offline -q"
@@ -283,39 +241,12 @@ _BY_NAME = f"embed FILE -o out/v.jsonl --text-field a --id-field id {TINY}"
 _PAIRS = f"eval --task FILE:a,b,c -m last-avg {TINY}"
 _STS = f"eval --data-dir senteval --task STS-B -m last-avg {TINY}"
 _VECTORS = ("index build FILE -o out/ix -q", "index search index FILE --offline -q")
-_DESCRIBED = (*(line.replace("FILE", "v.npy") for line in _VECTORS), "index build v.npy --texts text.txt -o out/ix -q")
-_EMBED_PARTS = f"embed text.txt -o {{}} --shards 2 {TINY}"
-_PARTS = (
-    "vectors parts",
-    "vectors parts --merge out/v.jsonl -q",
-    "vectors parts --sample 3",
-    "index build parts -o out/ix -q",
-    _EMBED_PARTS.format("parts"),
-)
-_HALF_PARTS = (_EMBED_PARTS.format("half"),)
-_PULL = ("pull me/mine --name new -q",)
 _RECIPE = f"similarity one two --model FILE {TINY}"
-_MODEL = (
-    "models list",
-    "models show white",
-    "similarity one two -m white --offline -q",
-    "models list --json",
-    "export white --to sentence-transformers -o out/st --offline -q",
-)
-_INDEX = ("index info index", "index search index 'a cat' --offline -q", "index add index v.npy --texts text.txt -q")
 _SETTINGS = ("config", "config --json", "config data_dir senteval", f"eval --task pairs.tsv {TINY}")
 _SEARCH = f"--limit 3 --on pairs.tsv -o out/t.toml {TINY}"
-_PRETRAIN = (
-    "pretrain few.txt -o made --resume -q --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 700"
-    " --batch-tokens 128 --positions 64"
-)
-_TRAIN = "train simcse --data few.txt --on pairs.tsv --batch-size 4 --epochs 1"
-_RESUMED = f"{_TRAIN} --resume {TINY}"
-_HALF = _RESUMED.replace("--resume", "--name half --resume")
 _TRANSFER = f"eval --task {{}} --fast --data-dir senteval -m last-avg {TINY}"
 _IMPORT = "models import {} --name new --offline -q"
 _ADAPTER = ("similarity one two --backbone lora --model cls --offline -q", _IMPORT.format("lora"))
-_RESULT = ("reproduce page -o results --page out/page.md -q", f"reproduce FILE {TINY}")
 _FOLDER = (
     "similarity one two --model prompt --backbone model --offline -q",
     "templates manual --backbone model",
@@ -323,7 +254,6 @@ _FOLDER = (
 )
 _WORDS = "similarity one two --backbone glove:FILE --pooling static/avg --prompt [X] -q"
 _SAVING = ("out", "home")
-_INDEXED = ("index", ".index.lock")
 
 KINDS: dict[str, Kind] = {
     "text": Kind("text.txt", any_text, (*_READ, f"eval --task perplexity:FILE {TINY}"), _SAVING),
@@ -340,52 +270,14 @@ KINDS: dict[str, Kind] = {
     "transfer, labels": Kind("senteval/SST/binary/sentiment-test", any_text, (_TRANSFER.format("SST-2"),)),
     "transfer, questions": Kind("senteval/TREC/TREC_10.label", any_text, (_TRANSFER.format("TREC"),)),
     "transfer, pairs": Kind("senteval/MRPC/msr_paraphrase_test.txt", any_text, (_TRANSFER.format("MRPC"),)),
-    "npy": Kind("v.npy", any_npy, _VECTORS),
-    "npy without manifest": Kind("bare.npy", any_npy, _VECTORS),
-    "safetensors": Kind("bare.safetensors", any_safetensors, _VECTORS),
+    "npy": Kind("bare.npy", any_npy, _VECTORS),
     "vectors parquet": Kind("bare.parquet", any_parquet, _VECTORS),
     "vectors jsonl": Kind("bare.jsonl", any_json_lines, _VECTORS),
-    "vectors manifest": Kind("v.npy.manifest.json", any_json, _DESCRIBED),
-    "parts, manifest": Kind("parts/_manifest.json", any_json, _PARTS, ("out", "parts")),
-    "parts, plan": Kind("parts/_plan.json", any_json, _PARTS, ("out", "parts")),
-    "parts, one": Kind("parts/part-00000-*.parquet", any_part, _PARTS, ("out", "parts")),
-    "unfinished parts, plan": Kind("half/_plan.json", any_json, _HALF_PARTS, ("half",)),
-    "unfinished parts, one": Kind("half/part-00000-*.parquet", any_part, _HALF_PARTS, ("half",)),
-    "pulled, document": Kind("pushed/promptcli.json", any_json, _PULL, ("home",)),
-    "pulled, numbers": Kind("pushed/tensors.safetensors", any_safetensors, _PULL, ("home",), sealed=True),
-    "pulled, modules": Kind("pushed/modules.json", any_json, _PULL, ("home",), sealed=True),
-    "pulled, backbone": Kind("pushed/config.json", any_json, _PULL, ("home",), sealed=True),
     "recipe": Kind("recipe.json", any_json, (_RECIPE,)),
     "recipe toml": Kind("recipe.toml", any_toml, (_RECIPE,)),
     "templates": Kind("named.toml", any_toml, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
     "grammar": Kind("grammar.toml", any_toml, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
     "settings": Kind("home/config.toml", any_toml, _SETTINGS, ("home",)),
-    "aliases": Kind("home/aliases.json", any_json, (*_MODEL, "models alias x white", "models remove w"), _SAVING),
-    "card": Kind("home/models/white/promptcli.json", any_json, (*_MODEL, "models remove white"), _SAVING),
-    "stored tensors": Kind("home/models/white/tensors-*.safetensors", any_safetensors, _MODEL, sealed=True),
-    "stored tensors, checksum": Kind("home/models/white/tensors-*.safetensors", any_bytes, _MODEL),
-    "index manifest": Kind("index/index.json", any_json, _INDEX, _INDEXED),
-    "index, FAISS": Kind("index/index-*.faiss", any_bytes, _INDEX, _INDEXED, sealed=True),
-    "index, ids": Kind("index/ids-*.arrow", any_arrow, _INDEX, _INDEXED, sealed=True),
-    "index, texts": Kind("index/texts-*.arrow", any_arrow, _INDEX, _INDEXED, sealed=True),
-    "run of train": Kind("home/runs/simcse/run.json", any_json, (_RESUMED,), ("home",)),
-    "run's trials": Kind("home/runs/simcse/trials.jsonl", any_json_lines, (_RESUMED,), ("home",)),
-    "train's scores": Kind("home/runs/half/*/log.jsonl", any_json_lines, (_HALF,), ("home",)),
-    "train's state": Kind("home/runs/half/*/state.safetensors", any_safetensors, (_HALF,), ("home",)),
-    "train's best": Kind("home/runs/half/*/best.safetensors", any_safetensors, (_HALF,), ("home",)),
-    "run of pretrain": Kind("made/work/plan.json", any_json, (_PRETRAIN,), ("made",)),
-    "run's corpus": Kind("made/work/corpus.json", any_json, (_PRETRAIN,), ("made",)),
-    "run's tokens": Kind("made/work/tokens.bin", any_bytes, (_PRETRAIN,), ("made",)),
-    "run's lines": Kind("made/work/lines.npy", any_npy, (_PRETRAIN,), ("made",)),
-    "run's vocabulary": Kind("made/work/vocab.txt", any_text, (_PRETRAIN,), ("made",)),
-    "run's start": Kind("made/work/start.npy", any_npy, (_PRETRAIN,), ("made",)),
-    "run's state": Kind("made/work/state.safetensors", any_safetensors, (_PRETRAIN,), ("made",)),
-    "run's log": Kind("made/log.jsonl", any_json_lines, (_PRETRAIN,), ("made",)),
-    "result": Kind("results/promptbert-2.bert.json", any_json, _RESULT),
-    "cached figure": Kind("home/cache/figures/*.json", any_json, (f"reproduce promptbert/2 -o out {TINY}",), _SAVING),
-    "cached cosines": Kind(
-        "home/cache/search/*.jsonl", any_json_lines, (f"search-templates --candidates named.toml {_SEARCH}",), _SAVING
-    ),
     "config.json": Kind("model/config.json", any_json, _FOLDER, ("home",)),
     "tokenizer.json": Kind("model/tokenizer.json", any_json, _FOLDER, ("home",)),
     "tokenizer_config.json": Kind("model/tokenizer_config.json", any_json, _FOLDER, ("home",)),
@@ -398,23 +290,5 @@ KINDS: dict[str, Kind] = {
     "import, prefix": Kind("prefix/adapter_model.safetensors", any_safetensors, (_IMPORT.format("prefix"),), ("home",)),
     "LoRA": Kind("lora/adapter_config.json", any_json, _ADAPTER, ("home",)),
     "LoRA, numbers": Kind("lora/adapter_model.safetensors", any_safetensors, _ADAPTER, ("home",)),
-    "export's mark": Kind(
-        "exported/promptcli.json",
-        any_json,
-        ("export white --to sentence-transformers -o exported --force --offline -q",),
-        ("exported",),
-    ),
     "word vectors": Kind("words.txt", any_text, (_WORDS,)),
 }
-
-
-def reseal(path: Path) -> None:
-    """Make the checksum of a part right in the manifest next to it."""
-    inside = (path.parent / name for name in ("index.json", "promptcli.json", "../promptcli.json"))
-    for manifest in map(Path.resolve, inside):
-        if manifest.exists():
-            document = json.loads(manifest.read_text())
-            document["sha256"][path.resolve().relative_to(manifest.parent).as_posix()] = hashlib.sha256(
-                path.read_bytes()
-            ).hexdigest()
-            manifest.write_text(json.dumps(document))
