@@ -426,7 +426,15 @@ class Encoder:
         recipe = self.recipe.replace(prompt=self.recipe.prompt.replace(own, text + SLOT), pooling=pooling)
         name = next((name for name, known in self.texts.texts.items() if known == text), "given")
         prompts = replace(self.texts, texts={**self.texts.texts, name: text}, default=name)
-        return Encoder(recipe, self.backbone, self.tensors(), prompts=prompts)
+        graphs = [self.graph] if self.graph else []
+        encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
+        fixed = (self.pooling.spec, self.template.masks, "none")  # what the graph knows of the template
+        if self.graph and fixed != (encoder.pooling.spec, encoder.template.masks, self.denoising.place):
+            raise UsageError(
+                f"the graph of backend {self.graph.provenance['backend']} was made for another prompt than {text!r};"
+                " load the model with `backend` torch"
+            )
+        return encoder
 
     def _without_text(self, text: str) -> str:
         """Return the pooling with the tokens of a text in front left out, as ``include_prompt: false`` asks for."""

@@ -34,7 +34,7 @@ from promptcli.models.entries import (
 )
 from promptcli.notes import note
 from promptcli.recipe import MASK, RECIPES, SLOT, Prompts, Recipe
-from promptcli.storage.documents import read_document
+from promptcli.storage.documents import read_document, shown
 from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_tensors
 
@@ -349,9 +349,11 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
 
 def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompts:
     texts = {"query": "", "document": ""}  # as that library has them, whatever the file says
-    texts |= {str(key): str(text or "") for key, text in (about.get("prompts") or {}).items()}
-    default = about.get("default_prompt_name")
-    if default is not None and default not in texts:
+    given, default = about.get("prompts") or {}, about.get("default_prompt_name")
+    if not isinstance(given, dict) or not all(isinstance(text, str | None) for text in given.values()):
+        raise UsageError(f"{folder.name} has prompts that are not texts by name: {shown(given)}; {_HINT}")
+    texts |= {name: text or "" for name, text in given.items()}
+    if default is not None and (not isinstance(default, str) or default not in texts):
         raise UsageError(f"{folder.name} takes the prompt {default!r} by default and has none of that name; {_HINT}")
     for text in texts.values():
         if SLOT in text or MASK in text:
@@ -364,8 +366,8 @@ def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
     config: dict[str, Any] = folder.document(f"{path}/{_CONFIG}")
     modes = [mode for flag, mode in FLAGS.items() if config.get(flag)]
     if "pooling_mode" in config:
-        given = config["pooling_mode"]
-        modes = [given] if isinstance(given, str) else list(map(str, given or ()))
+        given = config["pooling_mode"] or []
+        modes = list(map(str, given)) if isinstance(given, list) else [str(given)]
     others = [key for key, on in config.items() if key.startswith("pooling_mode_") and on is True and key not in FLAGS]
     unknown = [mode for mode in modes if mode not in MODES] + others
     if unknown or not modes:

@@ -1,6 +1,7 @@
 """What computes an encoder: the choice of ``auto``, refusals, and other libraries' graphs where these are installed."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from promptcli.models import backends
 from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
 from promptcli.models.onnx import EncoderGraph
 from promptcli.models.target import lowest_cosine
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES, Prompts, Recipe
 
 SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for number in range(200)]
 
@@ -75,6 +76,22 @@ def test_a_graph_is_made_once_and_computes_the_vectors(stand_in, tiny_folder, tm
     torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32")
     assert "backend" not in torchs.provenance
     assert np.abs(torchs.encode(SENTENCES) - again.encode(SENTENCES)).max() < 1e-5
+
+
+def test_a_prompt_in_front_is_computed_by_the_graph_or_refused(stand_in, tiny_folder, tmp_path):
+    prompts = Prompts({"query": "two cats "})
+    for recipe in (RECIPES["prompt"], Recipe(pooling="last/avg")):
+        stand_in()
+        options = {"dtype": "float32", "prompts": prompts}
+        encoder, torchs = (build(recipe, tiny_folder, tmp_path, name, **options) for name in ("stand-in", "torch"))
+        assert encoder.prompted("two cats ").graph is encoder.graph
+        found, wanted = (one.encode(SENTENCES, prompt_name="query") for one in (encoder, torchs))
+        assert np.abs(found - wanted).max() < 1e-5 and not np.allclose(found, torchs.encode(SENTENCES), atol=1e-3)
+    without_text = replace(prompts, counted=False)
+    for recipe, texts in ((RECIPES["prompt-denoised"], prompts), (Recipe(pooling="first-last/avg"), without_text)):
+        stand_in()
+        with pytest.raises(UsageError, match="graph of backend stand-in"):
+            build(recipe, tiny_folder, tmp_path, prompts=texts).encode(SENTENCES, prompt_name="query")
 
 
 def test_a_damaged_graph_is_made_again(stand_in, tiny_folder, tmp_path):

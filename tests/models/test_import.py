@@ -222,6 +222,29 @@ def test_what_no_recipe_has_is_refused(registry, tiny_folder, tmp_path):
     assert "x" not in registry.names()
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": 5}, "pools by 5"),
+        ("1_Pooling/config.json", {"pooling_mode": [5, {"a": 1}]}, "pools by 5"),
+        ("1_Pooling/config.json", {"pooling_mode": {"mean": 1}}, "pools by"),
+        ("1_Pooling/config.json", {"pooling_mode": []}, "pools by nothing"),
+        ("config_sentence_transformers.json", {"prompts": ["x"]}, "prompts"),
+        ("config_sentence_transformers.json", {"prompts": "query"}, "prompts"),
+        ("config_sentence_transformers.json", {"prompts": {"query": ["x"]}}, "prompts"),
+        ("config_sentence_transformers.json", {"default_prompt_name": ["query"]}, "query"),
+    ],
+)
+def test_a_malformed_sentence_transformers_folder_is_refused(registry, tiny_folder, tmp_path, file, content, says):
+    folder = tmp_path / "st"
+    folder.mkdir()
+    pooling = ("Pooling", {"pooling_mode_mean_tokens": True}, {})
+    sentence_transformers(folder, tiny_folder("bert"), [pooling])
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=says):
+        import_model(registry, str(folder), "new")
+
+
 class Payload:
     def __init__(self, target):
         self.target = target
