@@ -46,26 +46,28 @@ class BuildContext:
         hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then `model` NAME"
         if name not in self.tensors:
             raise UsageError(f"{part}: {hint}")
-        found = self.tensors[name]
-        sides = [side if wanted is None else wanted for side, wanted in zip(found.shape, shape, strict=False)]
-        if found.dtype != dtype or found.dim() != len(shape) or list(found.shape) != sides:
-            raise UsageError(f"{part}, and the existing {name}, {_described(found)}, do not fit: {hint}")
-        return found
+        tensor = self.tensors[name]
+        sides = [side if wanted is None else wanted for side, wanted in zip(tensor.shape, shape, strict=False)]
+        if tensor.dtype != dtype or tensor.dim() != len(shape) or list(tensor.shape) != sides:
+            raise UsageError(f"{part}, and the existing {name}, {_described(tensor)}, do not fit: {hint}")
+        return tensor
 
     def learned(self, prefix: str, part: str, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors whose names begin with ``prefix``, without it; they must match ``wanted`` in float32."""
-        own = {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
-        if not own:
+        tensors = {
+            name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)
+        }
+        if not tensors:
             raise UsageError(f"{part} is learned and its tensors are missing; train it first")
-        for name in sorted(own.keys() | wanted.keys()):
-            found = _described(own[name]) if name in own else "missing"
-            fits = _described(wanted[name].float()) if name in wanted else "missing"
-            if found != fits:
+        for name in sorted(tensors.keys() | wanted.keys()):
+            actual = _described(tensors[name]) if name in tensors else "missing"
+            expected = _described(wanted[name].float()) if name in wanted else "missing"
+            if actual != expected:
                 raise UsageError(
-                    f"the numbers of {part} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {found}, here"
-                    f" {fits}; take the backbone that they were learned on"
+                    f"the numbers of {part} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {actual}, here"
+                    f" {expected}; take the backbone that they were learned on"
                 )
-        return own
+        return tensors
 
 
 def _described(tensor: Tensor) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,8 +93,8 @@ class Encoder:
         self.texts = prompts
         #: Encoders of the single prompts whose vectors are averaged before the transforms; empty for one prompt.
         self.members = [
-            Encoder(recipe.replace(prompt=one, transforms=()), backbone, tensors, graphs=graphs[number : number + 1])
-            for number, one in enumerate(prompts_of_mean(recipe.prompt))
+            Encoder(recipe.replace(prompt=prompt, transforms=()), backbone, tensors, graphs=graphs[number : number + 1])
+            for number, prompt in enumerate(prompts_of_mean(recipe.prompt))
         ]
         if self.members:
             self.prompt: Prompt = self.members[0].prompt
@@ -111,14 +112,14 @@ class Encoder:
         self.max_length = _max_length(recipe, backbone, self.prompt)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
-            prompt=mean_of([one.prompt.spec for one in self.members]) if self.members else self.prompt.spec,
+            prompt=mean_of([member.prompt.spec for member in self.members]) if self.members else self.prompt.spec,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
         #: The steps after pooling, by name; denoising is subtracted after the step of its name.
         self.stages: list[Stage] = [
             ("hidden", lambda vectors: vectors),
-            *(stage for made in self.transforms for stage in made.stages),
+            *(stage for transform in self.transforms for stage in transform.stages),
         ]
         self.biases: dict[int, Tensor] = {}  #: h_hat by length, kept between calls
         #: Computes batches instead of the backbone.
@@ -525,13 +526,13 @@ class Encoder:
         """Return the members' mean after the transforms; a single encoder's vectors unchanged."""
         if not self.members:
             return encoded[0]
-        mean = np.mean([one.vectors for one in encoded], axis=0, dtype=np.float32)
+        mean = np.mean([member.vectors for member in encoded], axis=0, dtype=np.float32)
         vectors = torch.from_numpy(mean).to(self.device)
         with torch.inference_mode():
             for _, step in self.stages:
                 vectors = step(vectors)
-        truncated = np.any([one.truncated for one in encoded], axis=0)
-        return Encoded(vectors.float().cpu().numpy(), truncated, np.sum([one.tokens for one in encoded], axis=0))
+        truncated = np.any([member.truncated for member in encoded], axis=0)
+        return Encoded(vectors.float().cpu().numpy(), truncated, np.sum([member.tokens for member in encoded], axis=0))
 
     def pool_and_transform(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the vectors (n, d) float32 of one batch: pooling, transforms and denoising."""
@@ -636,14 +637,13 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
     """Refuse what word vectors cannot do; those of a table have the layers that come with it, and its prompts."""
-    own = [one for one in recipe.transforms if table and split_spec(one)[0] in ("dense", "normalize")]
-    only = Recipe(backbone=recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=tuple(own))
+    layers = tuple(spec for spec in recipe.transforms if table and split_spec(spec)[0] in ("dense", "normalize"))
+    allowed = Recipe(recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=layers)
     if table:
-        only = only.replace(prompt=recipe.prompt, period=recipe.period)
-    given, allowed = recipe.explicit().to_dict(), only.explicit().to_dict()
-    if given != allowed:
-        asked = {key: value for key, value in given.items() if value != allowed.get(key)}
-        shown = ", ".join(f"{key} {value!r}" for key, value in asked.items())
+        allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period)
+    fields, possible = recipe.explicit().to_dict(), allowed.explicit().to_dict()
+    if fields != possible:
+        shown = ", ".join(f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key))
         raise UsageError(
             f"backbone {recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not {shown}"
         )
@@ -671,12 +671,12 @@ def encode_together(
     unique = list(dict.fromkeys(sentences))
     row_of = {sentence: row for row, sentence in enumerate(unique)}
     back = np.fromiter((row_of[sentence] for sentence in sentences), np.int64, len(sentences))
-    parts = [unique[start : start + _PLANNED] for start in range(0, len(unique), _PLANNED)] or [[]]
+    windows = [unique[start : start + _PLANNED] for start in range(0, len(unique), _PLANNED)] or [[]]
     share = Share(progress, len(sentences), len(unique))
-    made = list(encode_windows(encoders, parts, progress=share, most=most))
+    by_window = list(encode_windows(encoders, windows, progress=share, most=most))
     return [
-        Encoded(*(np.concatenate([getattr(one, field) for one in encoded])[back] for field in _ENCODED))
-        for encoded in zip(*made, strict=True)
+        Encoded(*(np.concatenate([getattr(window, field) for window in encoded])[back] for field in _ENCODED))
+        for encoded in zip(*by_window, strict=True)
     ]
 
 
@@ -692,7 +692,7 @@ def encode_windows(
     The next window is read and tokenised in another thread while one is computed.
     """
     check_not_forked()
-    single = [one for encoder in encoders for one in encoder.members or [encoder]]
+    single = [member for encoder in encoders for member in encoder.members or [encoder]]
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, encoder in enumerate(single):
         groups.setdefault(encoder.input_key, []).append(number)
@@ -706,12 +706,12 @@ def encode_windows(
         back = np.fromiter((row_of[sentence] for sentence in window), np.int64, len(window))
         share = Share(progress, len(window), len(unique) * len(groups))
         encoded: dict[int, Encoded] = {}
-        for members, given in zip(groups.values(), inputs, strict=True):
-            results = _encode_group([single[number] for number in members], given, share, most)
+        for members, group_inputs in zip(groups.values(), inputs, strict=True):
+            results = _encode_group([single[number] for number in members], group_inputs, share, most)
             encoded.update(zip(members, results, strict=True))
-        found = (encoded[number] for number in range(len(single)))
-        whole = [encoder.average_members([next(found) for _ in encoder.members or [encoder]]) for encoder in encoders]
-        yield [Encoded(one.vectors[back], one.truncated[back], one.tokens[back]) for one in whole]
+        in_order = (encoded[number] for number in range(len(single)))
+        rows = [encoder.average_members([next(in_order) for _ in encoder.members or [encoder]]) for encoder in encoders]
+        yield [Encoded(result.vectors[back], result.truncated[back], result.tokens[back]) for result in rows]
 
 
 def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None) -> list[Encoded]:
@@ -731,9 +731,10 @@ def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progr
             if matrix is None:
                 deep[number] = encoder
             else:
-                parts = (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
-                made = [encoder.average(inputs.rows[part], lengths[part], matrix) for part in parts]
-                vectors[number] = np.concatenate(made)
+                chunks = (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
+                vectors[number] = np.concatenate(
+                    [encoder.average(inputs.rows[chunk], lengths[chunk], matrix) for chunk in chunks]
+                )
         if deep:
             vectors |= _run_batches(deep, inputs.rows, lengths, progress, most)
         else:
@@ -747,32 +748,33 @@ def _run_batches(
 ) -> dict[int, np.ndarray]:
     """Return the vectors of encoders with the same ``input_key``, by number: batches through the backbone."""
     first = next(iter(encoders.values()))
-    needs = functools.reduce(lambda one, other: one | other, (encoder.pooling.needs for encoder in encoders.values()))
+    needs = functools.reduce(operator.or_, (encoder.pooling.needs for encoder in encoders.values()))
     shared = None if first.graph else first.shared_tokens(needs, lengths)
     for encoder in encoders.values():
         if encoder.denoising.place != "none" and encoder.graph is None:  # at once, so that no order of batches shows
             encoder.bias_at(np.unique((lengths - encoder.template.length).clip(min=0)).tolist())
 
     def compute(chosen: np.ndarray) -> Fetch:
-        part = [rows[row] for row in chosen]
-        slots = [first.template.mask_slots(len(row)) for row in part]
-        batch = make_batch(part, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
+        ids = [rows[row] for row in chosen]
+        slots = [first.template.mask_slots(len(row)) for row in ids]
+        batch = make_batch(ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
         if first.graph is not None:
-            made_by_graph = dict.fromkeys(encoders, first.graph.run(batch))
-            return lambda: made_by_graph
+            by_graph = dict.fromkeys(encoders, first.graph.run(batch))
+            return lambda: by_graph
         hidden = first.run(replace(batch, shared=shared), needs)
-        made = {number: encoder.pool_and_transform(batch, hidden) for number, encoder in encoders.items()}
-        return begin_fetch({number: one.float() for number, one in made.items()})
+        return begin_fetch(
+            {number: encoder.pool_and_transform(batch, hidden).float() for number, encoder in encoders.items()}
+        )
 
     if first.graph or first.backbone.reentrant:
         streams, budget = STREAMS, STREAM_TOKENS
     else:
         streams, budget = 1, token_budget(first.device, first.backbone.token_rows.size(1))
-    own = lengths if shared is None else lengths - shared.length
-    batches = list(plan_batches(own, token_budget=budget, most=most))
+    computed_lengths = lengths if shared is None else lengths - shared.length
+    batches = list(plan_batches(computed_lengths, token_budget=budget, most=most))
     memory = Memory(lengths, first.device)
-    made = in_streams(functools.partial(memory.within, compute), batches, most=streams)
-    return _gather(made, len(rows), progress)
+    computed = in_streams(functools.partial(memory.within, compute), batches, most=streams)
+    return _gather(computed, len(rows), progress)
 
 
 def _gather(

@@ -47,8 +47,8 @@ class Pooling:
     @property
     def needs(self) -> Needs:
         """What the backbone has to compute."""
-        own = self.weights.needs
-        return replace(self.states.needs, diagonals=own.diagonals, slot=own.slot)
+        weights = self.weights.needs
+        return replace(self.states.needs, diagonals=weights.diagonals, slot=weights.slot)
 
     def pool(self, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return one vector per sentence, (n, d) float32."""
@@ -65,8 +65,8 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
     states_name, states_argument = split_spec(states_spec)
     if states_name not in STATES:
         raise unknown("states of pooling", states_name, [name if name != "layer" else "layer-K" for name in STATES])
-    made = [_build_weights(part, backbone, tensors) for part in weights_spec.split("+")]
-    weights = made[0] if len(made) == 1 else Joined(made)
+    joined = [_build_weights(spec, backbone, tensors) for spec in weights_spec.split("+")]
+    weights = joined[0] if len(joined) == 1 else Joined(joined)
     states = STATES[states_name](BuildContext(states_argument, backbone, tensors))
     return Pooling(f"{spec.partition('/')[0]}/{weights.spec}", states, weights)
 

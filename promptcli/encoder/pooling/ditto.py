@@ -32,8 +32,8 @@ class Ditto(Weights):
                 f"no head is known for backbone {backbone.name!r}: name one, e.g. `ditto:1-{backbone.n_heads}`"
                 f" (layer-head, 1-based, up to {backbone.n_layers}-{backbone.n_heads})"
             )
-        found = re.fullmatch(r"(\d+)-(\d+)", name)
-        layer, head = (int(number) for number in found.groups()) if found else (0, 0)
+        match = re.fullmatch(r"(\d+)-(\d+)", name)
+        layer, head = (int(number) for number in match.groups()) if match else (0, 0)
         if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
             raise UsageError(
                 f"head {name!r} does not exist; backbone {backbone.name!r} has 1-1 to"

@@ -80,10 +80,10 @@ class LookedUpSoftTemplate(SoftTemplate):
         hits = (batch.ids.unsqueeze(1) == words.unsqueeze(1)) & batch.real().unsqueeze(1)  # (n, m, t)
         slots = torch.where(hits, steps, -1).amax(-1)
         together = slots.unsqueeze(2) == slots.unsqueeze(1)  # (n, m, m)
-        own = torch.arange(len(words), device=slots.device)
-        winner = torch.where(together, own, -1).amax(-1)
+        word_numbers = torch.arange(len(words), device=slots.device)
+        winner = torch.where(together, word_numbers, -1).amax(-1)
         # a place is written once for each of its words, and its gradient belongs to the winner once
-        vectors = torch.where((winner == own).unsqueeze(2), self.numbers, self.numbers.detach()[winner])
+        vectors = torch.where((winner == word_numbers).unsqueeze(2), self.numbers, self.numbers.detach()[winner])
         return replace(batch, soft=SoftTokens(vectors, slots))
 
 

@@ -84,6 +84,6 @@ def _layers(context: BuildContext) -> tuple[int, int]:
 
 
 def _parts(argument: str | None) -> tuple[str | None, str | None, str]:
-    found = _SPEC.fullmatch(argument or "")
-    assert found is not None
-    return found[1], found[2], found[3]
+    match = _SPEC.fullmatch(argument or "")
+    assert match is not None
+    return match[1], match[2], match[3]

@@ -32,14 +32,14 @@ TRANSFORMS = Table("transforms", TRANSFORMS)
 
 def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Transform]:
     """Make the transforms that a recipe names, in order."""
-    made = []
+    transforms = []
     for spec in specs:
         name, argument = split_spec(spec)
         transform = look_up("transform", name, TRANSFORMS)(BuildContext(argument, backbone, tensors))
         (stage, first), *rest = transform.stages
         transform.stages = [(stage, functools.partial(_of_its_width, transform, first)), *rest]
-        made.append(transform)
-    return made
+        transforms.append(transform)
+    return transforms
 
 
 def _of_its_width(transform: Transform, stage: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:

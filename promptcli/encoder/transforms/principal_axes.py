@@ -146,8 +146,8 @@ def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
     """Return A and B."""
     if argument is None:
         return d // 4, d // 4
-    found = re.fullmatch(r"(\d+)-(\d+)", argument, flags=re.ASCII)
-    top, bottom = (int(number) for number in found.groups()) if found else (d, d)
+    match = re.fullmatch(r"(\d+)-(\d+)", argument, flags=re.ASCII)
+    top, bottom = (int(number) for number in match.groups()) if match else (d, d)
     if top + bottom >= d:
         raise UsageError(
             f"transform '{name}:{argument}' is not allowed; give how many of {d} axes to drop at the top and at the"
@@ -178,16 +178,16 @@ class Whitening(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         given = f"whitening:{context.argument}"
-        found = re.fullmatch(r"([1-9]\d*|all)(?::(\d*\.?\d+))?", context.argument or "all", flags=re.ASCII)
-        exponent = float(found[2] or _FULL) if found else -1.0
-        if found is None or exponent > 1:
+        match = re.fullmatch(r"([1-9]\d*|all)(?::(\d*\.?\d+))?", context.argument or "all", flags=re.ASCII)
+        exponent = float(match[2] or _FULL) if match else -1.0
+        if match is None or exponent > 1:
             raise UsageError(
                 f"transform {given!r} is not allowed; give a whole number, e.g. whitening:200, and an exponent from 0"
                 " to 1 if you like, whitening:200:0.25 or whitening:all:0.25"
             )
         about = "transform 'whitening' is fitted on sentences", "model whitening"
         matrix = context.fitted(MATRIX, *about, None, None)
-        k = None if found[1] == "all" else int(found[1])
+        k = None if match[1] == "all" else int(match[1])
         if k is not None and k > matrix.size(1):
             raise UsageError(f"transform {given!r} is not allowed; the fitted matrix has {matrix.size(1)} columns")
         shown = "" if exponent == _FULL else f":{exponent:g}"
