@@ -64,8 +64,8 @@ class BuildContext:
             expected = _described(wanted[name].float()) if name in wanted else "missing"
             if actual != expected:
                 raise UsageError(
-                    f"the numbers of {part} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {actual}, here"
-                    f" {expected}; take the backbone that they were learned on"
+                    f"the numbers of {part} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {actual},"
+                    f" here {expected}; take the backbone that they were learned on"
                 )
         return tensors
 
