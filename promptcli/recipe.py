@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.errors import UsageError, unknown
-from promptcli.extensions import added_to
 from promptcli.settings import BARE, setting
 from promptcli.storage.documents import parse_json, parse_toml
 
@@ -37,7 +36,8 @@ class Recipe:
         SLOT,
         "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
         " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEMPLATE;"
-        " `mean:ONE || OTHER`, the mean of several." + added_to("prompts"),
+        " `mean:ONE || OTHER`, the mean of several.",
+        plug_ins="prompts",
     )
     period: bool | None = setting(
         None,
@@ -53,14 +53,14 @@ class Recipe:
     pooling: str = setting(
         "first-last/avg",
         "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last, first-last, last-two,"
-        " layer-K, mlm-head. Weights: avg, max, sqrt, weighted, cls, mask, last-token, unbiased, tfidf, ditto, cnn."
-        + added_to("poolings"),
+        " layer-K, mlm-head. Weights: avg, max, sqrt, weighted, cls, mask, last-token, unbiased, tfidf, ditto, cnn.",
+        plug_ins="poolings",
     )
     transforms: tuple[str, ...] = setting(
         (),
         "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
-        " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection, dense, normalize."
-        + added_to("transforms"),
+        " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection, dense, normalize.",
+        plug_ins="transforms",
     )
     denoise: str = setting("none", "Template denoising h - h_hat: none, or where it is taken: hidden, head, logits.")
     max_length: int | None = setting(

@@ -110,6 +110,7 @@ def narrow_mini(tmp_path_factory):
     BertForMaskedLM(config).save_pretrained(folder)
     prompted = Recipe(backbone="mini-bert", prompt='This sentence of "[X]" means [MASK] .', pooling="last/mask")
     for name, recipe in (("mini", prompted), ("mini-static", Recipe(backbone="mini-bert", pooling="static/avg"))):
+        (folder.parent / name).mkdir()
         write_entry(folder.parent / name, Entry(name, recipe))
     return folder
 

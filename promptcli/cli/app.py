@@ -211,9 +211,6 @@ def _drop(stream: TextIO) -> None:
 
 def _fail(message: str, code: int) -> NoReturn:
     if stopped_by:
-        from promptcli.storage.files import delete_temporaries
-
-        delete_temporaries()
         message, code = _INTERRUPTED, 128 + stopped_by[0]
     try:
         say(f"promptcli: {message}")

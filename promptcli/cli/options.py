@@ -20,6 +20,7 @@ import typer
 
 from promptcli.cli.console import as_typed, value_typed
 from promptcli.errors import UsageError, unknown
+from promptcli.extensions import added_to
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings
 
@@ -118,6 +119,8 @@ def options_of(
         if "help" in item.metadata and (not only or item.name in only):
             names = (flags or {}).get(item.name, "").split()
             about = {name: item.metadata[name] for name in ("help", "min", "max") if name in item.metadata}
+            if "plug_ins" in item.metadata:
+                about["help"] += added_to(item.metadata["plug_ins"])
             about |= {"rich_help_panel": item.metadata.get("panel", panel), "show_default": defaults}
             default = item.default if defaults else None
             fields.append(

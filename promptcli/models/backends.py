@@ -24,7 +24,7 @@ from promptcli.errors import CheckFailedError, UsageError, unknown
 from promptcli.models.target import PROBES, lacking, lowest_cosine, require
 from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.storage.files import atomic_folder
+from promptcli.storage.folders import atomic_folder
 
 #: From so many rows on a graph is worth making and opening, by what it saves on `mini` and on 6 layers, 384 wide.
 WORTHWHILE = 50_000

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,9 @@ from promptcli.backbones.loading import LOADERS
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.hub import FILES, TRAINING_FILES
 from promptcli.data.task_table import TASKS
-from promptcli.models.entries import Entry
+from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
 
-CARD = "README.md"
 _TAGS = ("sentence-similarity", "feature-extraction", "promptcli")
 
 
@@ -61,6 +61,15 @@ def is_hub_id(backbone: str) -> bool:
     prefixed = any(prefix and backbone.startswith(prefix) for prefix in LOADERS)
     here = name in SHIPPED or name.startswith((".", "/", "~")) or Path(backbone).exists()
     return name.count("/") <= 1 and not here and not prefixed
+
+
+def public(entry: Entry) -> Entry:
+    """Return an entry for others to read: paths of this machine become names."""
+    return replace(
+        with_backbone(entry, without_paths(entry.recipe.backbone)),
+        provenance=without_paths(entry.provenance),
+        scores=without_paths(entry.scores),
+    )
 
 
 def without_paths(value: Any) -> Any:

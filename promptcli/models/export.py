@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,17 @@ from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix, from_prompt_embeddings, to_prompt_embeddings
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError, look_up
-from promptcli.models.card import is_hub_id, without_paths, write_card
-from promptcli.models.entries import MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
+from promptcli.models.card import is_hub_id, public, write_card
+from promptcli.models.entries import (
+    MANIFEST,
+    MODULES,
+    OUR_MODULE,
+    TENSORS,
+    Entry,
+    manifest_of,
+    with_backbone,
+    write_manifest,
+)
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import load_encoder
@@ -28,7 +37,7 @@ from promptcli.models.tables import export_model2vec
 from promptcli.models.target import Choices, InexactError, Source, Target, Written, check_parity
 from promptcli.notes import offline
 from promptcli.storage.documents import to_json
-from promptcli.storage.files import atomic_folder
+from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 
 CONFIG, WEIGHTS, PROMPT = "adapter_config.json", "adapter_model.safetensors", "prompt_embeddings"
@@ -171,7 +180,8 @@ def _encoded_there(folder: Path, probes: list[str]) -> np.ndarray:
     import sentence_transformers
 
     with opening("the exported folder"):
-        if all((folder / name).is_file() for name in OPENERS):
+        modules = folder / MODULES
+        if modules.is_file() and modules.read_text(encoding="utf-8") == OUR_MODULE:
             from promptcli.models.st_module import as_sentence_transformer
 
             with offline():
@@ -260,8 +270,7 @@ def export(
         if not (temporary / MANIFEST).is_file():
             made = replace(source.entry, recipe=encoder.recipe)
             placed = made if written.backbone is None else with_backbone(made, written.backbone)
-            manifest = manifest_of(placed, fingerprint=encoder.fingerprint, target=target)
-            (temporary / MANIFEST).write_text(to_json(without_paths(asdict(manifest))), encoding="utf-8")
+            write_manifest(temporary, manifest_of(public(placed), fingerprint=encoder.fingerprint, target=target))
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     load = written.load.replace("FOLDER", str(folder))
     return Exported(target, folder, size, load, written.tool, written.cosine, written.notes)

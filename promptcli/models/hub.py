@@ -21,20 +21,20 @@ from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import opening
 from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
-from promptcli.models.card import CARD, write_card
-from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry, Manifest, read_manifest
+from promptcli.models.card import write_card
+from promptcli.models.entries import BACKBONE, CARD, MANIFEST, TENSORS, Entry, Manifest, read_manifest, write_manifest
 from promptcli.models.export import open_whole
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import Registry, load_encoder
 from promptcli.models.saving import save_encoder
 from promptcli.models.target import PROBES
 from promptcli.notes import is_offline, note, offline
-from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import scratch_folder, sha256, temporary_folder
+from promptcli.storage.documents import read_document
+from promptcli.storage.files import scratch_folder, sha256
 
 #: The files that such a repository has of ours; whatever else is in it is never fetched and never deleted.
 _OURS = re.compile(
-    rf"({CARD}|{MANIFEST}|modeling_promptcli\.py|modules\.json|config_sentence_transformers\.json"
+    rf"({CARD}|{MANIFEST}|modules\.json|config_sentence_transformers\.json"
     rf"|sentence_bert_config\.json|{TENSORS}|config\.json|model\.safetensors|tokenizer\.json|tokenizer_config\.json"
     rf"|special_tokens_map\.json|({BACKBONE}|{OWN_TOKENIZER}|\d_[A-Za-z]+)/\w[\w.-]*\.(json|txt|model|safetensors))",
     re.ASCII,
@@ -129,7 +129,7 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     if not np.array_equal(again.encode(PROBES), vectors):
         raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")
     manifest = replace(read_manifest(folder), fingerprint=again.fingerprint, created="")
-    (folder / MANIFEST).write_text(to_json(manifest), encoding="utf-8")
+    write_manifest(folder, manifest)
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
     tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)
     placed = again.recipe.replace(backbone=backbone or f"./{BACKBONE}")
@@ -185,9 +185,7 @@ def pull(
     registry.check_free(name, force=force)
     if is_offline():
         raise NotFoundError(f"pull fetches {repo} from the hub, which `offline` forbids")
-    kept = registry.imported_folder(name)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with temporary_folder(kept) as above:
+    with registry.new_folder() as above:
         folder = above / "model"
         note(f"fetching {repo} from {api.endpoint}")
         with _asking(api, repo):
@@ -222,10 +220,10 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> tuple[s
 
     hint = "push it again"
     document = read_document(download(MANIFEST), Manifest, hint=hint)
-    for name, digest in document.sha256.items():
+    for name, file in document.files.items():
         if not _OURS.fullmatch(name):
             raise CheckFailedError(f"{repo}: {MANIFEST} names {name!r}, which no model of promptcli has; {hint}")
-        if sha256(download(name)) != digest:
+        if sha256(download(name)) != file.sha256:
             raise CheckFailedError(f"{repo}: {name} is not the file that was pushed; {hint}")
     return info.sha, document
 

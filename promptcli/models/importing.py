@@ -15,7 +15,6 @@ from promptcli.models.reading import FILES, MARKS, PREFIX_ADAPTER, read_folder
 from promptcli.models.registry import Registry, load_encoder
 from promptcli.models.target import PROBES
 from promptcli.notes import note
-from promptcli.storage.files import temporary_folder
 
 #: What of a folder belongs to its backbone, beside the tokenizer's files.
 _BODY = ("config.json", "adapter_config.json")
@@ -44,7 +43,7 @@ def import_model(
 ) -> Imported:
     """Save what others trained, in a folder or under a hub id with ``@revision`` where it matters, as an entry.
 
-    A backbone in a folder is copied next to the registry, one of the hub is named. ``changes`` are fields of the recipe
+    A backbone in a folder is copied into the entry, one of the hub is named. ``changes`` are fields of the recipe
     that stand in for the recognised ones; with ``convert`` pickles may be converted, by a process that reads nothing
     but tensors.
 
@@ -56,9 +55,7 @@ def import_model(
     files = [*FILES, "*.bin"] if convert else FILES
     path, revision = locate(source, files=files, one_of=MARKS)
     check_links(f"model {source!r}", path, path.rglob("*"))
-    kept = registry.imported_folder(name)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with temporary_folder(kept) as temporary:
+    with registry.new_folder() as temporary:
         read = path
         if convert and not list(path.rglob("*.safetensors")):
             note(f"a separate process reads the tensors of {source}'s pickles, and nothing else, into safetensors")

@@ -15,8 +15,8 @@ from promptcli.data.given import check_texts
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.models.backends import build_on
-from promptcli.models.entries import Card, Entry
-from promptcli.models.registry import Registry, home
+from promptcli.models.entries import Entry
+from promptcli.models.registry import Card, Registry, home
 from promptcli.models.resolving import DEFAULT, changed, is_recipe, named, resolve
 from promptcli.notes import note, obeys_offline
 from promptcli.recipe import Choice, Recipe

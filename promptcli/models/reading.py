@@ -22,23 +22,13 @@ from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import from_prompt_embeddings
 from promptcli.encoder.transforms.heads import ACTIVATIONS
 from promptcli.errors import UsageError
-from promptcli.models.entries import (
-    BACKBONE,
-    MANIFEST,
-    TENSORS,
-    Entry,
-    Manifest,
-    entry_of,
-    read_manifest,
-    with_backbone,
-)
+from promptcli.models.entries import MANIFEST, MODULES, Entry, read_entry, read_manifest, with_backbone
 from promptcli.notes import note
 from promptcli.recipe import MASK, RECIPES, SLOT, Prompts, Recipe
 from promptcli.storage.documents import read_document, shown
-from promptcli.storage.files import sha256
 from promptcli.storage.tensors import load_tensors
 
-_MODULES, _ADAPTER, _CONFIG = "modules.json", "adapter_config.json", "config.json"
+_ADAPTER, _CONFIG = "adapter_config.json", "config.json"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
 #: What a folder of a deep prefix is, as peft has it.
@@ -162,31 +152,16 @@ def _ours(folder: _Folder) -> Entry:
             f"{folder.name} is an export for {manifest.target}: a graph, which promptcli does not run from there; load"
             " the model that it was made from"
         )
-    _check_together(folder, manifest)
+    entry = read_entry(folder.path, checked=True)
     if manifest.target is not None and is_table(folder.path):
         return _table(folder)
-    tensors = folder.tensors(TENSORS) if (folder.path / TENSORS).is_file() else {}
-    kind = "promptcli folder"
+    kind, tensors = "promptcli folder", entry.tensors
     if (folder.path / _ADAPTER).is_file():
         kind, _, numbers = _adapted(folder)  # the prefix; a LoRA is its backbone
-        tensors |= numbers
-    entry = entry_of(folder.path, manifest, tensors)
-    entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": kind}})
-    own = {BACKBONE: str(folder.path / BACKBONE), ".": folder.name}.get(entry.recipe.backbone)
-    return entry if own is None else with_backbone(entry, own)
-
-
-def _check_together(folder: _Folder, manifest: Manifest) -> None:
-    """Refuse what was changed beside a manifest: the folder would say two things of one encoder."""
-    for file, digest in manifest.sha256.items():
-        path = folder.path / file
-        if not path.is_file() and file != "README.md":
-            raise UsageError(f"{folder.name} has no {file}: half of its files are not there; {_HINT}")
-        if path.suffix == ".json" and sha256(path) != digest:
-            raise UsageError(
-                f"{folder.name} says two things: {file} was changed after {MANIFEST} was written; {_HINT}, or delete"
-                f" {MANIFEST} to have it read by its {_MODULES}"
-            )
+        tensors = {**tensors, **numbers}
+    provenance = {**entry.provenance, "loaded": {"kind": kind}}
+    entry = replace(entry, tensors=tensors, provenance=provenance)
+    return with_backbone(entry, folder.name) if manifest.recipe["backbone"] == "." else entry
 
 
 def _adapter(folder: _Folder) -> Entry:
@@ -236,7 +211,7 @@ def _kinds(folder: _Folder) -> list[tuple[str, str]]:
         UsageError: One is code of its own.
     """
     found = []
-    for module in folder.document(_MODULES, list):
+    for module in folder.document(MODULES, list):
         kind, path = str(module.get("type")), str(module.get("path") or "")
         if not kind.startswith("sentence_transformers."):
             raise UsageError(
@@ -399,7 +374,7 @@ def _table(folder: _Folder) -> Entry:
     """Read a table of words: sentence-transformers' StaticEmbedding, or a model of model2vec."""
     after: list[tuple[str, str]] = []
     inside = ""
-    if (folder.path / _MODULES).is_file():
+    if (folder.path / MODULES).is_file():
         (_, inside), *after = _kinds(folder)
     transforms, tensors = _after_pooling(folder, after)
     if _is_model2vec(folder):
@@ -471,7 +446,7 @@ def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tup
 _READERS: dict[str, Callable[[_Folder], Entry]] = {
     MANIFEST: _ours,
     _ADAPTER: _adapter,
-    _MODULES: _sentence_transformers,
+    MODULES: _sentence_transformers,
     _CONFIG: _plain,
 }
 #: The same names alone.

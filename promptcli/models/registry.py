@@ -1,35 +1,33 @@
-"""Named encoders: those that come with promptcli, those saved in a folder, and aliases.
-
-Knows nothing of how an entry's folder looks inside, nor of the environment.
-"""
+"""Named encoders: those shipped with promptcli, those saved in a folder of entries, and aliases."""
 
 import dataclasses
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import promptcli
 from promptcli.backbones.loading import portable_name
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
+from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models.entries import (
+    BACKBONE,
     MANIFEST,
-    Card,
+    TENSORS,
     Entry,
-    append_scores,
-    describe,
-    is_whole,
+    entry_of,
     read_entry,
+    read_manifest,
     with_backbone,
     write_entry,
 )
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE, program_folder
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import delete, hold, is_temporary, remove_folder, remove_leftovers, write_text
-from promptcli.storage.parts import place_folder, read_parts
+from promptcli.storage.files import hold, remove_folder, temporary_folder, write_text
+from promptcli.storage.folders import clean_up, link_file, list_files, read_folder, write_folder
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -49,11 +47,25 @@ def home(environ: Mapping[str, str]) -> Path:
     return program_folder(environ, "user_data_dir")
 
 
+@dataclass(frozen=True)
+class Card:
+    """A summary of an entry, read without its tensors; ``created`` is UTC in ISO form, ``version`` promptcli's."""
+
+    name: str
+    origin: str
+    recipe: Recipe
+    provenance: dict[str, Any]
+    scores: list[dict[str, Any]]
+    tensors: bool
+    created: str
+    version: str
+
+
 class Registry:
     """The entries in ``home``, and the shipped ones.
 
-    Every write holds a lock and takes effect by one rename, so several processes may write at once; readers need no
-    lock. Names are ``[A-Za-z0-9._-]``, up to 100 characters, not starting with a dot.
+    Several processes may write at once: they take turns by a lock. Names are ``[A-Za-z0-9._-]``, up to 100 characters,
+    not starting with a dot.
     """
 
     def __init__(self, home: Path) -> None:
@@ -62,34 +74,31 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return the names of all entries, the shipped ones first."""
-        saved = (path.name for path in self._models.glob("*") if _NAME.fullmatch(path.name) and is_whole(path))
-        return [*SHIPPED, *sorted(set(saved).difference(SHIPPED))]
+        if any(self._models.glob(".*.old")):
+            with self._locked():
+                pass
+        saved = (path.parent.name for path in self._models.glob(f"*/{MANIFEST}"))
+        return [*SHIPPED, *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED)]
 
     def knows(self, name: str) -> bool:
         """Return whether an entry or an alias has that name."""
         return name in self.names() or name in self.aliases()
 
     def load(self, name: str) -> Entry:
-        """Return an entry, its files checked; ``name`` may be an alias.
-
-        Raises:
-            NotFoundError: no such entry.
-            CheckFailedError: a file of it is not the one that was saved.
-        """
-        folder = self._folder(self._known(name))
-        return read_parts(folder / MANIFEST, lambda: read_entry(folder))
+        """Return an entry; ``name`` may be an alias."""
+        folder = self.folder(self._known(name))
+        return read_folder(folder, lambda: read_entry(folder))
 
     def card(self, name: str) -> Card:
-        """Return what is known of an entry without its tensors; ``name`` may be an alias.
-
-        Raises:
-            NotFoundError: no such entry.
-            CheckFailedError: its card or recipe is damaged.
-        """
+        """Return the summary of an entry; ``name`` may be an alias."""
         name = self._known(name)
-        folder = self._folder(name)
-        card = read_parts(folder / MANIFEST, lambda: describe(folder))
-        return dataclasses.replace(card, origin="shipped") if name in SHIPPED else card
+        folder, origin = self.folder(name), "shipped" if name in SHIPPED else "saved"
+        manifest = read_folder(folder, lambda: read_manifest(folder))
+        entry = entry_of(folder, manifest, {})
+        return Card(
+            name, origin, entry.recipe, entry.provenance, entry.scores, TENSORS in manifest.files, manifest.created,
+            manifest.promptcli,
+        )  # fmt: skip
 
     def check_free(self, name: str, *, force: bool = False) -> None:
         """Refuse a name that ``save`` would refuse; for asking before the work.
@@ -102,7 +111,7 @@ class Registry:
             raise UsageError(f"model {name!r} is shipped with promptcli and is not replaced; choose another name")
         if name in self.aliases():
             raise UsageError(f"{name!r} is an alias; choose another name, or `promptcli models remove {name}` first")
-        if is_whole(self._models / name) and not force:
+        if (self._models / name / MANIFEST).is_file() and not force:
             raise UsageError(f"model {name!r} is there already; give another `name`, or `force`")
 
     def run_folder(self, name: str) -> Path:
@@ -114,32 +123,44 @@ class Registry:
         """The folder of the graphs that other backends run."""
         return self._home / "cache" / "graphs"
 
-    def imported_folder(self, name: str) -> Path:
-        """Return the folder of a backbone that comes with an entry of that name, less the hash of its content."""
-        return self._home / "imported" / name
+    @contextmanager
+    def new_folder(self) -> Iterator[Path]:
+        """Yield an empty folder on the registry's disk, deleted at the end, for a backbone that is to be saved."""
+        self._models.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(self._home / "new") as folder:
+            yield folder
 
     def save(self, entry: Entry, *, force: bool = False, backbone: Path | None = None) -> Entry:
-        """Save an entry, whole or not at all; return it as it is saved.
+        """Save an entry, completely or not at all, and return it as it is saved.
 
         Args:
             entry: Its name must be free, unless ``force``.
             force: Replace an entry of that name.
-            backbone: The folder of a backbone that comes with it, which is moved; it is deleted when no entry is left
-                that names it.
-
-        Raises:
-            UsageError: see ``check_free``.
+            backbone: The folder of a backbone that comes with it, which is moved.
         """
         with self._locked():
             self.check_free(entry.name, force=force)
-            if backbone is not None:
-                placed = str(place_folder(backbone, self.imported_folder(entry.name)))
-                about = {**entry.provenance, "backbone": placed}
-                entry = dataclasses.replace(with_backbone(entry, placed), provenance=about)
             transfer = None if entry.transfer is None else portable(entry.transfer)
             entry = dataclasses.replace(entry, recipe=portable(entry.recipe), transfer=transfer)
-            write_entry(self._models / entry.name, entry)
-        return entry
+            target = self._models / entry.name
+            with write_folder(target) as folder:
+                if backbone is not None:
+                    backbone.rename(folder / BACKBONE)
+                else:
+                    self._take_backbone(Path(entry.recipe.backbone), folder / BACKBONE)
+                if (folder / BACKBONE).is_dir():
+                    about = {**entry.provenance, "backbone": str(target.absolute() / BACKBONE)}
+                    entry = dataclasses.replace(with_backbone(entry, BACKBONE), provenance=about)
+                write_entry(folder, entry)
+        return self.load(entry.name)
+
+    def _take_backbone(self, source: Path, target: Path) -> None:
+        """Give an entry whose backbone is in another entry's folder its own, so that either may be removed."""
+        if source.is_dir() and Path(os.path.realpath(source)).is_relative_to(os.path.realpath(self._models)):
+            for name in list_files(source):
+                if name not in (MANIFEST, TENSORS):
+                    (target / name).parent.mkdir(parents=True, exist_ok=True)
+                    link_file(source / name, target / name)
 
     def remove(self, name: str) -> None:
         """Delete an entry and its aliases, or only an alias.
@@ -190,34 +211,20 @@ class Registry:
         with self._locked():
             name = self.aliases().get(name, name)
             self._saved(name, "changed")
-            append_scores(self._models / name, list(scores))
+            manifest = read_manifest(self._models / name)
+            changed = dataclasses.replace(manifest, scores=[*manifest.scores, *scores])
+            write_text(self._models / name / MANIFEST, to_json(changed))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock; first what killed processes left goes, at the end backbones without an entry go."""
+        """Hold the lock; first the leftovers of killed processes are removed."""
         self._models.mkdir(parents=True, exist_ok=True)
         with hold(self._home / ".lock"):
-            for path in self._models.iterdir():
-                if is_temporary(path.name):
-                    delete(path)
-            try:
-                yield
-            finally:
-                self._sweep_backbones()
+            clean_up(self._models)
+            yield
 
-    def _sweep_backbones(self) -> None:
-        """Delete backbones that no entry names; none where an entry cannot be read."""
-        folder = self._home / "imported"
-        with suppress(OSError, PromptcliError):
-            if folder.is_dir():
-                remove_leftovers(folder)
-                entries = [describe(path) for path in self._models.iterdir() if is_whole(path)]
-                named = {os.path.realpath(entry.recipe.backbone) for entry in entries}
-                for path in folder.iterdir():
-                    if not is_temporary(path.name) and os.path.realpath(path) not in named:
-                        remove_folder(path)
-
-    def _folder(self, name: str) -> Path:
+    def folder(self, name: str) -> Path:
+        """Return the folder of an entry."""
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
 
     def _known(self, name: str) -> str:

@@ -6,7 +6,7 @@ are copied, and one module calls promptcli. The names of modules and keys are th
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,19 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
-from promptcli.models.card import without_paths, write_card
+from promptcli.models.card import public, write_card
 from promptcli.models.dense import NORMALIZE, Dense, layers_of
-from promptcli.models.entries import BACKBONE, MANIFEST, OPENERS, TENSORS, Entry, manifest_of, with_backbone
+from promptcli.models.entries import (
+    BACKBONE,
+    MANIFEST,
+    MODULES,
+    OUR_MODULE,
+    TENSORS,
+    Entry,
+    manifest_of,
+    with_backbone,
+    write_manifest,
+)
 from promptcli.models.reading import FLAGS, MODES
 from promptcli.models.registry import load_encoder
 from promptcli.models.tables import static_table, write_static
@@ -37,7 +47,7 @@ from promptcli.models.target import BLANK, PROBES, TOO_LONG, TYPED, InexactError
 from promptcli.models.tokenization import add_tokens, with_template
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
-from promptcli.storage.files import atomic_folder, sha256
+from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
@@ -245,14 +255,13 @@ def save_encoder(
             _copy_tokenizer(encoder, folder / OWN_TOKENIZER)
             known = _known(encoder, folder)
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(TUNED)}
-    for name, text in OPENERS.items() if reason is not None else ():
-        (folder / name).write_text(text, encoding="utf-8")
+    if reason is not None:
+        (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
     if tensors:
         save_tensors(tensors, folder / TENSORS)
-    sums = {path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()}
     placed = with_backbone(_resolved(entry, encoder), backbone or ("." if reason is None else BACKBONE))
-    manifest = manifest_of(placed, fingerprint=encoder.fingerprint, target=target, backbone=known, sha256=sums)
-    (folder / MANIFEST).write_text(to_json(without_paths(asdict(manifest))), encoding="utf-8")
+    manifest = manifest_of(public(placed), fingerprint=encoder.fingerprint, target=target, backbone=known)
+    write_manifest(folder, manifest)
     return reason, notes, probes
 
 

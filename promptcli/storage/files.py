@@ -1,7 +1,6 @@
-"""Writing so that a name holds a whole file or folder or none, and locks between processes. Knows nothing of formats.
+"""Files that a name holds completely or not at all, and locks between processes.
 
-What is being written has a temporary name, goes to the disk, and takes its name by a rename. The temporary name says
-who writes, so that the next writer deletes what killed ones left; the system gives a dead process's locks back.
+What is being written has a temporary name, is synced to the disk, and takes its name by a rename.
 """
 
 import contextlib
@@ -13,6 +12,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,40 +20,21 @@ from filelock import FileLock, Timeout
 
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 
-#: Name of the target, machine, process, chance.
-_TEMPORARY = re.compile(r"\.(.*)\.([0-9a-f]{4})-(\d+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
-#: Bytes of a target's name that go into a temporary one, so that it is not too long for the disk.
+_TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
+#: Bytes of a target's name in the name of its temporary file, which the disk must be able to hold.
 _NAMED = 100
-_MACHINE = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:4]
-
-
-#: Names that ``temporary`` gave and has not deleted yet.
-_given: set[Path] = set()
+_DAY = 86400.0  # seconds
 
 
 @contextlib.contextmanager
 def temporary(target: Path) -> Iterator[Path]:
-    """Yield a name next to ``target`` that no other process takes; what is there at the end is deleted."""
+    """Yield a new hidden name next to ``target``; it is deleted at the end unless it was renamed."""
     remove_leftovers(target.parent, target.name)
-    path = temporary_path(target)
-    _given.add(path)
+    path = target.with_name(f".{_cut(target.name)}.{secrets.token_hex(4)}.tmp")
     try:
         yield path
     finally:
-        try:
-            delete(path)
-        finally:  # a signal may end the first time early
-            delete(path)
-        _given.discard(path)
-
-
-def delete_temporaries() -> None:
-    """Delete what this process has under temporary names: a signal at the end of a with block can prevent that end."""
-    for path in list(_given):
-        found = _TEMPORARY.fullmatch(path.name)
-        if found and int(found[3]) == os.getpid():  # not one of the process that this one was forked from
-            delete(path)
-            _given.discard(path)
+        delete(path)
 
 
 #: Bytes of the longest name of an output: its manifest and its temporary files have longer ones, of at most 255.
@@ -84,41 +65,6 @@ def scratch_folder() -> Iterator[Path]:
     with temporary(Path(tempfile.gettempdir(), "promptcli")) as path:
         path.mkdir(mode=0o700)
         yield path
-
-
-@contextlib.contextmanager
-def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
-    """Yield a temporary folder next to ``target``; it takes the name ``target`` when the block ends well.
-
-    With ``force`` a folder that is there is replaced if it holds the file ``marker``, as ours do.
-
-    Raises:
-        NotFoundError: The folder above is not there.
-        UsageError: There is something of that name that may not be replaced.
-    """
-    given = f"`output` {target}"
-    check_name(target)
-    if not target.parent.is_dir():
-        raise NotFoundError(f"{given}: no folder {str(target.parent)!r}; make it first")
-    ours = (target / marker).is_file()
-    if target.exists() and not (force and ours):
-        why = "it is there; choose another name" + (", or give `force`" if ours else f" (it holds no {marker})")
-        raise UsageError(f"{given}: {why}")
-    with temporary_folder(target) as path:
-        yield path
-        if not (target.exists() and _exchange(path, target)):
-            if target.exists():
-                remove_folder(target)
-            os.rename(path, target)
-        sync(target.parent)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders take each other's name in one step; False where the system cannot."""
-    import ctypes
-
-    exchange, here = getattr(ctypes.CDLL(None), "renameat2", None), -100  # AT_FDCWD; the flag is RENAME_EXCHANGE
-    return exchange is not None and exchange(here, os.fsencode(one), here, os.fsencode(other), 2) == 0
 
 
 def write_text(target: Path, text: str) -> None:
@@ -180,38 +126,25 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def temporary_path(target: Path) -> Path:
-    """Return a hidden name next to ``target`` that no other process takes."""
-    return target.with_name(f".{_cut(target.name)}.{_MACHINE}-{os.getpid()}.{secrets.token_hex(4)}.tmp")
-
-
 def _cut(name: str) -> str:
     return os.fsdecode(os.fsencode(name)[:_NAMED])
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a file name is one of ``temporary_path``."""
+    """Return whether a file name is one that ``temporary`` makes."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Delete what killed processes of this machine left in a folder, all or what was to become ``name``."""
+def remove_leftovers(folder: Path, name: str | None = None, *, age: float = _DAY) -> None:
+    """Delete temporary files and folders, those for ``name`` or all, that have not changed for ``age`` seconds.
+
+    With 0 those of writers that are alive go too: the caller holds the lock that they would hold.
+    """
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for path in folder.iterdir():
-            found = _TEMPORARY.fullmatch(path.name)
-            wanted = found and found[2] == _MACHINE and (name is None or found[1] == _cut(name))
-            if found and wanted and not _is_alive(int(found[3])):
+            match = _TEMPORARY.fullmatch(path.name)
+            if match and (name is None or _cut(name) == match[1]) and time.time() - path.lstat().st_mtime >= age:
                 delete(path)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return True
 
 
 def delete(path: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_back
     assert "trust_remote_code=True" in written.load and reason in written.notes[0]
     assert any("trust_remote_code=True" in note for note in written.notes)
     types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
-    assert types == ["modeling_promptcli.PromptcliModule"] and (tmp_path / "modeling_promptcli.py").is_file()
+    assert types == ["promptcli.models.st_module.PromptcliModule"]
     again = load_encoder(read_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32")
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
@@ -129,7 +129,7 @@ def test_the_command_writes_a_folder_and_says_what_loads_it(run, tmp_path):
     assert (tmp_path / "st" / "README.md").read_text().startswith("---\nlibrary_name")
     assert {path.name for path in tmp_path.iterdir()} == {"st"}
     refused = run("export", "last-avg", "-o", tmp_path / "st", "--to", "sentence-transformers")
-    assert refused.code == 2 and "it is there; choose another name, or give --force" in refused.err
+    assert refused.code == 2 and "exists; choose another name, or give --force" in refused.err
 
 
 def test_the_card_has_the_figures_that_the_entry_has_and_no_path_of_this_machine(run, tmp_path, home, tiny_folder):

@@ -266,13 +266,13 @@ def test_two_recipes_in_one_folder_are_refused(tiny_folder, tmp_path):
     load(made(tmp_path, tiny_folder("bert"))).save(tmp_path / "ours")
     config = json.loads((tmp_path / "ours" / "1_Pooling" / "config.json").read_text())
     write(tmp_path / "ours", "1_Pooling/config.json", {**config, "pooling_mode_cls_token": True})
-    with pytest.raises(PromptcliError, match=r"two things: 1_Pooling/config\.json was changed after promptcli\.json"):
+    with pytest.raises(PromptcliError, match=r"1_Pooling/config\.json has \d+ bytes"):
         load(tmp_path / "ours")
     (tmp_path / "ours" / "promptcli.json").unlink()
     assert load(tmp_path / "ours").recipe.pooling == "last/cls+avg"
     load(made(tmp_path / "more", tiny_folder("bert"))).save(tmp_path / "half")
     (tmp_path / "half" / "model.safetensors").unlink()
-    with pytest.raises(PromptcliError, match=r"has no model\.safetensors: half of its files are not there"):
+    with pytest.raises(PromptcliError, match=r"has no model\.safetensors"):
         load(tmp_path / "half")
 
 

@@ -1,0 +1,145 @@
+"""One form on disk: whatever an entry is opened by, its vectors are the same, and a damaged file is an error."""
+
+import importlib.util
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import promptcli as pc
+from promptcli.errors import PromptcliError
+from promptcli.models import exchange, hub
+from promptcli.models.entries import Entry
+from promptcli.models.loading import open_registry
+from promptcli.recipe import RECIPES
+
+SENTENCES = ["A cat sleeps.", "Two dogs play in the snow.", "Prices fell in May."]
+WHITENED = RECIPES["prompt"].replace(transforms=("whitening:4",))
+
+
+@pytest.fixture
+def entry(home):
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        "whitening.mean": torch.randn(256, generator=generator),
+        "whitening.matrix": torch.randn(256, 4, generator=generator),
+    }
+    entry = Entry("white", WHITENED, tensors)
+    open_registry().save(entry)
+    return open_registry().load("white")
+
+
+def registry_folder(entry, tmp_path):
+    return open_registry().folder(entry.name)
+
+
+def saved_folder(entry, tmp_path):
+    pc.load(entry.name).save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def pushed_folder(entry, tmp_path):
+    (tmp_path / "pushed").mkdir()
+    hub._write(entry, "me/white", tmp_path / "pushed")
+    return tmp_path / "pushed"
+
+
+def exported_folder(entry, tmp_path):
+    pc.export(entry, tmp_path / "exported")
+    return tmp_path / "exported"
+
+
+def imported_folder(entry, tmp_path):
+    exchange.import_model(registry_folder(entry, tmp_path), "imported")
+    return open_registry().folder("imported")
+
+
+def by_path(folder):
+    return pc.load(str(folder), dtype="float32").encode(SENTENCES)
+
+
+def by_import(folder):
+    exchange.import_model(folder, "again")
+    return pc.load("again", dtype="float32").encode(SENTENCES)
+
+
+def by_sentence_transformers(folder):
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu", trust_remote_code=True, local_files_only=True)
+    return model.encode(SENTENCES)
+
+
+DOORS = [
+    by_path,
+    by_import,
+    pytest.param(
+        by_sentence_transformers,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec("sentence_transformers") is None, reason="needs sentence-transformers"
+        ),
+    ),
+]
+WRITERS = [registry_folder, saved_folder, pushed_folder, exported_folder, imported_folder]
+
+
+@pytest.mark.parametrize("opened", DOORS)
+@pytest.mark.parametrize("written", WRITERS)
+def test_a_folder_has_the_vectors_of_the_entry(written, opened, entry, tmp_path):
+    vectors = pc.load("white", dtype="float32").encode(SENTENCES)
+    np.testing.assert_allclose(opened(written(entry, tmp_path)), vectors, atol=2e-5)
+
+
+@pytest.mark.parametrize("opened", DOORS)
+@pytest.mark.parametrize("name", ["mini", "mini-static"])
+def test_a_shipped_folder_has_the_vectors_of_its_name(name, opened, home):
+    vectors = pc.load(name, dtype="float32").encode(SENTENCES)
+    np.testing.assert_allclose(opened(open_registry().folder(name)), vectors, atol=2e-5)
+
+
+def test_an_imported_entry_needs_its_source_no_more(entry, tmp_path):
+    folder = saved_folder(entry, tmp_path)
+    exchange.import_model(folder, "copy")
+    vectors = pc.load("white", dtype="float32").encode(SENTENCES)
+    shutil.rmtree(folder)
+    open_registry().remove("white")
+    np.testing.assert_allclose(by_path(open_registry().folder("copy")), vectors, atol=2e-5)
+
+
+def damaged(folder, damage):
+    """Damage the first file of weights that the manifest lists."""
+    manifest = json.loads((folder / "promptcli.json").read_text())
+    file = folder / next(name for name in manifest["files"] if name.endswith(".safetensors"))
+    content = file.read_bytes()
+    file.unlink()
+    if damage != "missing":
+        file.write_bytes(content[:-1] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
+    return file.name
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
+@pytest.mark.parametrize("written", WRITERS)
+def test_a_damaged_weights_file_is_an_error(written, damage, entry, tmp_path):
+    folder = written(entry, tmp_path)
+    name = damaged(folder, damage)
+    with pytest.raises(PromptcliError, match=re.escape(name)):
+        by_path(folder)
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
+@pytest.mark.parametrize("opened", DOORS[1:])
+def test_a_damaged_weights_file_is_an_error_in_every_program(opened, damage, entry, tmp_path):
+    folder = registry_folder(entry, tmp_path)
+    name = damaged(folder, damage)
+    with pytest.raises(PromptcliError, match=re.escape(name)):
+        opened(folder)
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_a_damaged_weights_file_is_an_error_by_name(damage, entry):
+    name = damaged(open_registry().folder("white"), damage)
+    with pytest.raises(PromptcliError, match=re.escape(name)):
+        pc.load("white")
