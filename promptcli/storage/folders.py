@@ -73,7 +73,7 @@ def read_folder(folder: Path, read: Callable[[], Result]) -> Result:
         if _identity(folder) == before:
             return result
     except (CheckFailedError, NotFoundError, OSError):
-        if _identity(folder) == before:
+        if _identity(folder) == before is not None or not folder.parent.is_dir():
             raise
     with hold_folder(folder.parent):  # no replacement takes effect now
         return read()
