@@ -3,10 +3,9 @@
 import sys
 from pathlib import Path
 
-import typer.main
 from click.testing import CliRunner
 
-from promptcli.cli.app import app
+from promptcli.cli.app import command
 
 PAGE = Path(__file__).with_name("cli.md")
 HEAD = """# Commands
@@ -15,21 +14,12 @@ Made by `make docs` from `promptcli COMMAND --help`; not written by hand.
 """
 
 
-def commands(group, path=()):
-    """Yield the words of every command, groups before their members."""
-    for name in sorted(group.commands):
-        member = group.commands[name]
-        yield (*path, name)
-        if hasattr(member, "commands"):
-            yield from commands(member, (*path, name))
-
-
 def page() -> str:
     """Return the page."""
-    root = typer.main.get_command(app)
+    root = command()
     runner = CliRunner(env={"COLUMNS": "80", "PROMPTCLI_BACKBONE": None, "PROMPTCLI_DATA_DIR": None})
     parts = [HEAD]
-    for words in [(), *commands(root)]:
+    for words in [(), *sorted(path for path, _ in root.every())]:
         shown = runner.invoke(root, [*words, "--help"], prog_name="promptcli", color=False)
         if shown.exit_code:
             sys.exit(f"promptcli {' '.join(words)} --help ended with {shown.exit_code}")

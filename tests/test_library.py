@@ -15,12 +15,11 @@ from typing import Any, get_args, get_origin
 import numpy as np
 import pytest
 import torch
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 import promptcli as pc
-from promptcli.cli.app import app
+from promptcli.cli.app import command
 from promptcli.data.given import check_texts
 from promptcli.models.loading import open_models, open_registry
 from tests.tiny import SENTENCES
@@ -68,14 +67,9 @@ def encoder():
     return pc.Encoder.from_recipe(pc.RECIPES["prompt"], device="cpu")
 
 
-def commands(group, path=""):
-    for name, command in group.commands.items():
-        whole = f"{path} {name}".strip()
-        yield from commands(command, whole) if hasattr(command, "commands") else [whole]
-
-
 def test_what_the_commands_can_the_library_can():
-    assert sorted(commands(typer.main.get_command(app))) == sorted(FUNCTIONS)
+    names = [" ".join(path) for path, found in command().every() if not hasattr(found, "commands")]
+    assert sorted(names) == sorted(FUNCTIONS)
     for place in FUNCTIONS.values():
         module, _, name = place.rpartition(":")
         found = importlib.import_module(f"promptcli.{module}") if module else pc

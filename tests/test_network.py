@@ -12,15 +12,7 @@ from tests.tiny import SENTENCES
 TINY = "--backbone bert -q"
 
 
-def every_command(group=None, path=()):
-    for name, below in (group or command()).commands.items():
-        if hasattr(below, "commands"):
-            yield from every_command(below, (*path, name))
-        else:
-            yield " ".join((*path, name)), below
-
-
-COMMANDS = dict(every_command())
+COMMANDS = {" ".join(path): found for path, found in command().every() if not hasattr(found, "commands")}
 
 #: What listens to other programs, or is there to use the network, has tests of its own.
 TESTED_ELSEWHERE = {"serve", "push", "pull"}

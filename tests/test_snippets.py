@@ -35,9 +35,9 @@ CASES = [
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Return a folder where the command lines of a page were run, by page; each page once."""
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
-    from promptcli.cli.app import app
+    from promptcli.cli.app import command
 
     folders = {}
 
@@ -48,7 +48,7 @@ def prepared(tmp_path_factory):
         monkeypatch.chdir(folders[page])
         for _, kind, text in snippets(page) if made else ():
             for line in text.splitlines() if kind == "console" else ():
-                ran = CliRunner().invoke(app, line.split()[2:])
+                ran = CliRunner().invoke(command(), line.split()[2:])
                 assert ran.exit_code == 0, (line, ran.output, ran.exception)
 
     return folder

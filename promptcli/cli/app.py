@@ -8,104 +8,64 @@ import errno
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NoReturn, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 import promptcli
-from promptcli.cli.commands import (
-    analyze,
-    config,
-    embed,
-    evaluate,
-    examples,
-    export,
-    fit,
-    index,
-    models,
-    pretrain,
-    reproduce,
-    searching,
-    serve,
-    templates,
-    train,
-    vectors,
-)
 from promptcli.cli.console import say, show_library_notes, write_what_cannot_be_shown
-from promptcli.cli.options import Runtime, Section, expand
+from promptcli.cli.options import Runtime
+from promptcli.cli.signatures import expand
 from promptcli.cli.stopping import Stopped, stopped_by, stopping_by_exception
-from promptcli.cli.usage import AliasCommand, PanelGroup, PanelHelpCommand, check_spelling, usage_message
+from promptcli.cli.usage import Commands, Listed, check_spelling, usage_message
 from promptcli.errors import PromptcliError, is_out_of_memory, one_line
 
-app = typer.Typer(
-    name="promptcli",
-    help="Strong sentence encoders from pre-trained language models, by prompts.",
-    no_args_is_help=True,
-    cls=PanelGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-#: Name, function, what it does: the commands of the papers' methods, then the others.
-_COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
-    ("embed", embed.embed, "Encode sentences into vectors."),
-    ("eval", evaluate.evaluate_command, "Score encoders on STS, transfer, retrieval and own tasks."),
-    ("train", train.train, "Train a sentence encoder by a method of the papers."),
-    ("search-templates", searching.search_templates, "Find the template that suits a backbone best."),
-    ("ditto-search", searching.ditto_search, "Find the attention head that weighs tokens best."),
-    ("optiprompt", lambda: None, "Learn a template's words as vectors: train optiprompt."),
-    ("analyze", analyze.analyze, "Look inside models: anisotropy, attention, tokens, maps."),
-    ("config", config.config, "Show, set and unset your own defaults."),
-    ("examples", examples.examples, "Write the small files that the guides' commands read."),
-    ("export", export.export, "Write an encoder as other programs load it."),
-    ("fit", fit.fit, "Fit TF-IDF weights or a transform into a model."),
-    ("pretrain", pretrain.pretrain, "Pre-train a small BERT or Llama on plain text."),
-    ("pull", export.pull, "Save a model that was pushed to the hub."),
-    ("push", export.push, "Send a model to the Hugging Face hub."),
-    ("reproduce", reproduce.reproduce, "Measure the papers' tables and figures again."),
-    ("search-layers", searching.search_layers, "Find the layer that a recipe reads best."),
-    ("serve", serve.serve, "Serve embeddings and search over HTTP, with a page."),
-    ("similarity", embed.similarity, "Compare two sentences, or the rows of two files, by cosine."),
-    ("templates", templates.templates, "List templates, or show what one becomes for a backbone."),
-    ("vectors", vectors.vectors, "Check, merge or sample a folder of vectors in parts."),
-)
-
-
-def _named(*functions: Callable[..., None]) -> dict[str, Callable[..., None]]:
-    return {function.__name__: function for function in functions}
-
-
-#: Name of a group, what it is for, its commands.
-_GROUPS: tuple[tuple[str, str, dict[str, Callable[..., None]]], ...] = (
-    (
+#: The commands of the papers' methods, then the others: name, ``module.function`` of cli/commands, help in the list.
+_COMMANDS = (
+    Listed("embed", "embed.embed", "Encode sentences into vectors."),
+    Listed("eval", "evaluate.evaluate_command", "Score encoders on STS, transfer, retrieval and own tasks."),
+    Listed("train", "train.train", "Train a sentence encoder by a method of the papers.", ends="settings_in_force"),
+    Listed("search-templates", "searching.search_templates", "Find the template that suits a backbone best."),
+    Listed("ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."),
+    Listed("optiprompt", "train.train", "Learn a template's words as vectors: train optiprompt.", word="optiprompt"),
+    Listed("analyze", "analyze.analyze", "Look inside models: anisotropy, attention, tokens, maps.", ends="help_text"),
+    Listed("config", "config.config", "Show, set and unset your own defaults."),
+    Listed("examples", "examples.examples", "Write the small files that the guides' commands read."),
+    Listed("export", "export.export", "Write an encoder as other programs load it."),
+    Listed("fit", "fit.fit", "Fit TF-IDF weights or a transform into a model."),
+    Listed("pretrain", "pretrain.pretrain", "Pre-train a small BERT or Llama on plain text.", ends="help_text"),
+    Listed("pull", "export.pull", "Save a model that was pushed to the hub."),
+    Listed("push", "export.push", "Send a model to the Hugging Face hub."),
+    Listed("reproduce", "reproduce.reproduce", "Measure the papers' tables and figures again."),
+    Listed("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
+    Listed("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
+    Listed("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
+    Listed("templates", "templates.templates", "List templates, or show what one becomes for a backbone."),
+    Listed("vectors", "vectors.vectors", "Check, merge or sample a folder of vectors in parts."),
+    Commands.of(
         "index",
         "Build, change and search an index of sentences.",
-        _named(index.build, index.add, index.delete, index.compact, index.search, index.dups, index.info, index.check),
+        Listed("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
+        Listed("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
+        Listed("delete", "index.delete", "Delete rows by their ids."),
+        Listed("compact", "index.compact", "Write an index again without its deleted rows."),
+        Listed("search", "index.search", "Print the rows that are nearest to each query."),
+        Listed("dups", "index.dups", "Print groups of near-duplicates, or the nearest pairs."),
+        Listed("info", "index.info", "Print what an index holds."),
+        Listed("check", "index.check", "Read every file of an index and compare its checksum."),
     ),
-    (
+    Commands.of(
         "models",
         "List, show, import, remove and alias models.",
-        {"list": models.list_models, "import": models.import_model, **_named(models.show, models.remove, models.alias)},
+        Listed("list", "models.list_models", "List the models: shipped with promptcli, and saved by you."),
+        Listed("import", "models.import_model", "Import a model trained elsewhere."),
+        Listed("show", "models.show", "Show a model: its recipe, where it came from, and its scores."),
+        Listed("remove", "models.remove", "Delete a model you saved and its aliases, or only an alias."),
+        Listed("alias", "models.alias", "Let ALIAS stand for a model."),
     ),
 )
-#: What a help page ends with, made when it is shown.
-_ENDS: dict[str, Callable[[Sequence[str]], Section]] = {
-    "analyze": analyze.help_text,
-    "train": train.settings_in_force,
-    "pretrain": pretrain.help_text,
-}
-
-for _name, _function, _about in _COMMANDS:
-    _class = AliasCommand if _name == "optiprompt" else PanelHelpCommand
-    app.command(_name, short_help=_about, cls=_class)(expand(_function, ends=_ENDS.get(_name)))
-for _name, _about, _functions in _GROUPS:
-    _group = typer.Typer(help=_about, no_args_is_help=True)
-    for _key, _function in _functions.items():
-        _group.command(_key, cls=PanelHelpCommand)(expand(_function))
-    app.add_typer(_group, name=_name)
 
 
 def _version(wanted: bool) -> None:
@@ -129,15 +89,22 @@ def _root(
     """Strong sentence encoders from pre-trained language models, by prompts."""
 
 
-app.callback()(expand(_root))
-
-
 @functools.cache
-def command() -> TyperGroup:
-    """Return the table of commands as it is run; made once, whoever runs several."""
-    made = typer.main.get_command(app)
-    assert isinstance(made, TyperGroup)
-    return made
+def command() -> Commands:
+    """Return the program with its table of commands."""
+    app = typer.Typer(
+        name="promptcli",
+        no_args_is_help=True,
+        cls=Commands,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(expand(_root))
+    program = typer.main.get_command(app)
+    assert isinstance(program, Commands)
+    program.commands.update({row.name: row for row in _COMMANDS if row.name})
+    return program
 
 
 _INTERRUPTED = "interrupted; nothing half written is left"

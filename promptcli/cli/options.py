@@ -1,13 +1,11 @@
 """Options that several commands share: single ones as types, groups as dataclasses.
 
-A command takes ``choice: ModelOptions`` as a parameter; ``expand`` turns each group into the options of its fields.
-``options_of`` makes a group from a dataclass of settings: a field's help, bounds and panel are
-its metadata, so that an option is described where its value is.
+A command takes ``model: ModelOptions`` as a parameter; ``signatures.expand`` turns a group into its fields' options.
+``options_of`` makes a group from a dataclass of settings: a field's help, bounds and panel are its metadata.
 """
 
 import dataclasses
 import functools
-import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -47,14 +45,6 @@ BackboneName = Annotated[
 SentenceField = Annotated[
     str | None,
     typer.Option("--text-field", help="Column of the sentence. Default: `text`, else `sentence`, else the only one."),
-]
-BackendName = Annotated[
-    str,
-    typer.Option(
-        "--backend",
-        help="What computes on a processor: torch; openvino or onnx (a graph, made once and kept, its vectors checked);"
-        " onnx-int8 (8 bits, the loss is measured); auto (what pays).",
-    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output or model of that name.")]
 
@@ -249,7 +239,7 @@ def choice_of(model: str | None, changes: Mapping[str, Any] | None = None, *, pa
     """Return a model's name, changes of its recipe, and the command's device and dtype, as the library takes them."""
     runtime = RUNTIME.get()
     dtype = None if runtime.dtype == "auto" else runtime.dtype
-    return Choice(model, changes or {}, default_backbone(paper=paper), runtime.device, dtype)
+    return Choice(model, changes or {}, default_backbone(paper=paper), runtime.device, dtype, runtime.backend)
 
 
 def default_backbone(*, paper: bool = False) -> str:
@@ -275,6 +265,13 @@ class Runtime:
             " index and serve where the hardware computes in it; causal models as their files are."
         ),
     ] = "auto"
+    backend: Annotated[
+        str,
+        _runtime_option(
+            help="What computes on a processor: torch; openvino or onnx (a graph, made once and kept, its vectors"
+            " checked); onnx-int8 (8 bits, the loss is measured); auto (what pays)."
+        ),
+    ] = "torch"
     threads: Annotated[int | None, _runtime_option(min=1, max=4096, help="Processor threads. Default: all cores.")] = (
         None
     )
@@ -304,46 +301,3 @@ class Runtime:
 
 #: Of the command that is run.
 RUNTIME: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa: B039
-Result = TypeVar("Result")
-
-
-def expand(
-    command: Callable[..., Result], *, ends: Callable[[Sequence[str]], Section] | None = None
-) -> Callable[..., Result]:
-    """Replace every parameter whose type is an option group by that group's fields, and put it together at the call.
-
-    A ``Runtime`` stays: its options are those of the whole program. ``ends``: makes what the help page
-    ends with, of the words of the command line.
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type] = {}
-    parameters: list[inspect.Parameter] = []
-    runtimes: list[str] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        hint = hints[name]
-        if hint is Runtime:
-            runtimes.append(name)
-        elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            groups[name] = hint
-            fields = get_type_hints(hint, include_extras=True)
-            parameters += [
-                inspect.Parameter(
-                    item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=fields[item.name]
-                )
-                for item in dataclasses.fields(hint)
-            ]
-        else:
-            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @functools.wraps(command)
-    def call(**given: Any) -> Result:
-        given |= dict.fromkeys(runtimes, RUNTIME.get())
-        for name, group in groups.items():
-            given[name] = group(**{item.name: given.pop(item.name) for item in dataclasses.fields(group)})
-        return command(**given)
-
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    settable = [name for group in groups.values() for name in getattr(group, "settable", ())]
-    call.ends, call.settable = ends, settable  # type: ignore[attr-defined]
-    return call

@@ -1,15 +1,19 @@
 """Help pages that fit 80 columns, and what is wrong with a command line in one line."""
 
 import dataclasses
+import functools
+import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from promptcli.cli.console import as_typed, draws_bars, progress, speaking
-from promptcli.cli.options import RUNTIME, Runtime
+from promptcli.cli.options import RUNTIME, Runtime, Section
+from promptcli.cli.signatures import expand
 from promptcli.errors import PromptcliError, UsageError, did_you_mean, unknown
 from promptcli.notes import offline, showing
 
@@ -76,8 +80,59 @@ class WholeWords(_Formatter):  # type: ignore[misc]
 _FIRST = ("embed", "eval", "train", "search-templates", "ditto-search", "optiprompt", "index")
 
 
-class PanelGroup(TyperGroup):
-    """The program: its commands in two sections."""
+class Listed(TyperCommand):
+    """A row of the table of commands; the command itself is loaded when it is asked for.
+
+    Args:
+        name: As it is typed.
+        target: ``module.function`` of promptcli.cli.commands.
+        short_help: In the list of commands.
+        word: First argument of the target that the name stands for.
+        ends: A function of the module that makes what the help page ends with.
+    """
+
+    def __init__(self, name: str, target: str, short_help: str, *, word: str = "", ends: str = "") -> None:
+        super().__init__(name, short_help=short_help)
+        self.target, self.word, self.ends = target, word, ends
+
+    @functools.cached_property
+    def loaded(self) -> "PanelHelpCommand":
+        """The command with its options."""
+        file, _, name = self.target.partition(".")
+        module = importlib.import_module(f"promptcli.cli.commands.{file}")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(self.name, cls=PanelHelpCommand, short_help=self.short_help)(expand(getattr(module, name)))
+        command = typer.main.get_command(app)
+        assert isinstance(command, PanelHelpCommand)
+        command.word = self.word
+        command.ends = getattr(module, self.ends) if self.ends else None
+        return command
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return the help in the list of commands."""
+        return self.short_help or ""
+
+
+class Commands(TyperGroup):
+    """A table of commands: the program, or a group of it."""
+
+    @classmethod
+    def of(cls, name: str, about: str, *rows: Listed) -> "Commands":
+        """Make a group of commands."""
+        commands: Any = {row.name: row for row in rows}
+        return cls(name=name, help=about, commands=commands, no_args_is_help=True)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first word names, with its options."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, getattr(command, "loaded", command), rest
+
+    def every(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+        """Yield every command and group below, loaded, with the words that name it."""
+        for name, command in self.commands.items():
+            yield (*path, name), getattr(command, "loaded", command)
+            if isinstance(command, Commands):
+                yield from command.every((*path, name))
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page."""
@@ -86,6 +141,9 @@ class PanelGroup(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of the papers' methods, the others, and the options."""
+        if ctx.parent:
+            super().format_options(ctx, formatter)
+            return
         rows = {name: (name, command.get_short_help_str(limit=60)) for name, command in self.commands.items()}
         shared = program_options(ctx)
         own = [option for option in self.get_params(ctx) if option not in shared]
@@ -101,6 +159,9 @@ class PanelGroup(TyperGroup):
 
 class PanelHelpCommand(TyperCommand):
     """A command whose help lists its options under the headings of their panels, as plain text that wraps."""
+
+    word = ""
+    ends: Callable[[Sequence[str]], Section] | None = None
 
     def get_help(self, ctx: Any) -> str:
         """Return the help page."""
@@ -121,7 +182,10 @@ class PanelHelpCommand(TyperCommand):
         An empty one comes from a variable of the shell that is not set, and would be taken for the current folder, or
         for the default.
         """
-        ctx.meta["words"] = given = tuple(args)
+        given = tuple(args)
+        if self.word:
+            args = [self.word, *args]
+        ctx.meta["words"] = tuple(args)
         rest: list[str] = super().parse_args(ctx, args)
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
@@ -140,7 +204,7 @@ class PanelHelpCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what follows the command's name in the line of usage."""
-        arguments = [] if _is_alias(self, ctx) else [one for one in self.params if one.param_type_name == "argument"]
+        arguments = [] if self.word else [one for one in self.params if one.param_type_name == "argument"]
         return ["[OPTIONS]", *(one.metavar or one.name.upper() for one in arguments)]
 
     def invoke(self, ctx: Any) -> Any:
@@ -168,14 +232,14 @@ class PanelHelpCommand(TyperCommand):
         """Write one section for each panel, the command's own first; the program's options are named in one line."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in super().get_params(ctx):
-            said = _is_alias(self, ctx) and parameter.name in ("words", "method")
+            said = self.word and parameter.name in ("words", "method")
             if not said and (record := _record(parameter, ctx)) is not None:
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 panels.setdefault(getattr(parameter, "rich_help_panel", None) or default, []).append(record)
         order = {"Arguments": 0, "Options": 1}
         sections = sorted(panels.items(), key=lambda panel: order.get(panel[0], 2))
-        if ends := getattr(self.callback, "ends", None):
-            sections.append(ends(ctx.meta.get("words", ())))
+        if self.ends:
+            sections.append(self.ends(ctx.meta.get("words", ())))
         with speaking(written=_written_fields(self, ctx)):
             for heading, rows in sections:
                 with formatter.section(heading):
@@ -183,19 +247,6 @@ class PanelHelpCommand(TyperCommand):
         names = " ".join(max(option.opts, key=len) for option in program_options(ctx))
         formatter.write_paragraph()
         formatter.write_text(f"Also: {names}; see promptcli --help.")
-
-
-class AliasCommand(PanelHelpCommand):
-    """``optiprompt``: ``train`` with its first word given, and its options."""
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return the context of ``train optiprompt``."""
-        return parent.command.commands["train"].make_context(info_name, ["optiprompt", *args], parent, **extra)
-
-
-def _is_alias(command: Any, ctx: Any) -> bool:
-    """Return whether a command runs under another name, which says its first word."""
-    return bool(ctx.info_name != command.name)
 
 
 #: Bounds as typer writes them -> as people do.

@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from promptcli.models import export as exporting
-from promptcli.models import hub, importing
-from promptcli.models.loading import Model, entry_of, open_registry
-from promptcli.models.target import Choices
 from promptcli.notes import obeys_offline
+
+if TYPE_CHECKING:
+    from promptcli.models.export import Exported
+    from promptcli.models.hub import Pulled, Pushed
+    from promptcli.models.importing import Imported
+    from promptcli.models.loading import Model
 
 
 @obeys_offline
 def export(
-    encoder: Model,
+    encoder: "Model",
     folder: str | Path,
     to: str = "sentence-transformers",
     *,
@@ -20,22 +23,30 @@ def export(
     int8: bool = False,
     offline: bool = False,
     force: bool = False,
-) -> exporting.Exported:
-    """Write an encoder as another program loads it, in float32, whole or not at all.
+) -> "Exported":
+    """Write an encoder as another program loads it, in float32, and compare that program's vectors with its own.
+
+    The folder is written only if it holds the encoder exactly: every cosine is at least 0.99999.
 
     Args:
         encoder: An encoder, or what ``load`` takes.
-        folder: To be made.
-        to: ``sentence-transformers``, ``onnx``, ``openvino``, ``model2vec``, ``peft`` or ``merged``.
-        base: peft: the hub id, with ``@revision``, to write down as the base.
-        int8: onnx: 8-bit weights, too.
+        folder: Folder to write.
+        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph; ``model2vec``: a
+            static recipe as a table of words; ``peft``: a deep prefix or a LoRA; ``merged``: a tuned backbone as a
+            plain checkpoint.
+        base: For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION.
+        int8: For onnx: also write 8-bit weights, and measure what they lose.
         offline: Never use the network.
-        force: Replace an export that is there.
+        force: Overwrite an existing export.
 
     Raises:
         UsageError: No such target, or it cannot hold the encoder exactly; with the reason.
         CheckFailedError: The other program's vectors are not the encoder's.
     """
+    from promptcli.models import export as exporting
+    from promptcli.models.loading import entry_of
+    from promptcli.models.target import Choices
+
     choices = Choices(base, int8)
     return exporting.export(entry_of(encoder), to, Path(folder), choices=choices, force=force)
 
@@ -49,7 +60,7 @@ def import_model(
     offline: bool = False,
     force: bool = False,
     **changes: str | int | bool | Sequence[str] | None,
-) -> importing.Imported:
+) -> "Imported":
     """Save in the registry what others trained, and return what it was taken for; ``load(name)`` then opens it.
 
     Args:
@@ -64,33 +75,49 @@ def import_model(
         NotFoundError: No such folder or hub id.
         UsageError: It is nothing that is read.
     """
-    return importing.import_model(
-        open_registry(),
-        str(source),
-        name,
-        changes=changes,
-        convert=convert,
-        force=force,
-    )
+    from promptcli.models import importing
+    from promptcli.models.loading import open_registry
+
+    return importing.import_model(open_registry(), str(source), name, changes=changes, convert=convert, force=force)
 
 
-def push(encoder: Model, repo: str, *, private: bool = False, revision: str | None = None) -> hub.Pushed:
-    """Send a model to ``OWNER/NAME`` of the Hugging Face hub, in one commit or, where it is there already, none.
+def push(encoder: "Model", repo: str, *, private: bool = False, revision: str | None = None) -> "Pushed":
+    """Send a model to the Hugging Face hub in one commit: card, recipe, learned numbers.
 
-    A backbone of the hub is named, any other is sent. The token is that of ``hf auth login`` or HF_TOKEN.
+    A backbone from the hub is named by id and revision; any other is sent as well. Sending the same model again makes
+    no new commit; a changed one replaces the files of the last, and other files in the repository stay. The token is
+    that of ``hf auth login`` or $HF_TOKEN.
+
+    Args:
+        encoder: Name of a model or recipe, or a folder.
+        repo: Repository of the hub.
+        private: Create the repository as private.
+        revision: Branch, created if it is missing. Default: the main branch.
 
     Raises:
         UsageError: No token, or one that may not write there.
         NotFoundError: The hub cannot be reached.
     """
+    from promptcli.models import hub
+    from promptcli.models.loading import entry_of
+
     return hub.push(hub.client(), entry_of(encoder), repo, private=private, revision=revision)
 
 
-def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> hub.Pulled:
-    """Save in the registry, under a name, what ``push`` sent: the same encoder, by its fingerprint; ``load`` opens it.
+def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> "Pulled":
+    """Save a model that was pushed to the hub: the same encoder, by its fingerprint; no code in it is run.
+
+    Args:
+        repo: Repository of the hub.
+        name: Name of the model to save.
+        revision: Branch, tag or commit. Default: the main branch.
+        force: Overwrite an existing model of that name.
 
     Raises:
         NotFoundError: No such repository or revision, or the hub cannot be reached.
         CheckFailedError: It is not what was pushed; nothing is saved.
     """
+    from promptcli.models import hub
+    from promptcli.models.loading import open_registry
+
     return hub.pull(hub.client(), open_registry(), repo, name, revision=revision, force=force)

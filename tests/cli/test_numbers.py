@@ -10,10 +10,8 @@ from promptcli.serving.settings import ServeSettings
 from promptcli.training.methods import METHODS
 
 
-def numbers(found, path=()):
-    """Yield the words of every command with an option that takes a number, the option, and whether it is a float."""
-    for name, inner in getattr(found, "commands", {}).items():
-        yield from numbers(inner, (*path, name))
+def numbers(found, path):
+    """Yield the words of a command for each of its options that takes a number, the option, and whether a float."""
     for option in getattr(found, "params", ()):
         kind = option.get_runtime_param().annotation if option.param_type_name == "option" else None
         if kind in (int, float):
@@ -26,7 +24,7 @@ def numbers(found, path=()):
             yield [*path, *words], max(option.opts, key=len), kind is float
 
 
-ALL = list(numbers(command()))
+ALL = [row for path, found in command().every() for row in numbers(found, path)]
 FLOATS = [(words, option) for words, option, real in ALL if real]
 
 

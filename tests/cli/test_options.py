@@ -12,7 +12,8 @@ from rich.console import Console
 
 from promptcli.cli import console
 from promptcli.cli.console import as_typed, speaking
-from promptcli.cli.options import FieldOptions, expand, options_of, parsed
+from promptcli.cli.options import FieldOptions, options_of, parsed
+from promptcli.cli.signatures import expand
 from promptcli.data.vectors import FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
 from promptcli.encoder.prompts import PROMPTS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import BackendName, Force, Json, ModelOptions, Runtime, SentenceField, option_in
+from promptcli.cli.options import Force, Json, ModelOptions, Runtime, SentenceField, option_in
 from promptcli.errors import UsageError
 from promptcli.extensions import added_to
 from promptcli.notes import note_counts
@@ -80,7 +80,6 @@ def embed(
     ] = None,
     no_text: Annotated[bool, typer.Option("--no-text", help="Leave the sentences out of .parquet and .jsonl.")] = False,
     force: Force = False,
-    backend: BackendName = "torch",
     json: Json = False,
     *,
     model: ModelOptions,
@@ -95,7 +94,7 @@ def embed(
     from promptcli.embedding import embed as embedding
 
     common: dict[str, Any] = {"text_field": text_field, "id_field": id_field, "normalize": normalize}
-    common |= {"precision": precision, "with_text": not no_text, "force": force, "backend": backend}
+    common |= {"precision": precision, "with_text": not no_text, "force": force, "backend": runtime.backend}
     common |= {"device": runtime.device, "dtype": runtime.dtype}
     if sharding.shards is not None:
         if output is None or str(output) == "-":

@@ -1,47 +1,34 @@
 """The commands ``export``, ``push`` and ``pull``: an encoder as other programs load it; models to the hub and back."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import Force, Json, ModelOptions, choice_of
+from promptcli.cli.options import Json
+from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError
+from promptcli.models import exchange
 
-Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A repository of the hub.")]
+if TYPE_CHECKING:
+    from promptcli.models.export import Exported
+    from promptcli.models.hub import Pulled, Pushed
 
 
+@command_of(exchange.export, flags={"folder": "--output -o", "to": Flag("--to", metavar="TARGET", required=True)})
 def export(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to be made.", metavar="FOLDER")],
-    to: Annotated[
-        str,
-        typer.Option(help="sentence-transformers, onnx, openvino, model2vec, peft or merged.", metavar="TARGET"),
-    ],
+    export: "partial[Exported]",
     named: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")] = None,
-    base: Annotated[
-        str | None, typer.Option(help="peft: OWNER/NAME of the hub to write down as the base, @REVISION after it.")
-    ] = None,
-    int8: Annotated[bool, typer.Option("--int8", help="onnx: also 8-bit weights, with the loss they cost.")] = False,
-    force: Force = False,
     json: Json = False,
-    *,
-    model: ModelOptions,
 ) -> None:
-    """Write an encoder as another program loads it, in float32, and compare that program's vectors with its own.
-
-    A folder is written only if it holds the encoder exactly (every cosine at least 0.99999); else the reason is said.
-    onnx, openvino: the whole encoder as one graph; peft: a deep prefix or a LoRA; model2vec: a static recipe as a table
-    of words; merged: a tuned backbone as a plain checkpoint.
-    """
-    from promptcli.models import exchange
-
-    if named is not None and model.model is not None:
-        raise UsageError(f"{named!r} and --model {model.model} both name an encoder; give one")
-    choice = dataclasses.replace(model, model=model.model or named).choice()
-    made = exchange.export(choice, output, to, base=base, int8=int8, force=force)
+    choice = export.keywords["encoder"]
+    if named is not None and choice.model is not None:
+        raise UsageError(f"{named!r} and --model {choice.model} both name an encoder; give one")
+    made = export(encoder=dataclasses.replace(choice, model=choice.model or named))
     if json:
         result_json(made.to_dict())
         return
@@ -52,25 +39,10 @@ def export(
     result(made.load)
 
 
-def push(
-    model: Annotated[str, typer.Argument(help="Name of a model or recipe, or a folder.")],
-    repo: Repo,
-    private: Annotated[bool, typer.Option("--private", help="Only its owner may see the repository.")] = False,
-    revision: Annotated[
-        str | None, typer.Option(help="The branch, made where it is not there. Default: the main one.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Send a model to the Hugging Face hub in one commit: card, recipe, learned numbers.
-
-    A backbone of the hub is named by id and revision; any other is sent, too. Sent again, the same model makes no new
-    commit; the files of an earlier one are replaced, the card too, and files of your own are left alone. The token is
-    that of `hf auth login` or $HF_TOKEN.
-    """
-    from promptcli.models import exchange
-
-    _say_rule(repo)
-    made = exchange.push(choice_of(model), repo, private=private, revision=revision)
+@command_of(exchange.push, flags={"encoder": "MODEL", "repo": "OWNER/NAME"})
+def push(push: "partial[Pushed]", json: Json = False) -> None:
+    _say_rule(push.keywords["repo"])
+    made = push()
     if json:
         result_json(made.to_dict())
         return
@@ -78,18 +50,11 @@ def push(
     result(made.url)
 
 
-def pull(
-    repo: Repo,
-    name: Annotated[str, typer.Option(help="Name of the model to make.")],
-    revision: Annotated[str | None, typer.Option(help="A branch, tag or commit. Default: the main branch.")] = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    """Download a model that was pushed to the hub: the same encoder, by its fingerprint; no code in it is run."""
-    from promptcli.models import exchange
-
+@command_of(exchange.pull, flags={"repo": "OWNER/NAME", "name": "--name"})
+def pull(pull: "partial[Pulled]", json: Json = False) -> None:
+    repo, name = pull.keywords["repo"], pull.keywords["name"]
     _say_rule(repo)
-    made = exchange.pull(repo, name, revision=revision, force=force)
+    made = pull()
     if json:
         result_json(made.to_dict())
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from promptcli.cli.console import say
-from promptcli.cli.options import BackendName, FieldOptions, Runtime, options_of
+from promptcli.cli.options import FieldOptions, Runtime, options_of
 from promptcli.errors import UsageError
 from promptcli.serving.settings import ServeSettings
 
@@ -33,7 +33,6 @@ def serve(
         list[Path] | None, typer.Option(metavar="DIR", help="Index to search; repeatable. Its name is its folder's.")
     ] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every embedding to length 1.")] = False,
-    backend: BackendName = "torch",
     *,
     settings: ServeOptions,
     runtime: Runtime,
@@ -55,7 +54,7 @@ def serve(
         normalize=normalize,
         key=key,
         log=say,
-        backend=backend,
+        backend=runtime.backend,
         device=runtime.device,
         dtype=runtime.dtype,
         threads=runtime.threads,
