@@ -247,7 +247,8 @@ def measure_settings(systems: Systems, data: MeasureData, context: MeasurementCo
 def _method_settings(row: PublishedRow) -> dict[str, Any]:
     method = find_method(row.argument, supervised=row.setting == "sup")
     views = method.variant("roberta" if row.backbone.startswith("roberta") else "bert").views
-    return {**vars(method.paper[row.backbone]), "view-1": views[0], "view-2": views[1]}
+    settings = vars(method.paper[row.backbone])
+    return {**settings, "masked_lm": settings.get("mlm_weight", 0) > 0, "view-1": views[0], "view-2": views[1]}
 
 
 def _chosen_head(row: PublishedRow) -> dict[str, Any]:

@@ -261,6 +261,9 @@ def test_tokens_and_settings(context):
     for row in settings["rows"]:
         assert row["figures"]["prefix_length"]["value"] == row["published"]["figures"]["prefix_length"]
         assert set(row["difference"].values()) == {0}
+    for name in ("dcpcse/3", "dcpcse/4"):
+        for row in measure_table(table(name), context())["rows"]:
+            assert row["figures"]["masked_lm"]["value"] is row["published"]["figures"]["masked_lm"], name
     templates = measure_table(table("promptbert/13"), context())
     assert templates["rows"][0]["figures"]["view-1"]["value"] == 'This sentence of "[X]" means [MASK] .'
 
