@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=1000)
     given = parser.parse_args()
     (task,) = load_transfer(given.data, [given.task]).tasks
-    recipe = RECIPES[given.recipe].replace(backbone=given.backbone)
+    recipe = RECIPES[given.model].replace(backbone=given.backbone)
     encoder = build_encoder(recipe, device="cpu", dtype="float32")
     (embedded,) = embed_tasks([encoder], [task])
     rows = rows_of([task])
@@ -79,7 +79,7 @@ def main() -> None:
         print(json.dumps({"task": task.name, "run": run, **figures, "seconds": seconds}), flush=True)
 
     start = time.process_time()
-    found = cross_validated(splits, ClassifierSetting(FULL, classes, SEED), lambda share: None)
+    found = cross_validated(splits, ClassifierSetting(FULL, classes, SEED))
     told("side by side", start, test=found.test, dev=found.dev, decay=found.decays[0])
     if given.plain:
         start = time.process_time()

@@ -351,10 +351,7 @@ def test_the_transfer_classifier_is_the_processors(cuda):
     labels = draws.integers(0, 2, 90)
     features = (draws.normal(size=(90, 8)) + labels[:, None]).astype(np.float32)
     splits = {"train": (features[:60], labels[:60]), "test": (features[60:], labels[60:])}
-    cpu, gpu = (
-        cross_validated(splits, ClassifierSetting(FAST, 2, device=device), lambda share: None)
-        for device in ("cpu", "cuda")
-    )
+    cpu, gpu = (cross_validated(splits, ClassifierSetting(FAST, 2, device=device)) for device in ("cpu", "cuda"))
     assert cpu == gpu
 
 

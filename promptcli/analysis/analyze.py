@@ -92,8 +92,6 @@ def analyze_all(
     data_dir: str | Path | None = None,
     text_field: str | None = None,
     skip_unfit: bool = False,
-    device: str = "auto",
-    dtype: str = "stored",
     settings: Mapping[str, Setting] = MappingProxyType({}),
 ) -> dict[Label, Found]:
     """Look inside several models as ``analyze`` does; those of one model input share a forward pass.
@@ -110,8 +108,9 @@ def analyze_all(
     chosen, corpus = dict(settings), settings.get("corpus", BARE.corpus)
     if "corpus" in analysis.settings and isinstance(corpus, str):
         chosen["corpus"] = fitting_sentences(corpus, folder)
-    opened, kept = open_candidates(candidates_of(models), device, dtype, skip_unfit=skip_unfit)
-    return dict(zip((one.label for one in kept), analysis.run(opened, given, **chosen), strict=True))
+    opened = open_candidates(candidates_of(models), skip_unfit=skip_unfit)
+    results = analysis.run([encoder for _, encoder in opened], given, **chosen)
+    return dict(zip((candidate.label for candidate, _ in opened), results, strict=True))
 
 
 def _data(takes: str, on: Sentences, folder: Path | None, text_field: str | None) -> Any:

@@ -68,22 +68,14 @@ class MeanCosine:
         self.count += len(units)
 
     def value(self) -> float:
-        """Return |sum_{i != j} cos(i, j)| / (n^2 - n) of the n vectors so far.
-
-        Raises:
-            UsageError: Fewer than two.
-        """
+        """Return |sum_{i != j} cos(i, j)| / (n^2 - n) of the n vectors so far."""
         check_enough(self.count)
         length = float(np.square(self._sum).sum())
         return abs(length - self._squares) / (self.count * (self.count - 1))
 
 
 def check_enough(count: int) -> None:
-    """Refuse what makes no pair.
-
-    Raises:
-        UsageError: Fewer than two vectors.
-    """
+    """Refuse what makes no pair."""
     if count < 2:
         given = "1 sentence makes none" if count else "there is no sentence"
         raise UsageError(f"anisotropy is a mean over pairs, and {given}; give two or more, one a line")
@@ -106,9 +98,6 @@ def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -
     Args:
         encoders: Those of the same model input share a forward pass.
         sentences: n texts, prepared.
-
-    Raises:
-        UsageError: Fewer than two sentences.
     """
     check_enough(len(sentences))
     means = [MeanCosine() for _ in encoders]

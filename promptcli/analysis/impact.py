@@ -63,9 +63,6 @@ def impact(backbone: Backbone, sentence: str, *, progress: Progress = silent) ->
         backbone: With a mask token; ELECTRA's works though its discriminator never saw it (table 3).
         sentence: A text.
         progress: Called with the number of model inputs newly done.
-
-    Raises:
-        UsageError: No mask token, no tokens in the sentence, or more than there are positions.
     """
     check_mask(backbone)
     given = tokenize(plain_encoder(backbone), sentence)
@@ -74,11 +71,7 @@ def impact(backbone: Backbone, sentence: str, *, progress: Progress = silent) ->
 
 
 def check_mask(backbone: Backbone) -> int:
-    """Return the mask token's id.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the mask token's id."""
     if backbone.tokenizer.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so perturbed masking has nothing to mask with")
     return backbone.tokenizer.mask
@@ -121,9 +114,6 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
         backbone: With a mask token.
         sentences: Blank and too long ones are left out.
         corpus: Sentences that idf is counted on, with the backbone's own tokens; blank ones are left out.
-
-    Raises:
-        UsageError: No mask token, or nothing to look at or to count on.
     """
     check_mask(backbone)
     encoder = plain_encoder(backbone)

@@ -54,9 +54,6 @@ def predict_mask_tokens(
         recipe: Its prompt, period, max_length, and where ``denoise`` takes the bias; the rest is not read.
         sentences: n texts.
         count: Tokens of each list.
-
-    Raises:
-        UsageError: No masked-LM head, no mask in the template, no words in it, no such place, or a bad count.
     """
     denoising = Denoising.from_spec(recipe.denoise)
     if denoising.place not in PLACES:

@@ -72,11 +72,7 @@ def plain_encoder(backbone: Backbone) -> Encoder:
 
 
 def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
-    """Return idf (v,), counted on the encoder's inputs of the sentences that are not blank.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return idf (v,), counted on the encoder's inputs of the sentences that are not blank."""
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
         raise UsageError("there is no sentence to count idf on; give another `corpus`: a file, or demo")
@@ -85,11 +81,7 @@ def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
 
 
 def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
-    """Return a sentence's input.
-
-    Raises:
-        UsageError: No tokens in it, or more than the backbone has positions for.
-    """
+    """Return a sentence's input."""
     inputs = encoder.inputs([sentence])
     backbone, ids = encoder.backbone, inputs.rows[0]
     if inputs.truncated[0]:
@@ -125,10 +117,6 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
         backbone: Of a family that opens its attention.
         sentence: A text.
         head: Layer-head, 1-based; None for the backbone's best known one.
-
-    Raises:
-        UsageError: No such head or none known, a family that does not open its attention, no tokens in the sentence, or
-            more than there are positions.
     """
     pooling = "last/ditto" if head is None else f"last/ditto:{head}"
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})

@@ -43,9 +43,6 @@ def sentence_map(vectors: NDArray[np.floating], texts: Sequence[str] | None = No
     Args:
         vectors: (n, d), n at least 3; their directions count, not their lengths.
         texts: n, from which clusters are named.
-
-    Raises:
-        UsageError: Fewer than 3 sentences, or scikit-learn is not installed.
     """
     try:
         from sklearn.cluster import KMeans

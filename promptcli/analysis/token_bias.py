@@ -53,9 +53,6 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
         backbone: Whose tokens.
         corpus: Sentences to count tokens in; blank ones are left out.
         states: One of ``STATES``.
-
-    Raises:
-        UsageError: Unknown states, no masked-LM head for ``mlm-head``, or no sentence to count in.
     """
     if states not in STATES:
         raise unknown("states", states, STATES)

@@ -47,9 +47,6 @@ def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) -> list[Unifo
     Args:
         encoders: Those of the same model input share a forward pass.
         tasks: Splits whose pairs are put together.
-
-    Raises:
-        UsageError: No positive pair.
     """
     pairs = [task.pairs() for task in tasks]
     first = [sentence for part in pairs for sentence in part.first]

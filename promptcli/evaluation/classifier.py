@@ -1,11 +1,11 @@
-"""SentEval's linear classifier on frozen vectors, many of them trained side by side, and its three protocols.
+"""SentEval's linear classifier on frozen vectors, many trained side by side, and its three protocols.
 
 Source: SentEval, tools/classifier.py with nhid 0: one linear layer, softmax, mean cross-entropy, weight decay added to
-the gradient (of the bias, too), early stopping on held-out examples, the best weights kept. Every fit is the one that
-SentEval makes alone: the same first weights, the same batches. Side by side they are one batched matrix product a step,
-which is what makes hundreds of fits a matter of seconds or minutes. Protocols: tools/validation.py, nested folds, folds
-and a test set, official splits; accuracies are x 100, rounded to 2 decimals where SentEval rounds them; of equally good
-weight decays the first is taken.
+the gradient (of the bias, too), early stopping on held-out examples, the best weights kept. Every fit equals the one
+that SentEval makes alone: the same first weights, the same batches. Side by side they are one batched matrix product a
+step, so hundreds of fits take seconds or minutes. Protocols: tools/validation.py, nested folds, folds and a test set,
+official splits; accuracies are x 100, rounded to 2 decimals like SentEval's; of equally good weight decays the first
+is taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.errors import UsageError
+from promptcli.notes import working
 
 #: SentEval's seed of folds, first weights and order of examples.
 SEED = 1111
 #: The weight decays that are tried.
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)
-#: Share of the training examples that the last training holds out, to know when to end.
+#: Share of the training examples that the last training holds out for early stopping.
 HELD_OUT = 0.05
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
-#: Called with the number of trained classifiers, as a share of all of the task; adds up to 1.
-Progress = Callable[[float], None]
-
 #: Row numbers of examples.
 Rows = NDArray[np.int64]
+#: Features (n, d) and labels (n,) of a split.
+Examples = tuple[Floats, Labels]
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,18 @@ class ClassifierTraining:
 
     folds: int  #: of every cross-validation
     optimizer: str  #: a row of ``OPTIMIZERS``
-    learning_rate: float  #: its step
+    learning_rate: float
     batch: int  #: examples a step
     epoch_size: int  #: passes over the training examples between two looks at the held-out ones
     tenacity: int  #: training ends when more looks than this brought nothing better; a better one does not set it back
-    max_passes: int = 200  #: training ends after the look beyond so many passes
+    max_passes: int = 200  #: training ends after the first look beyond this many passes
 
-    def about(self, seed: int) -> str:
-        """Return what tables say of the classifier and its seed."""
+    def caption(self, seed: int) -> str:
+        """Return the line that tables print about the classifier and its seed."""
         return f"SentEval's linear classifier, {self.folds} folds, {self.optimizer}, seed {seed}; accuracy x 100"
 
 
-#: SentEval's recommended setting, which the papers' figures are made with, and its fast one for development.
+#: SentEval's recommended setting, used for the papers' figures, and its fast one for development.
 FULL = ClassifierTraining(folds=10, optimizer="adam", learning_rate=1e-3, batch=64, epoch_size=4, tenacity=5)
 FAST = ClassifierTraining(folds=5, optimizer="rmsprop", learning_rate=1e-2, batch=128, epoch_size=2, tenacity=3)
 
@@ -82,9 +82,26 @@ class ClassifierFit:
 
     train: Rows  #: row numbers of the training examples
     held_out: Rows  #: row numbers of the examples that end the training
-    #: weight decays, each of which makes a classifier of its own; as many in every fit of a call
-    decay: Sequence[float]
+    decay: Sequence[float]  #: weight decays, one classifier each; equally many in every fit of a call
     generator: np.random.RandomState  #: draws the order of the examples
+
+
+@dataclass(frozen=True)
+class ClassifierSetting:
+    """Settings that all classifiers of a task share."""
+
+    training: ClassifierTraining
+    classes: int
+    seed: int = SEED  #: of folds, first weights and order of examples
+    device: str = "cpu"
+
+    def fit(self, rows: Rows, held_out: Rows | None, decays: Sequence[float]) -> ClassifierFit:
+        """Return a training run on ``rows``; without ``held_out`` a share of them is drawn and held out."""
+        generator = np.random.RandomState(self.seed)
+        if held_out is None:
+            drawn, count = generator.permutation(len(rows)), int(HELD_OUT * len(rows))
+            rows, held_out = rows[drawn[count:]], rows[drawn[:count]]
+        return ClassifierFit(rows, held_out, decays, generator)
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ class FittedClassifiers:
     accuracy: Tensor  #: (f, r) of the held-out examples, 0 to 1
 
 
-def with_bias(features: NDArray[np.float32], device: str) -> Tensor:
+def with_bias(features: Floats, device: str) -> Tensor:
     """Return features (n, d) with a last column of ones, (n, d + 1)."""
     values = torch.ones(len(features), features.shape[1] + 1)
     values[:, :-1] = torch.from_numpy(features)
@@ -103,40 +120,20 @@ def with_bias(features: NDArray[np.float32], device: str) -> Tensor:
 
 
 def train(
-    features: Tensor,
-    labels: Tensor,
-    fits: Sequence[ClassifierFit],
-    training: ClassifierTraining,
-    *,
-    classes: int,
-    seed: int,
+    features: Tensor, labels: Tensor, fits: Sequence[ClassifierFit], setting: ClassifierSetting
 ) -> FittedClassifiers:
-    """Train the classifiers of several fits side by side.
-
-    Args:
-        features: (n, d + 1) as of ``with_bias``.
-        labels: (n,) class numbers.
-        fits: f training runs, about equally long.
-        training: How.
-        classes: c.
-        seed: Of the first weights.
-    """
+    """Train the classifiers of f fits of similar length side by side on features (n, d + 1) and labels (n,)."""
     order = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
-    sorted_fits = [fits[number] for number in order]
-    run = _Run(features, labels, sorted_fits, training, _first_weights(features.shape[1] - 1, classes, seed))
+    first = _first_weights(features.shape[1] - 1, setting.classes, setting.seed)
+    run = _Run(features, labels, [fits[number] for number in order], setting.training, first)
     passes = 0
-    while run.going and passes <= training.max_passes:
-        for _ in range(training.epoch_size):
+    while run.going and passes <= setting.training.max_passes:
+        for _ in range(setting.training.epoch_size):
             run.one_pass()
-        passes += training.epoch_size
+        passes += setting.training.epoch_size
         run.look()
     back = np.argsort(order)
     return FittedClassifiers(run.best.cpu()[back], run.accuracy.cpu()[back])
-
-
-def accuracy(features: Tensor, labels: Tensor, weights: Tensor) -> float:
-    """Return the share of rows (n, d + 1) whose class the weights (c, d + 1) give the highest score, 0 to 1."""
-    return float(((features @ weights.T).argmax(1) == labels).double().mean())
 
 
 def _first_weights(width: int, classes: int, seed: int) -> Tensor:
@@ -148,7 +145,7 @@ def _first_weights(width: int, classes: int, seed: int) -> Tensor:
 
 
 class _Run:
-    """The state of a call of ``train``; fits stand in order of falling length, those that ended are left out."""
+    """The state of a call of ``train``: the fits that still train, longest first."""
 
     def __init__(
         self,
@@ -181,7 +178,7 @@ class _Run:
         return bool(self._fits)
 
     def one_pass(self) -> None:
-        """Go over every fit's training examples once, in an order drawn anew."""
+        """Go over every fit's training examples once, in a newly drawn order."""
         batch, device = self._training.batch, self._features.device
         steps = [-(-len(fit.train) // batch) for fit in self._fits]
         rows = np.full((len(self._fits), steps[0] * batch), -1)
@@ -195,8 +192,8 @@ class _Run:
             part = slice(step * batch, (step + 1) * batch)
             self._step(drawn[:active, part], weight[:active, part])
 
-    def _step(self, rows: Tensor, there: Tensor) -> None:
-        """Take one step of the first fits, as many as ``rows`` (f, b) has; ``there`` is 0 at what only fills up."""
+    def _step(self, rows: Tensor, mask: Tensor) -> None:
+        """Take one step of the first f fits on ``rows`` (f, b); ``mask`` is 0 at padding."""
         active = len(rows)
         weights, decay, steps = self._weights[:active], self._decay[:active], self._steps[:active]
         inputs = self._features.index_select(0, rows.reshape(-1)).view(*rows.shape, -1)
@@ -207,14 +204,14 @@ class _Run:
             self._labels[rows][:, :, None, None].expand(-1, -1, errors.shape[2], 1),
             errors.new_full((), -1.0).expand(*errors.shape[:3], 1),
         )
-        errors *= (there / there.sum(1, keepdim=True))[:, :, None, None]
+        errors *= (mask / mask.sum(1, keepdim=True))[:, :, None, None]
         gradient = torch.bmm(errors.flatten(2).transpose(1, 2), inputs).addcmul_(decay, weights)
         steps += 1
         move = OPTIMIZERS[self._training.optimizer](gradient, self._mean[:active], self._square[:active], steps)
         weights.sub_(move, alpha=self._training.learning_rate)
 
     def look(self) -> None:
-        """Score the held-out examples, keep what is better, and let go of the fits that came to an end."""
+        """Score the held-out examples, keep better weights, and drop the fits that ended."""
         going = []
         for number, place in enumerate(self._places):
             rows = self._held_out[place]
@@ -228,10 +225,8 @@ class _Run:
             self._futile[place] += (still & ~better).long()
             going.append((self._futile[place] <= self._training.tenacity).any())
         kept = np.flatnonzero(torch.stack(going).cpu()).tolist()  # the one wait of a look
-        if len(kept) < len(self._fits):
-            self._leave_out(kept)
-
-    def _leave_out(self, kept: Sequence[int]) -> None:
+        if len(kept) == len(self._fits):
+            return
         self._fits = [self._fits[number] for number in kept]
         self._places = [self._places[number] for number in kept]
         chosen = torch.tensor(kept, dtype=torch.int64).to(self._features.device)
@@ -247,17 +242,12 @@ def pair_features(first: Floats, second: Floats) -> Floats:
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
-def stratified_folds(labels: NDArray[np.int64], folds: int, seed: int) -> list[tuple[Rows, Rows]]:
-    """Return the rows of every fold, those to train on and those to test on; each class is spread evenly.
+def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[Rows, Rows]]:
+    """Return the training and test rows of every fold; each class is spread evenly.
 
-    Equals scikit-learn's ``StratifiedKFold(folds, shuffle=True, random_state=seed)`` since its version 0.22: classes in
-    the order of their first appearance; how many of each go to a fold is read off the sorted labels, dealt out like
-    cards; a class's places are then shuffled.
-
-    Args:
-        labels: (n,) class numbers.
-        folds: How many.
-        seed: Of the shuffling.
+    Equals scikit-learn's ``StratifiedKFold(folds, shuffle=True, random_state=seed)`` since its version 0.22, which is
+    not a requirement: classes in the order of their first appearance; the sorted labels, dealt out like cards, say how
+    many of each go to a fold; a class's places are then shuffled.
     """
     _, first, encoded = np.unique(labels, return_index=True, return_inverse=True)
     by_appearance = np.argsort(np.argsort(first))
@@ -275,53 +265,25 @@ def stratified_folds(labels: NDArray[np.int64], folds: int, seed: int) -> list[t
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a classifier reached on one task."""
+    """A classifier's result on one task."""
 
     test: float  #: accuracy x 100 on test examples
     dev: float  #: accuracy x 100 on the examples that chose the weight decay
-    decays: list[float]  #: the weight decay chosen, in each outer fold where there are some
-
-
-@dataclass(frozen=True)
-class ClassifierSetting:
-    """What all classifiers of a task share."""
-
-    training: ClassifierTraining  #: how they are trained, and the number of folds
-    classes: int  #: number of classes
-    seed: int = SEED  #: of folds, first weights and order of examples
-    device: str = "cpu"  #: a torch device
-
-    def fit(self, rows: Rows, held_out: Rows | None, decays: Sequence[float]) -> ClassifierFit:
-        """Return a training run on ``rows``; without ``held_out`` a share of them, drawn first, is held out."""
-        generator = np.random.RandomState(self.seed)
-        if held_out is None:
-            drawn, count = generator.permutation(len(rows)), int(HELD_OUT * len(rows))
-            rows, held_out = rows[drawn[count:]], rows[drawn[:count]]
-        return ClassifierFit(rows, held_out, decays, generator)
+    decays: list[float]  #: the weight decay chosen, one for each outer fold
 
 
 def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTraining) -> None:
-    """Refuse labels that cannot be put into folds, or that teach a classifier nothing.
-
-    Args:
-        name: The task.
-        splits: Labels of each split, the split to train on first.
-        training: With the number of folds.
-
-    Raises:
-        UsageError: One class only, or too few examples of one.
-    """
+    """Refuse labels of one class or with too few examples to fold; ``splits`` has the split to train on first."""
     labels = next(iter(splits.values()))
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
         raise UsageError(f"{name}: all {len(labels)} training labels are {classes[0]}; a classifier takes two classes")
     if "dev" in splits:
         return
-    folds, few = training.folds, int(counts.min())
-    within = "all" in splits
-    if few - (-(-few // folds) if within else 0) < folds:
+    folds, fewest, within = training.folds, int(counts.min()), "all" in splits
+    if fewest - (-(-fewest // folds) if within else 0) < folds:
         raise UsageError(
-            f"{name}: {few} examples of class {classes[counts.argmin()]} are too few for {folds} folds"
+            f"{name}: {fewest} examples of class {classes[counts.argmin()]} are too few for {folds} folds"
             f"{' within folds' if within else ''}; give at least {folds + 2 if within else folds}"
         )
     left = len(labels) - (-(-len(labels) // folds) if within else 0)
@@ -332,88 +294,83 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
         )
 
 
-def nested(
-    splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: ClassifierSetting, progress: Progress
-) -> Outcome:
+def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on each fold of ``all`` a classifier whose weight decay folds of the other examples chose.
 
     Outer and inner folds are always drawn by 1111, as in SentEval's InnerKFoldClassifier; the seed decides first
     weights and order alone.
     """
+    all_features, numbers = splits["all"]
     features, labels = _tensors(splits["all"], setting)
-    numbers = splits["all"][1]
     outer = stratified_folds(numbers, setting.training.folds, SEED)
     chosen, dev = [], []
-    for rows, _ in outer:
-        decay, score = _by_folds(features, labels, rows, numbers, setting, SEED)
-        chosen.append(decay)
-        dev.append(score)
-        progress(1 / (len(outer) + 1))
-    fits = [setting.fit(rows, None, [decay]) for (rows, _), decay in zip(outer, chosen, strict=True)]
-    weights = _train(features, labels, fits, setting).weights[:, 0]
-    progress(1 / (len(outer) + 1))
+    with working("classify", len(outer) + 1) as advance:
+        for rows, _ in outer:
+            decay, score = _by_folds(features, labels, rows, numbers, setting, SEED)
+            chosen.append(decay)
+            dev.append(score)
+            advance(1)
+        fits = [setting.fit(rows, None, [decay]) for (rows, _), decay in zip(outer, chosen, strict=True)]
+        trained = train(features, labels, fits, setting).weights[:, 0]
+        advance(1)
     test = [
-        _tested((splits["all"][0][rows], numbers[rows]), own, setting)
-        for (_, rows), own in zip(outer, weights, strict=True)
+        _tested((all_features[rows], numbers[rows]), weights, setting)
+        for (_, rows), weights in zip(outer, trained, strict=True)
     ]
     return Outcome(test=round(float(np.mean(test)), 2), dev=round(float(np.mean(dev)), 2), decays=chosen)
 
 
-def cross_validated(
-    splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: ClassifierSetting, progress: Progress
-) -> Outcome:
+def cross_validated(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on ``test`` a classifier whose weight decay folds of ``train`` chose."""
     features, labels = _tensors(splits["train"], setting)
     numbers = splits["train"][1]
     rows = np.arange(len(numbers))
     decay, dev = _by_folds(features, labels, rows, numbers, setting, setting.seed)
-    progress(0.9)
-    weights = _train(features, labels, [setting.fit(rows, None, [decay])], setting).weights[0, 0]
-    progress(0.1)
+    weights = train(features, labels, [setting.fit(rows, None, [decay])], setting).weights[0, 0]
     return Outcome(test=_tested(splits["test"], weights, setting), dev=dev, decays=[decay])
 
 
-def official(
-    splits: Mapping[str, tuple[NDArray[np.float32], Labels]], setting: ClassifierSetting, progress: Progress
-) -> Outcome:
+def official(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on ``test`` a classifier trained on ``train`` whose weight decay and end ``dev`` chose."""
     (train_features, train_labels), (dev_features, dev_labels) = splits["train"], splits["dev"]
     together = np.concatenate([train_features, dev_features]), np.concatenate([train_labels, dev_labels])
     features, labels = _tensors(together, setting)
     rows = np.arange(len(together[1]))
     fit = setting.fit(rows[: len(train_labels)], rows[len(train_labels) :], DECAYS)
-    found = _train(features, labels, [fit], setting)
-    progress(1.0)
-    best, dev = _best(found)
-    return Outcome(test=_tested(splits["test"], found.weights[0, best], setting), dev=dev, decays=[DECAYS[best]])
+    fitted = train(features, labels, [fit], setting)
+    best, dev = _best(fitted)
+    return Outcome(test=_tested(splits["test"], fitted.weights[0, best], setting), dev=dev, decays=[DECAYS[best]])
+
+
+#: The splits of a transfer task -> how it is scored.
+PROTOCOLS: dict[frozenset[str], Callable[[Mapping[str, Examples], ClassifierSetting], Outcome]] = {
+    frozenset({"all"}): nested,
+    frozenset({"train", "test"}): cross_validated,
+    frozenset({"train", "dev", "test"}): official,
+}
 
 
 def _by_folds(
     features: Tensor, labels: Tensor, rows: Rows, numbers: Labels, setting: ClassifierSetting, seed: int
 ) -> tuple[float, float]:
-    """Return the weight decay that is best over folds of some rows, drawn by a seed; its mean accuracy x 100."""
+    """Return the weight decay that is best over folds of the rows, drawn by a seed, and its mean accuracy x 100."""
     folds = stratified_folds(numbers[rows], setting.training.folds, seed)
     fits = [setting.fit(rows[left], rows[out], DECAYS) for left, out in folds]
-    best, score = _best(_train(features, labels, fits, setting))
+    best, score = _best(train(features, labels, fits, setting))
     return DECAYS[best], score
 
 
-def _best(found: FittedClassifiers) -> tuple[int, float]:
-    scores = [round(100 * float(value), 2) for value in found.accuracy.mean(0)]
+def _best(fitted: FittedClassifiers) -> tuple[int, float]:
+    scores = [round(100 * float(value), 2) for value in fitted.accuracy.mean(0)]
     return int(np.argmax(scores)), max(scores)
 
 
-def _train(
-    features: Tensor, labels: Tensor, fits: Sequence[ClassifierFit], setting: ClassifierSetting
-) -> FittedClassifiers:
-    return train(features, labels, fits, setting.training, classes=setting.classes, seed=setting.seed)
-
-
-def _tested(examples: tuple[NDArray[np.float32], Labels], weights: Tensor, setting: ClassifierSetting) -> float:
+def _tested(examples: Examples, weights: Tensor, setting: ClassifierSetting) -> float:
     features, labels = _tensors(examples, setting)
-    return round(100 * accuracy(features, labels, weights.to(features.device)), 2)
+    right = (features @ weights.to(features.device).T).argmax(1) == labels
+    return round(100 * float(right.double().mean()), 2)
 
 
-def _tensors(examples: tuple[NDArray[np.float32], Labels], setting: ClassifierSetting) -> tuple[Tensor, Tensor]:
+def _tensors(examples: Examples, setting: ClassifierSetting) -> tuple[Tensor, Tensor]:
     features, labels = examples
     return with_bias(features, setting.device), torch.from_numpy(labels).to(setting.device)

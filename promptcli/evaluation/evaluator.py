@@ -1,6 +1,6 @@
 """Scoring encoders on tasks of every kind: a table of metrics, ``METRICS``.
 
-Each distinct sentence of all tasks is encoded once. Knows encoders and tasks, not where either came from.
+Each distinct sentence of all tasks is encoded once.
 """
 
 import contextlib
@@ -26,11 +26,10 @@ from promptcli.data.tasks import (
     TransferTask,
 )
 from promptcli.data.vectors import read_vectors
-from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import classifier, retrieval, statistics
-from promptcli.evaluation.classifier import FULL, SEED, ClassifierTraining
+from promptcli.evaluation.classifier import FULL, PROTOCOLS, SEED, ClassifierTraining
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.evaluation.scores import (
@@ -45,47 +44,40 @@ from promptcli.evaluation.scores import (
     SubsetScore,
     recipe_name,
 )
-from promptcli.notes import Advance
+from promptcli.notes import working
 from promptcli.storage import files
 
-#: The splits of a transfer task -> how it is scored.
-_PROTOCOLS: dict[frozenset[str], Callable[..., classifier.Outcome]] = {
-    frozenset({"all"}): classifier.nested,
-    frozenset({"train", "test"}): classifier.cross_validated,
-    frozenset({"train", "dev", "test"}): classifier.official,
-}
 #: Sentence -> row of an array of vectors.
 Rows = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """Vectors of the distinct sentences of some tasks, and whose they are."""
+    """Vectors of the distinct sentences of some tasks, and the encoder or file they came from."""
 
     label: Label
-    recipe: dict[str, Any]  # how they were made, JSON-ready
-    fingerprint: str  # of their maker
-    vectors: NDArray[Any]  # (n, d), row i is sentence i of ``distinct_sentences``
-    encoder: Encoder | None = None  # their maker, where it is not another program
+    recipe: dict[str, Any]  #: how they were made, JSON-ready
+    fingerprint: str
+    vectors: NDArray[Any]  #: (n, d), row i is sentence i of ``distinct_sentences``
+    encoder: Encoder | None = None  #: None if another program made them
 
     @property
     def names(self) -> dict[str, Any]:
-        """What every score says of them."""
+        """The fields of every score that name its encoder."""
         return {"label": self.label, "recipe": self.recipe, "fingerprint": self.fingerprint}
 
 
 @dataclass(frozen=True)
 class EvalSettings:
-    """How tasks are scored, where they leave a choice."""
+    """The choices that tasks leave open."""
 
-    training: ClassifierTraining = FULL  # of the classifiers of transfer tasks
-    seed: int | None = None  # of their first weights and order (SentEval's 1111), and of the masked tokens (0)
-    output: Path = Path("mteb-results")  # folder of mteb's result files
-    progress: Advance = lambda done: None  # takes the number of tasks newly done, a fraction
+    training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
+    seed: int | None = None  #: of the classifiers (default: SentEval's 1111) and of the masked tokens (0)
+    output: Path = Path("mteb-results")  #: folder of mteb's result files
 
     @property
     def classifier_seed(self) -> int:
-        """Of the classifiers."""
+        """Seed of the classifiers."""
         return SEED if self.seed is None else self.seed
 
 
@@ -104,33 +96,24 @@ def rows_of(tasks: Iterable[AnyTask]) -> Rows:
 
 
 def embed_tasks(
-    encoders: Sequence[Encoder],
-    tasks: Sequence[AnyTask],
-    *,
-    labels: Sequence[Label] | None = None,
-    progress: Progress = silent,
+    encoders: Sequence[Encoder], tasks: Sequence[AnyTask], labels: Sequence[Label] | None = None
 ) -> list[Embedded]:
-    """Encode each distinct sentence of all tasks once; ``progress`` is called with the number newly done.
-
-    Without labels an encoder is called after its backbone and its recipe.
-
-    Raises:
-        PromptcliError: A vector with a NaN or an infinity, where a classifier is to be trained on it.
-    """
+    """Encode each distinct sentence of all tasks once; without labels an encoder is named by backbone and recipe."""
     sentences = distinct_sentences(tasks)
     if labels is None:
         labels = [Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders]
-    encoded = encode_together(encoders, sentences, progress=progress) if sentences else []
-    vectors = [made.vectors for made in encoded] or [np.zeros((0, 0), np.float32)] * len(encoders)
+    with working("encode", len(sentences)) as advance:
+        encoded = encode_together(encoders, sentences, progress=advance) if sentences else []
+    vectors = [each.vectors for each in encoded] or [np.zeros((0, 0), np.float32)] * len(encoders)
     if any(isinstance(task, TransferTask) for task in tasks):
-        for wrong in (np.flatnonzero(~np.isfinite(made).all(axis=1)) for made in vectors):
+        for wrong in (np.flatnonzero(~np.isfinite(rows).all(axis=1)) for rows in vectors):
             if len(wrong):
                 raise PromptcliError(
                     f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32, or check the model"
                 )
     return [
-        Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, made, encoder)
-        for label, encoder, made in zip(labels, encoders, vectors, strict=True)
+        Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, rows, encoder)
+        for label, encoder, rows in zip(labels, encoders, vectors, strict=True)
     ]
 
 
@@ -138,41 +121,32 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str) -> Embedde
     """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``.
 
     Args:
-        path: A file that ``read_vectors`` reads; where it holds texts, too, they must be the sentences.
+        path: A file that ``read_vectors`` reads; if it holds texts, they must be the sentences.
         tasks: Whose sentences.
         listing: The command that lists the sentences, for messages.
-
-    Raises:
-        NotFoundError: There is no such file.
-        UsageError: It is no vector file, has another number of rows, other texts, or a NaN or an infinity.
-        CheckFailedError: It is damaged, or not the file that its manifest describes.
     """
-    found, sentences = read_vectors(path), distinct_sentences(tasks)
-    if len(found.matrix) != len(sentences):
+    read, sentences = read_vectors(path), distinct_sentences(tasks)
+    if len(read.matrix) != len(sentences):
         names = ", ".join(task.label if isinstance(task, STSTask) else task.name for task in tasks)
         raise UsageError(
-            f"{path}: {len(found.matrix):,} rows for the {len(sentences):,} distinct sentences of {names};"
+            f"{path}: {len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of {names};"
             f" embed these, in this order: `{listing}`"
         )
-    for row, (text, sentence) in enumerate(zip(found.texts or (), sentences, strict=False), start=1):
+    for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
             raise UsageError(f"{path}: row {row} is of {text!r}, not of {sentence!r}; the order is that of `{listing}`")
-    wrong = np.flatnonzero(~np.isfinite(found.matrix).all(axis=1))
+    wrong = np.flatnonzero(~np.isfinite(read.matrix).all(axis=1))
     if len(wrong):
-        raise UsageError(f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r} anew")
-    recipe = {"vectors": path.name} if found.manifest is None else found.manifest.get("recipe", {})
-    return Embedded(Label("vectors", path.name), recipe, files.sha256(path), found.matrix)
+        raise UsageError(f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r} again")
+    recipe = {"vectors": path.name} if read.manifest is None else read.manifest.get("recipe", {})
+    return Embedded(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
 
 
 def evaluate(
-    encoders: Sequence[Encoder],
-    tasks: Sequence[STSTask],
-    *,
-    labels: Sequence[Label] | None = None,
-    progress: Progress = silent,
+    encoders: Sequence[Encoder], tasks: Sequence[STSTask], labels: Sequence[Label] | None = None
 ) -> list[SpearmanScore]:
     """Score encoders on graded pairs: ``embed_tasks``, then ``score_vectors``."""
-    return score_vectors(embed_tasks(encoders, tasks, labels=labels, progress=progress), tasks)
+    return score_vectors(embed_tasks(encoders, tasks, labels), tasks)
 
 
 @overload
@@ -181,36 +155,23 @@ def score_vectors(
 ) -> list[SpearmanScore]: ...
 @overload
 def score_vectors(
-    embedded: Sequence[Embedded], tasks: Sequence[TransferTask], settings: EvalSettings = ...
-) -> list[AccuracyScore]: ...
-@overload
-def score_vectors(
     embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = ...
 ) -> list[Score]: ...
 def score_vectors(
     embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = EvalSettings()
 ) -> list[Any]:
-    """Score vectors on tasks, whoever made them.
-
-    Args:
-        embedded: Each with one row per sentence of ``distinct_sentences(tasks)``.
-        tasks: On what.
-        settings: What the tasks leave open; its progress adds up to embedded x tasks.
-
-    Returns:
-        One set of vectors after the other, each with its tasks in the order given.
-    """
+    """Return the scores of each set of vectors, one row per sentence of ``distinct_sentences(tasks)``, task by task."""
+    if not embedded:
+        return []
     rows = rows_of(tasks)
-    by_task: list[Sequence[Score]] = []
     with kept_random_states():
-        for task in tasks if embedded else ():
-            by_task.append(METRICS[type(task)](embedded, task, rows, settings))
+        by_task = [METRICS[type(task)](embedded, task, rows, settings) for task in tasks]
     return [scores[number] for number in range(len(embedded)) for scores in by_task]
 
 
 @contextlib.contextmanager
 def kept_random_states() -> Iterator[None]:
-    """Give Python's, numpy's and torch's global random numbers back as they were: mteb and training seed them all."""
+    """Restore Python's, numpy's and torch's global random states afterwards: mteb and training seed them all."""
     python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(range(torch.cuda.device_count())):
@@ -221,7 +182,7 @@ def kept_random_states() -> Iterator[None]:
 
 
 def spearman_on(encoder: Encoder, task: STSTask) -> float:
-    """Return Spearman x 100 on a task and no more: for the many measurements of a training run."""
+    """Return Spearman x 100 on a task without the rest of its score: for the many measurements of a training run."""
     pairs, rows = task.pairs(), rows_of([task])
     vectors = encoder.encode(list(rows))
     first, second = (vectors[[rows[sentence] for sentence in side]] for side in (pairs.first, pairs.second))
@@ -233,10 +194,10 @@ def _correlate(
 ) -> Sequence[SpearmanScore]:
     pairs = task.pairs()
     first, second = (np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second))
-    cosines = np.stack([statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded])
+    with working(f"score {task.label}", None):
+        cosines = np.stack([statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded])
+        intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
     both = np.unique(np.concatenate([first, second]))
-    intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
-    settings.progress(len(embedded))
     return [
         spearman_score(task, row, interval, zero_vectors=int((~each.vectors[both].any(axis=1)).sum()), **each.names)
         for each, row, interval in zip(embedded, cosines, intervals, strict=True)
@@ -253,12 +214,9 @@ def spearman_score(
     fingerprint: str,
     zero_vectors: int = 0,
 ) -> SpearmanScore:
-    """Return the figure of an encoder's cosines (pairs,), all subsets one after the other, and of each subset.
-
-    ``interval`` is the correlation's, -1 to 1; see ``Score`` for the rest.
-    """
+    """Return the score of an encoder's cosines (pairs,) and of each subset; ``interval`` is -1 to 1."""
     pairs, stops = task.pairs(), np.cumsum([len(part) for part in task.subsets.values()])
-    parts = zip(task.subsets.items(), np.split(cosines, stops[:-1]), strict=True)
+    subsets = zip(task.subsets.items(), np.split(cosines, stops[:-1]), strict=True)
     return SpearmanScore(
         label=label,
         recipe=recipe,
@@ -273,7 +231,7 @@ def spearman_score(
         ci95=(100 * interval[0], 100 * interval[1]),
         pairs=len(pairs),
         subsets={
-            name: SubsetScore(100 * statistics.spearman(row, part.gold), len(part)) for (name, part), row in parts
+            name: SubsetScore(100 * statistics.spearman(row, part.gold), len(part)) for (name, part), row in subsets
         },
         cosines=cosines,
         gold=pairs.gold,
@@ -282,11 +240,7 @@ def spearman_score(
 
 
 def check_rankable(task: STSTask) -> None:
-    """Refuse a development set by which nothing can be ranked.
-
-    Raises:
-        UsageError: Fewer than four pairs, or all gold scores equal.
-    """
+    """Refuse a development set with fewer than four pairs or one gold score only."""
     gold = task.pairs().gold if task.subsets else np.empty(0)
     if len(gold) < 4:
         raise UsageError(f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see `on`")
@@ -295,57 +249,39 @@ def check_rankable(task: STSTask) -> None:
 
 
 def check_tasks(tasks: Sequence[TransferTask], training: ClassifierTraining) -> None:
-    """Refuse tasks that no classifier can be trained on, before anything is encoded.
-
-    Raises:
-        UsageError: See ``check_labels``.
-    """
+    """Refuse tasks that no classifier can be trained on, before anything is encoded."""
     for task in tasks:
         classifier.check_labels(task.name, {split: part.labels for split, part in task.splits.items()}, training)
 
 
 def features(vectors: NDArray[Any], part: LabelledExamples, rows: Rows) -> NDArray[Any]:
-    """Return what a classifier sees: the vectors of sentences (n, d), the features of pairs (n, 2d)."""
+    """Return the classifier's input: the vectors of sentences (n, d), the features of pairs (n, 2d)."""
     sides = [part.first] if part.second is None else [part.first, part.second]
-    found = [vectors[np.fromiter((rows[sentence] for sentence in side), np.int64, len(side))] for side in sides]
-    return found[0] if len(found) == 1 else classifier.pair_features(*found)
-
-
-def _classify(
-    embedded: Sequence[Embedded], task: TransferTask, rows: Rows, settings: EvalSettings
-) -> Sequence[AccuracyScore]:
-    found = []
-    for each in embedded:
-        start = time.perf_counter()
-        splits = {split: (features(each.vectors, part, rows), part.labels) for split, part in task.splits.items()}
-        classes = 1 + max(int(labels.max()) for _, labels in splits.values())
-        device = "cpu" if each.encoder is None else str(each.encoder.device)
-        setting = classifier.ClassifierSetting(settings.training, classes, settings.classifier_seed, device)
-        outcome = _PROTOCOLS[frozenset(splits)](splits, setting, settings.progress)
-        score = AccuracyScore(
-            **each.names,
-            task=task.name,
-            value=outcome.test,
-            dev=outcome.dev,
-            decays=outcome.decays,
-            examples={split: len(part) for split, part in task.splits.items()},
-            seconds=time.perf_counter() - start,
-        )
-        found.append(score)
-    return found
+    looked_up = [vectors[np.fromiter((rows[sentence] for sentence in side), np.int64, len(side))] for side in sides]
+    return looked_up[0] if len(looked_up) == 1 else classifier.pair_features(*looked_up)
 
 
 def _one_by_one(score: Callable[[Embedded, Any, Rows, EvalSettings], Score]) -> Metric:
     """Return the metric that scores each encoder by itself."""
+    return lambda embedded, task, rows, settings: [score(each, task, rows, settings) for each in embedded]
 
-    def scores(embedded: Sequence[Embedded], task: AnyTask, rows: Rows, settings: EvalSettings) -> Sequence[Score]:
-        found = []
-        for each in embedded:
-            found.append(score(each, task, rows, settings))
-            settings.progress(1)
-        return found
 
-    return scores
+def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSettings) -> AccuracyScore:
+    start = time.perf_counter()
+    splits = {split: (features(each.vectors, part, rows), part.labels) for split, part in task.splits.items()}
+    classes = 1 + max(int(labels.max()) for _, labels in splits.values())
+    device = "cpu" if each.encoder is None else str(each.encoder.device)
+    setting = classifier.ClassifierSetting(settings.training, classes, settings.classifier_seed, device)
+    outcome = PROTOCOLS[frozenset(splits)](splits, setting)
+    return AccuracyScore(
+        **each.names,
+        task=task.name,
+        value=outcome.test,
+        dev=outcome.dev,
+        decays=outcome.decays,
+        examples={split: len(part) for split, part in task.splits.items()},
+        seconds=time.perf_counter() - start,
+    )
 
 
 def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings) -> RetrievalScore:
@@ -366,28 +302,33 @@ def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSet
 
 
 def _predict(each: Embedded, task: PerplexityTask, rows: Rows, settings: EvalSettings) -> PerplexityScore:
-    made = prediction_accuracy(_maker(each, task.name).backbone, task.lines, seed=settings.seed or 0)
-    figures = vars(made) | {"value": made.perplexity}
-    del figures["perplexity"]
-    return PerplexityScore(**each.names, task=task.name, **figures)
+    predicted = prediction_accuracy(_encoder(each, task.name).backbone, task.lines, seed=settings.seed or 0)
+    return PerplexityScore(
+        **each.names,
+        task=task.name,
+        value=predicted.perplexity,
+        accuracy=predicted.accuracy,
+        predicted=predicted.predicted,
+        sentences=predicted.sentences,
+    )
 
 
 def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings) -> MtebScore:
-    model = MtebEncoder(_maker(each, task.name), each.fingerprint, each.label)
+    model = MtebEncoder(_encoder(each, task.name), each.fingerprint, each.label)
     return mteb_score(model, task, settings.output, each.names)
 
 
 def _measure(each: Embedded, task: OwnTask, rows: Rows, settings: EvalSettings) -> Score:
     parts = {}
-    for part, examples in task.parts.items():
+    for name, examples in task.parts.items():
         first, second, gold = zip(*examples, strict=True)
         sides = [None if None in side else each.vectors[[rows[text] for text in side]] for side in (first, second)]
-        parts[part] = (*sides, np.array(gold, dtype=np.float64))
+        parts[name] = (*sides, np.array(gold, dtype=np.float64))
     name = getattr(task.metric, "__name__", "own")
     return Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts)))
 
 
-def _maker(each: Embedded, task: str) -> Encoder:
+def _encoder(each: Embedded, task: str) -> Encoder:
     if each.encoder is None:
         raise UsageError(f"{task} takes a model, and {each.label.recipe} holds vectors only; leave one of them out")
     return each.encoder
@@ -396,7 +337,7 @@ def _maker(each: Embedded, task: str) -> Encoder:
 #: Kind of task -> how encoders are scored on it.
 METRICS: dict[type, Metric] = {
     STSTask: _correlate,
-    TransferTask: _classify,
+    TransferTask: _one_by_one(_classify),
     RetrievalTask: _one_by_one(_retrieve),
     PerplexityTask: _one_by_one(_predict),
     MtebTask: _one_by_one(_run_mteb),
@@ -410,10 +351,10 @@ def average(scores: Iterable[Score]) -> float:
 
 
 def compare(first: SpearmanScore, second: SpearmanScore) -> Comparison:
-    """Compare two encoders' figures on the same task by a paired bootstrap over its pairs.
+    """Compare two encoders' scores on one task by a paired bootstrap over its pairs.
 
     Raises:
-        UsageError: the figures are not of the same pairs.
+        UsageError: The scores are not of the same pairs.
     """
     if (first.column, first.data_sha256) != (second.column, second.data_sha256):
         raise UsageError(f"{first.column} and {second.column} do not have the same pairs; compare figures of one task")

@@ -1,4 +1,4 @@
-"""mteb's own evaluator on an encoder: its tasks, its formulas, its result files. The only file that imports mteb."""
+"""mteb's own evaluator on an encoder: its tasks, formulas and result files. The only file that imports mteb."""
 
 import re
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ from promptcli.notes import note, warn
 
 
 class MtebEncoder:
-    """An encoder as mteb calls one; its name and content hash keep results of different encoders apart.
+    """An encoder with mteb's interface.
 
-    mteb keeps the scores of models without a name in one place, where one takes the other's.
+    Its name and content hash keep results apart: mteb shares one cache folder among all unnamed models.
     """
 
     def __init__(self, encoder: Encoder, fingerprint: str, label: Label) -> None:
@@ -54,60 +54,48 @@ def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[s
     """Run a task of mteb on an encoder and write its result file, ``FOLDER/results/MODEL/REVISION/TASK.json``.
 
     Args:
-        encoder: What is scored.
-        task: Its pairs stand in for mteb's data set, if it has some; their hash is then the data set's revision.
-        folder: Made where it is not there.
-        names: What every score says of the encoder: label, recipe, fingerprint.
-
-    Raises:
-        UsageError: mteb is not installed, or has no such task.
-        NotFoundError: A data set cannot be had.
+        encoder: The encoder to score.
+        task: Its pairs, if any, replace mteb's data set; their hash is then the data set's revision.
+        folder: Created if it is missing.
+        names: The fields of a score that name the encoder: label, recipe, fingerprint.
     """
-    mteb = _mteb()
-    own, name = _task(mteb, task.name), task.name
+    try:
+        import mteb
+    except ImportError:
+        raise UsageError("tasks of mteb need mteb, which is not installed: pip install 'promptcli[mteb]'") from None
+    name = task.name
+    try:
+        peer = mteb.get_task(name)
+    except KeyError as error:
+        raise UsageError(f"mteb has no task {name!r}: {str(error.args[0]).removeprefix('KeyError: ')}") from None
     if task.pairs is not None:
-        about = {"path": "local", "revision": task.pairs.sha256()[:40]}
-        own.metadata = own.metadata.model_copy(update={"dataset": about})
+        dataset = {"path": "local", "revision": task.pairs.sha256()[:40]}
+        peer.metadata = peer.metadata.model_copy(update={"dataset": dataset})
         pairs = task.pairs.pairs()
-        own.dataset = as_hub_set(pairs.first, pairs.second, pairs.gold.tolist(), split="test")
-        own.data_loaded = True
+        peer.dataset = as_hub_set(pairs.first, pairs.second, pairs.gold.tolist(), split="test")
+        peer.data_loaded = True
         note(f"{name}: pairs of {task.pairs.label}, {task.pairs.text}; mteb's own text is raw")
     else:
-        warn(f"fetching data set {own.metadata.dataset['path']}, where mteb does not find it in the cache")
+        warn(f"fetching data set {peer.metadata.dataset['path']}, unless it is in mteb's cache")
     cache = mteb.ResultCache(folder)
     try:
-        found = mteb.evaluate(
-            encoder, own, cache=cache, overwrite_strategy="always", co2_tracker=False, show_progress_bar=False
+        results = mteb.evaluate(
+            encoder, peer, cache=cache, overwrite_strategy="always", co2_tracker=False, show_progress_bar=False
         )
     except PromptcliError:
         raise
-    except Exception as error:  # data sets, their formats and mteb have classes of their own
+    except Exception as error:  # data sets, their formats and mteb raise their own classes
         reason = one_line(f"{type(error).__name__}: {error}", 200)
-        raise NotFoundError(f"mteb's task {name} did not run: {reason}; pairs of your own: `data_dir` FOLDER") from None
-    [result] = found.task_results
+        raise NotFoundError(f"mteb's task {name} did not run: {reason}; your own pairs: `data_dir` FOLDER") from None
+    [result] = results.task_results
     file = cache.get_task_result_path(name, encoder.mteb_model_meta)
     return MtebScore(
         **names,
         task=f"mteb:{name}",
-        metric=own.metadata.main_score,
+        metric=peer.metadata.main_score,
         value=100 * float(result.get_score()),
         model=encoder.name,
         revision=encoder.revision,
         mteb=mteb.__version__,
         file=str(file),
     )
-
-
-def _task(mteb: Any, name: str) -> Any:
-    try:
-        return mteb.get_task(name)
-    except KeyError as error:
-        raise UsageError(f"mteb has no task {name!r}: {str(error.args[0]).removeprefix('KeyError: ')}") from None
-
-
-def _mteb() -> Any:
-    try:
-        import mteb
-    except ImportError:
-        raise UsageError("tasks of mteb need mteb, which is not installed: pip install 'promptcli[mteb]'") from None
-    return mteb

@@ -1,10 +1,7 @@
-"""How well a backbone predicts tokens of held-out text: accuracy of the first guess, and perplexity.
-
-A masked model predicts masked tokens, a causal one each token from those before it.
-"""
+"""Token prediction on held-out text: accuracy of the first guess, and perplexity."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,23 +13,24 @@ from torch import Tensor
 from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.errors import UsageError
+from promptcli.notes import working
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
 
-#: What WikiText and its kin write for joined marks and for rare words.
+#: How WikiText and similar corpora write joined punctuation and rare words.
 _WRITTEN = {" @-@ ": "-", " @,@ ": ",", " @.@ ": "."}
 _RARE = "<unk>"
 
 
 @dataclass(frozen=True)
 class PredictionAccuracy:
-    """Figures over all masked tokens, or of a causal model over all tokens that others stand before."""
+    """Figures over all masked tokens, or for a causal model over all tokens with a token before them."""
 
-    accuracy: float  # percent of them whose most probable token is the right one
-    perplexity: float  # exp of the mean negative log-likelihood of the right ones
-    predicted: int  # how many
-    sentences: int  # lines with at least one
+    accuracy: float  #: percent of the tokens whose most probable prediction is right
+    perplexity: float  #: exp of the mean negative log-likelihood of the right tokens
+    predicted: int  #: number of tokens
+    sentences: int  #: lines with at least one of them
 
 
 @dataclass(frozen=True)
@@ -45,28 +43,19 @@ class _Line:
 
 
 def prediction_accuracy(
-    backbone: "Backbone",
-    sentences: Sequence[str],
-    *,
-    share: float = 0.15,
-    seed: int = 0,
-    progress: Callable[[int], None] = lambda done: None,
+    backbone: "Backbone", sentences: Sequence[str], *, share: float = 0.15, seed: int = 0
 ) -> PredictionAccuracy:
     """Measure how well a backbone predicts tokens of held-out lines, each line by itself.
 
-    A masked model: every chosen token becomes [MASK], all of a line's at once; which, depends on the seed and on the
-    tokenizer only. A causal one: every token from those before it; a first token without BOS is not predicted.
-    Perplexities of backbones with other vocabularies are not comparable.
+    A masked model: every chosen token becomes [MASK], all of a line's at once; the choice depends on the seed and on
+    the tokenizer only. A causal one: every token from those before it; a first token without BOS is not predicted.
+    Perplexities of backbones with different vocabularies are not comparable.
 
     Args:
         backbone: With its head.
-        sentences: Held-out lines; ``<unk>`` and `` @-@ `` as WikiText writes them are undone. Cut at the longest input.
-        share: Of the tokens (specials and unknown ones aside) that are masked.
+        sentences: Held-out lines, cut at the longest input; WikiText's ``<unk>`` and `` @-@ `` are undone.
+        share: Of the tokens, except special and unknown ones, that are masked.
         seed: Of the choice.
-        progress: Called with the number of lines newly done.
-
-    Raises:
-        UsageError: No head, neither causal nor with a mask token, or nothing to predict.
     """
     if backbone.causal:
         lines = list(_causal_lines(backbone, sentences))
@@ -74,30 +63,26 @@ def prediction_accuracy(
         lines = list(_masked_lines(backbone, sentences, share, np.random.default_rng(seed)))
     if not lines:
         raise UsageError("there is no token to predict: the text is empty, or all its words are unknown")
-    return _predict(backbone, lines, progress)
-
-
-def _predict(backbone: "Backbone", lines: Sequence[_Line], progress: Callable[[int], None]) -> PredictionAccuracy:
     losses: list[Tensor] = []
     right: list[Tensor] = []
     predicted = 0
     needs = Needs(layers=frozenset({backbone.n_layers}))
-    with torch.inference_mode():
+    with working("predict", len(lines)) as advance, torch.inference_mode():
         for numbers in plan_batches(np.array([len(line.ids) for line in lines])):
             chosen = [lines[number] for number in np.unique(numbers)]
             ids = [line.ids for line in chosen]
             batch = make_batch(ids, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
             hidden = backbone.run(batch, needs).layers[backbone.n_layers]
             # one copy a batch, and nothing is read before the end: no wait that grows with the number of lines
-            lines_of = np.repeat(np.arange(len(chosen)), [len(line.gold) for line in chosen])
+            line_numbers = np.repeat(np.arange(len(chosen)), [len(line.gold) for line in chosen])
             places = [line.positions for line in chosen], [line.gold for line in chosen]
-            where = torch.from_numpy(np.stack([lines_of, *map(np.concatenate, places)])).to(backbone.device)
-            row, place, wanted = where
+            index = torch.from_numpy(np.stack([line_numbers, *map(np.concatenate, places)])).to(backbone.device)
+            row, place, wanted = index
             logits = backbone.head.to_logits(backbone.head.to_hidden(hidden[row, place]))
             losses.append(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
             right.append((logits.argmax(dim=1) == wanted).sum())
-            predicted += len(lines_of)
-            progress(len(chosen))
+            predicted += len(line_numbers)
+            advance(len(chosen))
     loss = float(torch.stack(losses).double().sum())
     accuracy = 100 * int(torch.stack(right).sum()) / predicted
     return PredictionAccuracy(accuracy, math.exp(loss / predicted), predicted, len(lines))
@@ -116,7 +101,7 @@ def _causal_lines(backbone: "Backbone", sentences: Sequence[str]) -> Iterator[_L
 def _masked_lines(
     backbone: "Backbone", sentences: Sequence[str], share: float, rng: np.random.Generator
 ) -> Iterator[_Line]:
-    """Yield the lines with tokens masked at random; those where none was chosen are left out."""
+    """Yield the lines with randomly masked tokens, except those without any."""
     tokens = backbone.tokenizer
     if tokens.mask is None:
         raise UsageError(f"backbone {backbone.name!r} has no mask token, so nothing can be masked")

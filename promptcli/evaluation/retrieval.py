@@ -1,4 +1,4 @@
-"""Retrieval: how near the top a query's documents come when all documents are sorted by cosine. Knows arrays only."""
+"""Retrieval metrics on arrays: the rank of a query's documents when all documents are sorted by cosine."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,14 +10,14 @@ from promptcli.evaluation import statistics
 
 #: Numbers of documents of a query -> their grades, above 0.
 Grades = Sequence[Mapping[int, float]]
-#: Queries that are compared with all documents at a time.
+#: Queries compared with all documents at a time.
 _AT_ONCE = 256
 
 
 def nearest(queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
-    """Return the numbers of the documents (m, d) nearest to each query (n, d) by cosine, (n, depth), the nearest first.
+    """Return the numbers of the documents (m, d) nearest to each query (n, d) by cosine, (n, depth), nearest first.
 
-    Of equally near documents the earlier comes first. Fewer than ``depth`` where there are fewer documents.
+    Of equally near documents the earlier comes first. With fewer than ``depth`` documents all are returned.
     """
     scaled, depth = _directions(documents), min(depth, len(documents))
     rows = []
@@ -36,12 +36,12 @@ def ndcg(ranked: NDArray[np.int64], grades: Grades, depth: int = 10) -> NDArray[
     documents.
     """
     discounts = 1 / np.log2(np.arange(2, depth + 2))
-    found = np.zeros(len(ranked))
+    result = np.zeros(len(ranked))
     for number, (row, of_query) in enumerate(zip(ranked[:, :depth].tolist(), grades, strict=True)):
         ideal = np.sort(list(of_query.values()))[::-1][:depth]
         gains = np.array([of_query.get(document, 0.0) for document in row])
-        found[number] = gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)])
-    return found
+        result[number] = gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)])
+    return result
 
 
 def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.float64]:
@@ -51,7 +51,7 @@ def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.
 
 
 def bootstrap_mean(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95% percentile interval of the mean of n values over resampled ones."""
+    """Return the 95% bootstrap interval of the mean of n values."""
     counts = statistics.resample_counts(len(values), statistics.RESAMPLES, statistics.SEED)
     means = np.concatenate([values @ chunk for chunk in counts]) / len(values)
     low, high = np.percentile(means, [2.5, 97.5])

@@ -1,4 +1,4 @@
-"""The figures that commands print and store, as plain data. Knows nothing of how they are made."""
+"""Scores as plain data, for printing and storing."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from promptcli.recipe import RECIPES, SLOT, Recipe
 
 @dataclass(frozen=True)
 class Label:
-    """What an encoder is called in results: its registry entry or backbone, and its recipe's name."""
+    """An encoder's name in results: its registry entry or backbone, and its recipe's name."""
 
     model: str
     recipe: str
@@ -27,35 +27,35 @@ class SubsetScore:
     pairs: int
 
 
-#: Fields that say whose figure it is, not what it is.
+#: Fields that name the encoder and the task.
 _NAMING = ("label", "recipe", "fingerprint", "task")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One figure of an encoder on a task; what else a metric knows is in the fields of its own class."""
+    """One figure of an encoder on a task; a metric's subclass adds its own fields."""
 
-    label: Label  # what the encoder is called
-    recipe: dict[str, Any]  # all fields of its recipe
-    fingerprint: str  # which encoder it is
-    task: str  # e.g. ``STS-B``
-    value: float  # x 100; perplexity and metrics of a user's own as they are
+    label: Label
+    recipe: dict[str, Any]  #: all fields of the encoder's recipe
+    fingerprint: str  #: of the encoder
+    task: str  #: e.g. ``STS-B``
+    value: float  #: x 100, except perplexity and a user's metrics
     metric: str = "spearman"
-    ci95: tuple[float, float] | None = None  # 95% bootstrap interval, where the metric has one
+    ci95: tuple[float, float] | None = None  #: 95% bootstrap interval, if the metric has one
 
     @property
     def column(self) -> str:
-        """The task as it heads a column, e.g. ``STS-B:dev``."""
+        """The head of the task's column, e.g. ``STS-B:dev``."""
         return self.task
 
     def figures(self) -> dict[str, Any]:
-        """Return what depends on the metric as JSON-ready values, by the names of its fields or their ``json``."""
-        found = {}
+        """Return the metric's fields as JSON-ready values, by their names or their ``json`` metadata."""
+        values = {}
         for item in dataclasses.fields(self):
             if item.repr and item.name not in _NAMING:
                 value = getattr(self, item.name)
-                found[item.metadata.get("json", item.name)] = round(value, 4) if isinstance(value, float) else value
-        return found | {"ci95": None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]}
+                values[item.metadata.get("json", item.name)] = round(value, 4) if isinstance(value, float) else value
+        return values | {"ci95": None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figure as JSON-ready values."""
@@ -67,26 +67,26 @@ class Score:
 class SpearmanScore(Score):
     """Spearman's correlation x 100 of an encoder's cosines with gold scores, over all pairs of all subsets ("all")."""
 
-    split: str  # ``test`` or ``dev``
-    protocol: str  # which pairs, treated how
-    text: str  # what was done to the text
-    data_sha256: str  # of the pairs
-    expected_pairs: int = field(repr=False)  # how many the protocol says there are
-    ci95: tuple[float, float]  # over pairs
-    pairs: int  # how many were scored
+    split: str  #: ``test`` or ``dev``
+    protocol: str  #: ``senteval`` or ``mteb``
+    text: str  #: how the text was treated
+    data_sha256: str  #: of the pairs
+    expected_pairs: int = field(repr=False)  #: number of pairs of the protocol
+    ci95: tuple[float, float]  #: over pairs
+    pairs: int  #: number scored
     subsets: dict[str, SubsetScore]
-    cosines: NDArray[np.float64] = field(repr=False, compare=False)  # (pairs,), for ``compare``
-    gold: NDArray[np.float64] = field(repr=False, compare=False)  # (pairs,)
-    zero_vectors: int = 0  # distinct sentences whose vector is zero: nothing in them is known, their cosines are 0
+    cosines: NDArray[np.float64] = field(repr=False, compare=False)  #: (pairs,), for ``compare``
+    gold: NDArray[np.float64] = field(repr=False, compare=False)  #: (pairs,)
+    zero_vectors: int = 0  #: distinct sentences without a known token: their cosines are 0
 
     @property
     def column(self) -> str:
-        """The task as it heads a column, e.g. ``STS-B:dev``."""
+        """The head of the task's column, e.g. ``STS-B:dev``."""
         return str(TaskName(self.task, self.split))
 
     def figures(self) -> dict[str, Any]:
-        """Return what depends on the metric as JSON-ready values."""
-        subsets = {name: {"value": round(part.value, 4), "pairs": part.pairs} for name, part in self.subsets.items()}
+        """Return the metric's fields as JSON-ready values."""
+        subsets = {name: {"value": round(one.value, 4), "pairs": one.pairs} for name, one in self.subsets.items()}
         return {**super().figures(), "subsets": subsets}
 
 
@@ -96,18 +96,18 @@ class AccuracyScore(Score):
 
     metric: str = "accuracy"
 
-    dev: float  # on the examples that chose the weight decay
-    decays: list[float] = field(metadata={"json": "weight_decays"})  # chosen, in each outer fold where there are some
-    examples: dict[str, int]  # of each split
-    seconds: float  # what the classifiers took
+    dev: float  #: on the examples that chose the weight decay
+    decays: list[float] = field(metadata={"json": "weight_decays"})  #: chosen, one for each outer fold
+    examples: dict[str, int]  #: of each split
+    seconds: float  #: spent on the classifiers
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalScore(Score):
-    """nDCG@10 x 100 of an encoder's nearest documents, the mean over queries."""
+    """nDCG@10 x 100 of an encoder's nearest documents, mean over queries."""
 
     metric: str = "ndcg@10"
-    #: x 100: share of a query's graded documents among the ten nearest, the mean over queries
+    #: x 100: share of a query's graded documents among the ten nearest, mean over queries
     recall_at_10: float = field(metadata={"json": "recall@10"})
     recall_at_100: float = field(metadata={"json": "recall@100"})
     queries: int
@@ -119,19 +119,19 @@ class PerplexityScore(Score):
     """Perplexity of an encoder's backbone on held-out text: exp of the mean negative log-likelihood."""
 
     metric: str = "perplexity"
-    accuracy: float  # percent of the predictions whose most probable token is the right one
-    predicted: int  # tokens: masked ones, or for causal models all that others stand before
-    sentences: int  # lines with at least one
+    accuracy: float  #: percent of the tokens whose most probable prediction is right
+    predicted: int  #: masked tokens, or for causal models all tokens with a token before them
+    sentences: int  #: lines with at least one of them
 
 
 @dataclass(frozen=True, kw_only=True)
 class MtebScore(Score):
     """A main score of mteb x 100."""
 
-    model: str = field(metadata={"json": "mteb_model"})  # as mteb calls it
-    revision: str  # of the model: the fingerprint's first 40 characters
-    mteb: str  # its version
-    file: str  # mteb's result file
+    model: str = field(metadata={"json": "mteb_model"})  #: mteb's name for it
+    revision: str  #: of the model: the fingerprint's first 40 characters
+    mteb: str  #: its version
+    file: str  #: mteb's result file
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Comparison:
 
 
 def recipe_name(recipe: Recipe) -> str:
-    """Return the name of a recipe whatever its backbone, or where it has none the fields that are not the defaults."""
+    """Return the name of a recipe on any backbone; of an unnamed one its fields that differ from the defaults."""
     recipe = recipe.explicit()
     for name, named in RECIPES.items():
         if named.replace(backbone=recipe.backbone).explicit() == recipe:
@@ -175,8 +175,4 @@ def recipe_name(recipe: Recipe) -> str:
     changed = {key: value for key, value in recipe.to_dict().items() if value != default.get(key)}
     if recipe.prompt != SLOT:
         changed = {"prompt": recipe.prompt, **changed}
-    return " ".join(f"{key}={_plain(value)}" for key, value in changed.items())
-
-
-def _plain(value: Any) -> str:
-    return ",".join(value) if isinstance(value, list) else str(value)
+    return " ".join(f"{key}={','.join(value) if isinstance(value, list) else value}" for key, value in changed.items())

@@ -1,4 +1,4 @@
-"""Rank correlation of cosines with gold scores, and how sure it is. Knows arrays only: no tasks, no sentences."""
+"""Rank correlation of cosines with gold scores and its bootstrap intervals, on arrays."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
 
-#: Resamples and seed of every interval the program prints, so that equal input prints equal intervals.
+#: Resamples and seed of every printed interval, so that equal input prints equal intervals.
 RESAMPLES = 1000
 SEED = 42
 
-#: Resamples drawn at a time; part of the definition of a seed's draws, so it is no option.
+#: Resamples drawn at a time: fixed, since a seed's draws depend on it.
 _CHUNK = 64
 
 
@@ -32,7 +32,7 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
 def spearman(scores: Floats, gold: Floats) -> float:
     """Return Spearman's rank correlation of (n,) similarities with (n,) gold scores, with mid-ranks for ties.
 
-    It is 0 where it is not defined (a constant, a NaN).
+    An undefined correlation (a constant, a NaN) is 0.
     """
     if np.isnan(scores).any() or np.isnan(gold).any():
         return 0.0
@@ -42,7 +42,7 @@ def spearman(scores: Floats, gold: Floats) -> float:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """What a paired bootstrap says of two scores of the same pairs."""
+    """The paired bootstrap of two scores of the same pairs."""
 
     difference: float
     interval: tuple[float, float]
@@ -59,8 +59,8 @@ def bootstrap_intervals(
     Args:
         scores: (k, n) similarities; the pairs are drawn once for all rows.
         gold: (n,) gold scores.
-        resamples: How many times n pairs are drawn with replacement.
-        seed: Seed of the draws; equal seeds draw equal pairs for equal n.
+        resamples: Number of times that n pairs are drawn with replacement.
+        seed: Of the draws; equal seeds draw equal pairs for equal n.
     """
     return [_interval(row) for row in _draws(scores, gold, resamples, seed)]
 
@@ -70,16 +70,13 @@ def average_intervals(
 ) -> list[tuple[float, float]]:
     """Return the 95% percentile interval of the mean of each system's Spearman correlations on t tasks.
 
-    Each task's pairs are drawn on their own, task i's by ``seed + i``: the tasks are independent samples.
+    Task i's pairs are drawn by ``seed + i``: the tasks are independent samples.
 
     Args:
         scores: Per task (k, n) similarities of k systems; n differs from task to task.
         gold: Per task (n,) gold scores.
-        resamples: How many times the pairs of every task are drawn with replacement.
+        resamples: Number of times that the pairs of every task are drawn with replacement.
         seed: Of the first task's draws.
-
-    Returns:
-        k intervals.
     """
     draws = [_draws(rows, of, resamples, seed + i) for i, (rows, of) in enumerate(zip(scores, gold, strict=True))]
     return [_interval(row) for row in np.mean(draws, axis=0)]
@@ -88,19 +85,18 @@ def average_intervals(
 def paired_bootstrap(first: Floats, second: Floats, gold: Floats) -> PairedTest:
     """Compare two systems' (n,) similarities of the same pairs by the difference of their Spearman correlations.
 
-    It is ``first - second``. Each resample scores both systems on the same drawn pairs. The p-value is two-sided: twice
-    the share of resamples whose difference lies on the other side of 0 (or on it), counting one resample more than was
+    Each resample scores both systems on the same drawn pairs. The p-value of ``first - second`` is two-sided: twice the
+    share of resamples whose difference lies on the other side of 0 (or on it), counting one resample more than was
     drawn, so never 0.
     """
-    one, other = _draws(np.stack([first, second]), gold, RESAMPLES, SEED)
-    differences = one - other
+    differences = np.subtract(*_draws(np.stack([first, second]), gold, RESAMPLES, SEED))
     smaller = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     p_value = min(1.0, 2 * (smaller + 1) / (RESAMPLES + 1))
     return PairedTest(spearman(first, gold) - spearman(second, gold), _interval(differences), p_value)
 
 
 def resample_counts(size: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield (size, r) counts, in chunks of r resamples: how often each of ``size`` pairs was drawn in each of them."""
+    """Yield (size, r) counts, in chunks of r resamples: how often each of ``size`` pairs was drawn."""
     generator = np.random.default_rng(seed)
     for start in range(0, resamples, _CHUNK):
         width = min(_CHUNK, resamples - start)

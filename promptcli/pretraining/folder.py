@@ -3,7 +3,7 @@
 import json
 import platform
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,6 @@ def finish(
     command: str,
     half: bool,
     held_out: Path | None,
-    progress: Callable[[int], None],
 ) -> dict[str, Any]:
     """Write the model, its tokenizer, card and loss plot; return the figures."""
     plan = trainer.plan
@@ -75,7 +74,7 @@ def finish(
     if held_out is not None:
         # by its whole path, since a bare `mini-bert` is the shipped one
         backbone = load_backbone(str(output.resolve()), device=trainer.device, dtype=torch.float32)
-        found = asdict(prediction_accuracy(backbone, list(CorpusFile(held_out).lines()), progress=progress))
+        found = asdict(prediction_accuracy(backbone, list(CorpusFile(held_out).lines())))
         rounded = {name: round(found.pop(name), 2) for name in ("accuracy", "perplexity")}
         figures["held_out"] = {"file": held_out.name, **rounded, **found}
     write_text(output / _CARD, card(trainer.objective, plan, figures, files, command))

@@ -118,17 +118,15 @@ def pretrain(
     if begun:
         begun.load(trainer.model.parameters)
     position = _trained(trainer, corpus, folder, run_folder.folder, save_minutes)
-    with working("held-out text", None) as advance:
-        figures = finish(
-            trainer,
-            position,
-            folder,
-            corpus_files,
-            command=command,
-            half=half,
-            held_out=None if held_out is None else Path(held_out),
-            progress=advance,
-        )
+    figures = finish(
+        trainer,
+        position,
+        folder,
+        corpus_files,
+        command=command,
+        half=half,
+        held_out=None if held_out is None else Path(held_out),
+    )
     return Pretrained(folder, figures)
 
 

@@ -57,12 +57,7 @@ class MeasurementContext:
 
     @functools.cached_property
     def backbone(self) -> Backbone:
-        """The language model.
-
-        Raises:
-            NotFoundError: It is not there.
-            UsageError: It cannot be used.
-        """
+        """The language model."""
         return self.open_backbone()
 
     @functools.cached_property
@@ -89,11 +84,7 @@ class MeasurementContext:
         return {"name": Path(self.texts.corpus).name, "sentences": len(self.sentences), "sha256": digest}
 
     def examples(self, kind: str) -> TrainingExamples:
-        """Return what rows are trained on, of a kind in ``EXAMPLES``.
-
-        Raises:
-            UsageError: There are none of that kind.
-        """
+        """Return what rows are trained on, of a kind in ``EXAMPLES``."""
         source, (layouts, what, columns) = getattr(self.texts, kind), EXAMPLES[kind]
         if source is None:
             raise UsageError(f"supervised rows need `{kind}` with columns {columns}")
@@ -125,11 +116,7 @@ class MeasurementContext:
         return self.once(" ".join(names), load)
 
     def development(self) -> STSTask:
-        """Return the pairs that trained weights and heads are chosen by, as in the papers.
-
-        Raises:
-            NotFoundError: They are not there.
-        """
+        """Return the pairs that trained weights and heads are chosen by, as in the papers."""
         found = self.tasks(["STS-B:dev"])
         if found.missing:
             raise NotFoundError("no data: STS-B:dev")

@@ -24,7 +24,6 @@ from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
 from promptcli.evaluation.evaluator import evaluate, read_embedded
 from promptcli.evaluation.scores import Label, SpearmanScore
-from promptcli.notes import working
 from promptcli.recipe import split_spec
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, Value, published_tables, short_name
@@ -95,8 +94,7 @@ def _score(systems: Systems, data: MeasureData, context: MeasurementContext) -> 
     tasks: list[STSTask] = data.content
     if systems[0].vectors is not None:  # alone, being slow
         return [evaluator.score_vectors([_read(systems[0].vectors, tasks, systems[0].row)], tasks)]
-    with working("eval", len(evaluator.distinct_sentences(tasks))) as advance:
-        scores = evaluate([system.encoder for system in systems], tasks, progress=advance)
+    scores = evaluate([system.encoder for system in systems], tasks)
     return [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
 
 
@@ -131,7 +129,7 @@ def _transfer_facts(task: TransferTask) -> dict[str, Any]:
         "examples": {split: len(part) for split, part in task.splits.items()},
         "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
         "sha256": hash_of(text),
-        "setting": FULL.about(SEED),
+        "setting": FULL.caption(SEED),
         "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": SEED},
     }
 
@@ -143,13 +141,12 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
     """
     tasks: list[TransferTask] = data.content
     for system in systems:
-        with working("transfer", len(evaluator.distinct_sentences(tasks))) as advance:
-            if system.vectors is not None:
-                embedded = [_read(system.vectors, tasks, system.row)]
-            else:
-                labels = [Label(context.backbone_name, system.row.label)]
-                embedded = evaluator.embed_tasks([system.transfer_encoder], tasks, labels=labels, progress=advance)
-            scores = evaluator.score_vectors(embedded, tasks)
+        if system.vectors is not None:
+            embedded = [_read(system.vectors, tasks, system.row)]
+        else:
+            labels = [Label(context.backbone_name, system.row.label)]
+            embedded = evaluator.embed_tasks([system.transfer_encoder], tasks, labels)
+        scores = evaluator.score_vectors(embedded, tasks)
         found = {score.task: rounded(score.value, None, [score.task]) for score in scores}
         yield {**found, "transfer": rounded(evaluator.average(scores), None, list(found))}
 
@@ -206,11 +203,7 @@ def measure_diagonals(systems: Systems, data: MeasureData, context: MeasurementC
 
 
 def impact_data(context: MeasurementContext) -> MeasureData:
-    """Return the corpus: its first sentences are looked at, idf is counted on all.
-
-    Raises:
-        UsageError: The backbone has no mask token.
-    """
+    """Return the corpus: its first sentences are looked at, idf is counted on all."""
     check_mask(context.backbone)
     sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
     setting = f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's: 1,000 of PUD"

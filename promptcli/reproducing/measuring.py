@@ -95,10 +95,6 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     Returns:
         The result document, JSON-ready: what was measured on what, every row with its published and measured figures,
         and for each column that was not measured the reason.
-
-    Raises:
-        NotFoundError: The backbone is not there.
-        UsageError: The backbone cannot be used.
     """
     facts = context.backbone_facts if needs_backbone(table, train=bool(context.seeds)) else None
     rows = plan_table(table, context)

@@ -65,9 +65,6 @@ def wanted_tables(
         default: Where none was.
         paper: Each table on every backbone that its rows were published for, unless one was given.
         train: Rows that are trained count as well.
-
-    Raises:
-        UsageError: No such table.
     """
     tables = find_tables(names)
     if backbone is not None or not paper:
@@ -76,11 +73,7 @@ def wanted_tables(
 
 
 def table_sentences(tables: Sequence[PublishedTable], context: MeasurementContext) -> list[str]:
-    """Return the distinct sentences of the tasks that are columns of tables, as far as the tasks are there.
-
-    Raises:
-        NotFoundError: No task is there, or no column is one.
-    """
+    """Return the distinct sentences of the tasks that are columns of tables, as far as the tasks are there."""
     measures = dict.fromkeys(MEASURE_OF[column] for table in tables for column in table.columns)
     tasks = [task for measure in measures if measure in _OF_TASKS for task in data_of(measure, context).content or ()]
     if not tasks:

@@ -69,11 +69,7 @@ def published_tables() -> Mapping[str, PublishedTable]:
 
 
 def find_tables(names: Sequence[str]) -> list[PublishedTable]:
-    """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or ``all``.
-
-    Raises:
-        UsageError: No such table.
-    """
+    """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or ``all``."""
     tables = published_tables()
     found: dict[str, PublishedTable] = {}
     for name in names:

@@ -96,11 +96,7 @@ def overviews(
 def table_sentences(
     tables: str | Sequence[str], backbone: str = BARE.backbone, *, data_dir: str | Path | None = None
 ) -> list[str]:
-    """Return the distinct sentences of the tables' tasks, for another program to embed.
-
-    Raises:
-        NotFoundError: No task is there.
-    """
+    """Return the distinct sentences of the tables' tasks, for another program to embed."""
     return planning.table_sentences(find_tables(_names(tables)), open_context(backbone, data_dir=data_dir))
 
 
@@ -119,10 +115,6 @@ def repeat(
 
     ``backbone`` and ``texts``, fields of ``Texts``, say where these are, if not under their names in the file;
     ``default`` is the backbone of a table that needs none. For the others see ``reproduce``.
-
-    Raises:
-        NotFoundError: No such file.
-        CheckFailedError: It is none of ours.
     """
     where: dict[str, Any] = {"data_dir": data_dir, "vectors": vectors, "device": device, "dtype": dtype}
     open_on = functools.partial(open_context, fresh=True, **where)
@@ -141,11 +133,7 @@ def open_context(
     device: str = "auto",
     dtype: str = "stored",
 ) -> MeasurementContext:
-    """Return where tables are measured on a backbone; a ``fresh`` context takes no figure from the cache.
-
-    Raises:
-        NotFoundError: No such data folder.
-    """
+    """Return where tables are measured on a backbone; a ``fresh`` context takes no figure from the cache."""
     if data_dir is not None and not Path(data_dir).is_dir():
         raise NotFoundError(f"{data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
 

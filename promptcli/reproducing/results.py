@@ -100,12 +100,7 @@ class ResultDocument:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Read a result file.
-
-    Raises:
-        NotFoundError: No such file.
-        CheckFailedError: It is none of ours, or of another shape.
-    """
+    """Read a result file."""
     if not path.is_file():
         raise NotFoundError(f"no result file {str(path)!r}; `promptcli reproduce TABLE` makes one in results/")
     hint = "make it again by `promptcli reproduce`"
@@ -121,11 +116,7 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Return all result documents of a folder, in the papers' order, then by backbone.
-
-    Raises:
-        NotFoundError: There is none.
-    """
+    """Return all result documents of a folder, in the papers' order, then by backbone."""
     found = [read_result(path) for path in folder.glob("*.json")] if folder.is_dir() else []
     if not found:
         raise NotFoundError(f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give `output`")
@@ -134,11 +125,7 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_page(folder: Path, page: Path) -> int:
-    """Write the page of all results of a folder; return how many there are.
-
-    Raises:
-        NotFoundError: There is none.
-    """
+    """Write the page of all results of a folder; return how many there are."""
     documents = read_results(folder)
     page.parent.mkdir(parents=True, exist_ok=True)
     write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))
@@ -166,11 +153,7 @@ class Repetition:
 
 
 def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repetition:
-    """Compare two result documents of the same table, figure by figure.
-
-    Raises:
-        CheckFailedError: They have not equally many rows.
-    """
+    """Compare two result documents of the same table, figure by figure."""
     if len(before["rows"]) != len(after["rows"]):
         raise CheckFailedError(
             f"the file has {len(before['rows'])} rows, the table {len(after['rows'])}; make it again"

@@ -303,11 +303,7 @@ def _external(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 
 def vector_file(row: PublishedRow, context: MeasurementContext) -> Path:
-    """Return the file of another program's vectors for the sentences of a row's table.
-
-    Raises:
-        NotFoundError: There is none, or no folder was given.
-    """
+    """Return the file of another program's vectors for the sentences of a row's table."""
     found = sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
     if not found:
         raise NotFoundError(f"another program's `vectors`: a folder with {row.argument}.npy")
@@ -339,11 +335,7 @@ class _Heads(TypedDict):
 
 
 def ranked_heads(context: MeasurementContext) -> list[RankedHead]:
-    """Return all heads on first-last states, the best on the development pairs first.
-
-    Raises:
-        NotFoundError: The development pairs are not there.
-    """
+    """Return all heads on first-last states, the best on the development pairs first."""
     task, backbone = context.development(), context.backbone
     facts = context.tasks([task.label]).facts
     key = {"search": "heads", **weights_of(context), "data": facts, "corpus": context.corpus_facts["sha256"]}

@@ -75,9 +75,6 @@ def generate_templates(
         count: Templates wanted.
         layouts: Templates with ``_`` for each token to fill.
         progress: Called with the number of blanks newly filled, of ``steps(layouts)``.
-
-    Raises:
-        UsageError: No masked-LM head, no mask token, no sentences, or a count below 1.
     """
     tokens = backbone.tokenizer
     if tokens.mask is None:

@@ -68,12 +68,7 @@ class _Beam:
 
 
 def read_definitions(path: Path) -> list[Definition]:
-    """Read a table of words and definitions, or lines of ``word<TAB>definition``.
-
-    Raises:
-        NotFoundError: No such file.
-        UsageError: It is none.
-    """
+    """Read a table of words and definitions, or lines of ``word<TAB>definition``."""
     meanings, words = read_examples(path, (DEFINITIONS,)).columns
     return [Definition(word.strip(), meaning.strip()) for word, meaning in zip(words, meanings, strict=True)]
 
@@ -82,9 +77,6 @@ def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer
     """Return at most ``limit`` pairs whose word is one token of a backbone, evenly spaced over the list.
 
     The word stands where the template's mask will stand, and a mask is one token (DefSent's choice).
-
-    Raises:
-        UsageError: There is no such word.
     """
     ids = tokens.encode([f" {pair.word}" for pair in definitions])
     fitting = [pair for pair, row in zip(definitions, ids, strict=True) if _is_token(pair.word, row, tokens)]
@@ -109,9 +101,6 @@ def generate_templates(
         definitions: n pairs; the definition stands for the sentence, the word for the mask.
         beam: Hypotheses kept at each step; half of the finished ones are taken of each form.
         progress: Called with the number of steps newly done, of ``steps()``.
-
-    Raises:
-        UsageError: A beam below 2, no pairs, or a T5 that finished no template.
     """
     if beam < len(FORMS):
         raise UsageError(f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form")

@@ -51,9 +51,6 @@ def head_cosines(
         second: n sentences.
         states: Names of ``STATES`` that take no argument.
         progress: Called with the number of distinct sentences newly done.
-
-    Raises:
-        UsageError: The backbone does not open its attention.
     """
     encoder.backbone.require_seam("Ditto")
     number = {sentence: row for row, sentence in enumerate(dict.fromkeys([*first, *second]))}

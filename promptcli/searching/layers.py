@@ -7,8 +7,7 @@ import numpy as np
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
-from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, evaluate
-from promptcli.notes import working
+from promptcli.evaluation.evaluator import check_rankable, evaluate
 from promptcli.searching.search import Ranked, Search, cross_validate
 
 
@@ -31,8 +30,7 @@ def search_layers(encoder: Encoder, task: STSTask, *, weights: Sequence[str] = (
         )
     recipes = [encoder.recipe.replace(pooling=spec) for spec in _poolings(encoder, weights)]
     encoders = [Encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes]
-    with working("search-layers", len(distinct_sentences([task]))) as advance:
-        scores = evaluate(encoders, [task], progress=advance)
+    scores = evaluate(encoders, [task])
     own = scores[0].value
     rows = [
         Ranked(made.recipe.pooling, score.value, score.ci95, gain=score.value - own)

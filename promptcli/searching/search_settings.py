@@ -61,11 +61,7 @@ class SearchSettings:
         check_bounds(self)
 
     def replace(self, **changes: Any) -> "SearchSettings":
-        """Return the settings with some of them changed.
-
-        Raises:
-            UsageError: There is no such setting.
-        """
+        """Return the settings with some of them changed."""
         names = [item.name for item in dataclasses.fields(self)]
         for name in changes:
             if name not in names:

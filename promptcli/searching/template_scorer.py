@@ -76,11 +76,7 @@ class TemplateScorer:
         }
 
     def encoder(self, template: str) -> Encoder:
-        """Return the encoder of a template, sharing the sentences' tokens with every other one of this scorer.
-
-        Raises:
-            UsageError: The template has no mask, or does not fit the backbone.
-        """
+        """Return the encoder of a template, sharing the sentences' tokens with every other one of this scorer."""
         recipe = self.recipe.replace(prompt=template)
         return _SharedTokens(recipe, self)
 

@@ -114,11 +114,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def choose_strategy(settings: SearchSettings) -> str:
-    """Return the name of the strategy, after refusing settings that it would not read.
-
-    Raises:
-        UsageError: No such mode or generator, or a setting of another mode.
-    """
+    """Return the name of the strategy, after refusing settings that it would not read."""
     mode = settings.mode or ("free" if settings.candidates or settings.generate else "greedy")
     if mode not in STRATEGIES:
         raise unknown("mode", mode, STRATEGIES)
@@ -227,11 +223,7 @@ def search_templates(
 
 
 def entry_names(name: str, backbones: Sequence[str]) -> list[str]:
-    """Return the name of each backbone's entry: ``name``, or ``name-BACKBONE`` where there are several.
-
-    Raises:
-        UsageError: Two backbones would have one name.
-    """
+    """Return the name of each backbone's entry: ``name``, or ``name-BACKBONE`` where there are several."""
     if len(backbones) == 1:
         return [name]
     parts = [

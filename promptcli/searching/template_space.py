@@ -58,11 +58,7 @@ class GreedySpace:
         return " ".join(part for part in (prefix, relation, self.ending) if part)
 
     def extended(self, relations: Iterable[str] = (), prefixes: Iterable[str] = ()) -> "GreedySpace":
-        """Return the space with candidates of one's own after these.
-
-        Raises:
-            UsageError: A relation or a prefix that makes no template.
-        """
+        """Return the space with candidates of one's own after these."""
         more = tuple(prefix.strip() for prefix in prefixes)
         for prefix in more:
             if prefix.count(SLOT) != 1 or MASK in prefix:
@@ -125,10 +121,6 @@ def read_candidates(path: Path) -> list[str]:
     Args:
         path: ``.toml``: tables with ``text`` as in ``templates/named.toml``, or a ``[grammar]`` as in
             ``templates/search.toml``; any other file: one template a line, blank lines skipped.
-
-    Raises:
-        NotFoundError: No such file.
-        UsageError: It cannot be read, holds no template, or one without exactly one [X] and one [MASK].
     """
     if not path.is_file():
         raise NotFoundError(
@@ -156,9 +148,6 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
     Args:
         pairs: Of a word and the text that it sums up.
         recipe: Its prompt is the template; its text rule is that of the text.
-
-    Raises:
-        UsageError: A pair with [X] in it.
 
     Example:
         >>> demonstrations([("rain", "water that falls")], Recipe(prompt='"[X]" is:"'))
@@ -193,9 +182,6 @@ def check_candidates(texts: Sequence[str], source: str) -> list[str]:
     Args:
         texts: Templates.
         source: Where they are from, for the message.
-
-    Raises:
-        UsageError: There is none, or one has not exactly one [X] and one [MASK].
     """
     if not texts:
         raise UsageError(f"{source} holds no candidate; give one template a line, e.g. {SLOT} means {MASK} .")

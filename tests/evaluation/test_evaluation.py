@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator as evaluation
 from promptcli.evaluation.evaluator import average, compare, distinct_sentences, evaluate
 from promptcli.evaluation.scores import Label, recipe_name
+from promptcli.notes import showing
 from promptcli.recipe import RECIPES, Recipe
 
 LETTERS = "abcdefghij"
@@ -86,7 +88,8 @@ def test_each_distinct_sentence_is_encoded_once_over_all_tasks(calls):
     shared = pairs(20, 1)
     tasks = [task("STS12", x=shared), task("STS13", x=shared, y=pairs(5, 3))]
     seen = []
-    evaluate([LetterEncoder(), LetterEncoder(2)], tasks, progress=seen.append)
+    with showing(lambda name, steps: nullcontext(seen.append if name == "encode" else lambda done: None)):
+        evaluate([LetterEncoder(), LetterEncoder(2)], tasks)
     assert len(calls) == 1
     assert len(calls[0]) == len(set(calls[0])) == len({*shared.first, *tasks[1].pairs().first})
     assert calls[0] == distinct_sentences(tasks)

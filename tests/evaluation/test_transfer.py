@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from promptcli.evaluation.classifier import (
     train,
     with_bias,
 )
+from promptcli.notes import showing
 from tests.reference import senteval_classifier as plain
 
 SMALL = ClassifierTraining(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
@@ -43,10 +45,6 @@ def points(count, classes=2, width=5, seed=0):
     centres = generator.standard_normal((classes, width))
     features = centres[labels] + 1.5 * generator.standard_normal((count, width))
     return features.astype(np.float32), labels
-
-
-def silent(share):
-    pass
 
 
 # --- text
@@ -264,7 +262,7 @@ def test_fits_side_by_side_are_the_plain_fits(training):
         (np.r_[:30, 40:90], np.r_[30:40]),
     ]
     fits = [ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
-    found = train(with_bias(features, "cpu"), torch.tensor(labels), fits, training, classes=3, seed=7)
+    found = train(with_bias(features, "cpu"), torch.tensor(labels), fits, ClassifierSetting(training, 3, 7))
     for number, (left, out) in enumerate(cuts):
         for place, decay in enumerate(DECAYS):
             held_out = features[out], labels[out]
@@ -287,7 +285,8 @@ def folds(labels):
 def test_nested_folds_are_the_plain_ones(setting):
     features, labels = points(75)
     done = []
-    found = nested({"all": (features, labels)}, setting, done.append)
+    with showing(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
+        found = nested({"all": (features, labels)}, setting)
     drawn = functools.partial(stratified_folds, folds=SMALL.folds, seed=1111)  # whatever the seed, as in SentEval
     assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
     assert sum(done) == pytest.approx(1) and len(found.decays) == 3
@@ -296,13 +295,13 @@ def test_nested_folds_are_the_plain_ones(setting):
 
 def test_folds_and_a_test_set_are_the_plain_ones(setting):
     learn, test = points(75), points(60, seed=0)
-    found = cross_validated({"train": learn, "test": test}, setting, silent)
+    found = cross_validated({"train": learn, "test": test}, setting)
     assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, folds, SMALL, 2, 5)
 
 
 def test_official_splits_are_the_plain_ones(setting):
     learn, dev, test = points(75), points(30), points(60)
-    found = official({"train": learn, "dev": dev, "test": test}, setting, silent)
+    found = official({"train": learn, "dev": dev, "test": test}, setting)
     assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
 
 
@@ -332,7 +331,7 @@ def test_accuracies_are_the_official_ones(case):
         splits[split], start = (features[start:stop], labels[start:stop]), stop
     seed = expected.get("seed", 1111)
     setting = ClassifierSetting({"fast": FAST, "full": FULL}[size], int(labels.max()) + 1, seed=seed)
-    found = _WAYS[way](splits, setting, silent)
+    found = _WAYS[way](splits, setting)
     assert (found.test, found.dev) == (expected["accuracy"], expected["dev"])
 
 
@@ -358,7 +357,7 @@ def test_nothing_global_is_seeded():
     torch.manual_seed(3)
     np.random.seed(3)  # noqa: NPY002
     features, labels = points(40)
-    official({"train": (features, labels), "dev": points(20), "test": points(20)}, ClassifierSetting(SMALL, 2), silent)
+    official({"train": (features, labels), "dev": points(20), "test": points(20)}, ClassifierSetting(SMALL, 2))
     assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
 
 
@@ -482,22 +481,6 @@ def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tin
     assert (shorter["recipe_fields"]["pooling"], shorter["recipe_fields"]["max_length"]) == ("last/cls", 4)
 
 
-def test_each_distinct_sentence_is_encoded_once(run, arguments, monkeypatch):
-    from promptcli.evaluation import evaluator as scoring
-
-    seen = []
-    before = scoring.encode_together
-
-    def encode_together(encoders, sentences, *, progress):
-        seen.append(list(sentences))
-        return before(encoders, sentences, progress=progress)
-
-    monkeypatch.setattr(scoring, "encode_together", encode_together)
-    run(*arguments, "--task", "MR", "--task", "SUBJ", "--model", "cls")
-    (given,) = seen
-    assert len(given) == len(set(given)) == len({*sentences(GOOD, 20), *sentences(BAD, 20)})
-
-
 def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
     from promptcli.encoder.encoder import Encoded
     from promptcli.evaluation import evaluator as scoring
@@ -508,39 +491,6 @@ def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
     monkeypatch.setattr(scoring, "encode_together", encode_together)
     ran = run(*arguments, "--task", "MR", "--model", "cls", "-q")
     assert (ran.code, ran.out) == (1, "") and "is not finite; try --dtype float32" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("more", "code", "message"),
-    [
-        (["--task", "SST"], 2, "unknown task 'SST'; valid: STS12"),
-        (["--model", "nothing"], 3, "nothing"),
-        (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
-    ],
-)
-def test_wrong_names_are_one_line(run, arguments, more, code, message):
-    ran = run(*arguments, "-q", *more)
-    assert (ran.code, ran.out) == (code, "")
-    assert message in ran.err and len(ran.err.splitlines()) == 1
-
-
-def test_no_folder_and_no_task(run, data, monkeypatch):
-    ran = run("eval", "--task", "transfer")
-    assert ran.code == 3 and "--data-dir FOLDER" in ran.err
-    for path in (data / "data/downstream/CR").iterdir():
-        path.unlink()
-    ran = run("eval", "--data-dir", data, "--task", "CR", "-q")
-    assert (ran.code, ran.out) == (3, "") and "CR is missing: " in ran.err
-    monkeypatch.setenv("PROMPTCLI_DATA_DIR", str(data))
-    assert "CR is missing: " in run("eval", "--task", "CR").err
-
-
-def test_one_class_is_refused_before_anything_is_encoded(run, arguments, data):
-    path = data / "data/downstream/SST/binary/sentiment-train"
-    path.write_text(path.read_text().replace("\t0", "\t1"))
-    ran = run(*arguments, "--task", "SST-2", "-q")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "promptcli: SST-2: all 40 training labels are 1; a classifier takes two classes\n"
 
 
 @pytest.mark.data

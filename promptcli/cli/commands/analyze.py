@@ -14,19 +14,16 @@ from promptcli.cli.options import (
     DataDir,
     Json,
     RecipeOptions,
-    Runtime,
     Section,
     SentenceField,
     choice_of,
     data_folder,
-    default_backbone,
     parsed_by,
 )
 from promptcli.cli.pictures import analyses as pictures
 from promptcli.cli.pictures.maps import text_bar, token_map
 from promptcli.cli.pictures.plots import PictureOptions, draw_bars
 from promptcli.errors import UsageError, look_up
-from promptcli.recipe import Recipe
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
@@ -102,7 +99,6 @@ def analyze(
     *,
     picture: PictureOptions,
     recipe: RecipeOptions,
-    runtime: Runtime,
 ) -> None:
     """Look inside models: how their vectors lie, what their tokens and heads do."""
     picture.check()
@@ -115,12 +111,13 @@ def analyze(
     words: Sequence[str | None] = model or (
         display.models if len(display.models) == 1 or changes.keys() <= {"backbone"} else [None]
     )
-    bare = Recipe(backbone=changes.get("backbone") or default_backbone())
-    chosen = [bare if word is None and changes.keys() <= {"backbone"} else choice_of(word, changes) for word in words]
+    plain = "first-last-avg" if changes.keys() <= {"backbone"} else None
+    chosen = [choice_of(word or plain, changes) for word in words]
     folder = data_folder(data_dir)
     given = _given(what, on or [], folder)
-    where: dict[str, Any] = {"data_dir": folder, "text_field": text_field, **runtime.where}
-    found = analyze_all(what, chosen, given, skip_unfit=not model, settings=settings, **where)
+    found = analyze_all(
+        what, chosen, given, data_dir=folder, text_field=text_field, skip_unfit=not model, settings=settings
+    )
     shown = Shown(found, given, {name: settings.get(name, one.default) for name, one in known.items()})
     if display.draw is not None:
         picture.draw(display.draw, shown)

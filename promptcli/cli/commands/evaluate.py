@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli.console import half_interval, note, result, result_json, result_table
-from promptcli.cli.options import Json, RecipeOptions, Runtime, choice_of, data_folder, option_in
+from promptcli.cli.options import Json, RecipeOptions, choice_of, data_folder, option_in
 from promptcli.extensions import added_to
 from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.evaluation.evaluate import Evaluation
+    from promptcli.evaluation.evaluate import Evaluation, NamedTasks
+    from promptcli.evaluation.evaluator import EvalSettings
     from promptcli.evaluation.scores import Label, Score
 
 _external_option = option_in("Vectors of other programs")
 _task_option = option_in("Transfer tasks and mteb")
-#: Changes that leave a named recipe what it is, so that all of them can be scored with it.
+#: Changes that every named recipe can take.
 _NEUTRAL = {"backbone", "max_length"}
 
 
@@ -28,7 +29,7 @@ def evaluate_command(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL]...",
-            help="What is scored: names of models and recipes, folders, hub ids, recipe files. Default: every recipe"
+            help="Names of models and recipes, folders, hub ids, recipe files. Default: every recipe"
             " that needs no fitting; for tasks without graded pairs, mini.",
         ),
     ] = None,
@@ -66,7 +67,7 @@ def evaluate_command(
         bool,
         typer.Option(
             "--paper",
-            help="Use the papers' settings for whatever is not given: bert-base-uncased, all seven STS tasks.",
+            help="Default to the papers' settings: bert-base-uncased, all seven STS tasks.",
         ),
     ] = False,
     list_sentences: Annotated[
@@ -93,47 +94,44 @@ def evaluate_command(
     json: Json = False,
     *,
     recipe: RecipeOptions,
-    runtime: Runtime,
 ) -> None:
     """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks."""
-    from promptcli.evaluation import evaluate as evaluating
+    from promptcli.evaluation.classifier import FAST, FULL
+    from promptcli.evaluation.evaluate import evaluate_all, load_named_tasks
+    from promptcli.evaluation.evaluator import EvalSettings
 
     folder = data_folder(data_dir)
     words, tasks = [*(models or []), *(model or [])], task or (["sts"] if paper or folder is not None else ["demo"])
     if tasks == ["demo"] and not task:
         note("assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task sts")
-    options: dict[str, Any] = {"data_dir": folder, "protocol": protocol}
-    if list_sentences:
-        _print_sentences(evaluating.load_named_tasks(tasks, skip_missing=True, **options), as_json=json)
-        return
     changes = recipe.changes()
-    bare = not words and changes.keys() <= _NEUTRAL
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
-    found = evaluating.evaluate_all(
+    bare = not words and changes == neutral
+    named = load_named_tasks(tasks, data_dir=folder, protocol=protocol, skip_missing=True)
+    if list_sentences:
+        _print_sentences(named.tasks, as_json=json)
+        return
+    settings = EvalSettings(FAST if fast else FULL, seed, output)
+    evaluation = evaluate_all(
         [] if vectors and bare else _chosen(words, changes, tasks, protocol, paper=paper),
-        tasks,
+        named.tasks,
+        settings,
         against=None if compare is None else choice_of(compare, neutral, paper=paper),
         save=save,
         skip_unfit=bare,
         vectors=vectors or (),
         listing=_listing(tasks, data_dir, protocol),
-        fast=fast,
-        seed=seed,
-        output=output,
-        skip_missing=True,
-        **options,
-        **runtime.where,
     )
     if json:
-        result_json(_document(found))
+        result_json(_document(evaluation, named, settings))
     else:
-        _print(found, subsets=subsets)
+        _print(evaluation, named, settings, subsets=subsets)
 
 
 def _chosen(
     words: Sequence[str], changes: dict[str, Any], tasks: Sequence[str], protocol: str, *, paper: bool
 ) -> list[Choice]:
-    """Return what is scored; where nothing is named, every recipe on graded pairs, the default encoder on others."""
+    """Return the models to score. Default: every recipe on graded pairs, the default encoder on other tasks."""
     from promptcli.data.task_table import task_row
     from promptcli.data.tasks import any_task_names
 
@@ -163,8 +161,8 @@ def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
         result(sentence)
 
 
-def _print(found: "Evaluation", *, subsets: bool) -> None:
-    """Print the tables of graded pairs and of accuracies as the papers have them, other figures one below the other."""
+def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSettings", *, subsets: bool) -> None:
+    """Print the tables of graded pairs and of accuracies as in the papers, other figures one below the other."""
     from rich.text import Text
 
     from promptcli.cli.tables import accuracy_table, print_tables, score_tables
@@ -173,24 +171,24 @@ def _print(found: "Evaluation", *, subsets: bool) -> None:
     from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
 
     def of(kind: type) -> "dict[Label, list[Any]]":
-        rows = {label: [one for one in row if isinstance(one, kind)] for label, row in found.scores.items()}
+        rows = {label: [score for score in row if isinstance(score, kind)] for label, row in evaluation.scores.items()}
         return {label: row for label, row in rows.items() if row}
 
-    pairs = [task for task in found.tasks if isinstance(task, STSTask)]
+    pairs = [task for task in named.tasks if isinstance(task, STSTask)]
     graded, accuracies, tables = of(SpearmanScore), of(AccuracyScore), []
-    columns = [name for name in found.wanted if str(name) not in TRANSFER_TASKS]
     if graded:
-        columns = [name for name in columns if str(name) in {*found.missing, *(task.label for task in pairs)}]
-        tables += score_tables(graded, found.comparisons, columns, pairs, subsets=subsets)
+        shown = {*named.missing, *(task.label for task in pairs)} - set(TRANSFER_TASKS)
+        columns = [name for name in named.names if str(name) in shown]
+        tables += score_tables(graded, evaluation.comparisons, columns, pairs, subsets=subsets)
     if accuracies:
-        names = [str(name) for name in found.wanted if str(name) in TRANSFER_TASKS]
-        about = found.settings.training.about(found.settings.classifier_seed)
-        tables.append([Text(about), *accuracy_table(accuracies, names)])
+        names = [str(name) for name in named.names if str(name) in TRANSFER_TASKS]
+        caption = settings.training.caption(settings.classifier_seed)
+        tables.append([Text(caption), *accuracy_table(accuracies, names)])
     print_tables(tables)
-    every = [one for row in found.scores.values() for one in row]
-    rest = [one for one in every if not isinstance(one, SpearmanScore | AccuracyScore)]
+    scores = [score for row in evaluation.scores.values() for score in row]
+    rest = [score for score in scores if not isinstance(score, SpearmanScore | AccuracyScore)]
     if rest:
-        cells = [[one.label.model, one.label.recipe, one.task, one.metric, *_value(one)] for one in rest]
+        cells = [[each.label.model, each.label.recipe, each.task, each.metric, *_value(each)] for each in rest]
         result_table(("model", "recipe", "task", "metric", "value", ""), cells)
 
 
@@ -198,15 +196,15 @@ def _value(score: "Score") -> list[str]:
     return [f"{score.value:.2f}", "" if score.ci95 is None else half_interval(score.ci95)]
 
 
-def _document(found: "Evaluation") -> dict[str, Any]:
+def _document(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSettings") -> dict[str, Any]:
     from promptcli.data.tasks import TransferTask
 
-    document: dict[str, Any] = {"results": [score.to_dict() for row in found.scores.values() for score in row]}
-    if found.comparisons:
-        document["comparisons"] = [comparison.to_dict() for comparison in found.comparisons]
-    if any(isinstance(task, TransferTask) for task in found.tasks):
-        training, seed = found.settings.training, found.settings.classifier_seed
+    document: dict[str, Any] = {"results": [score.to_dict() for row in evaluation.scores.values() for score in row]}
+    if evaluation.comparisons:
+        document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
+    if any(isinstance(task, TransferTask) for task in named.tasks):
+        training, seed = settings.training, settings.classifier_seed
         document["setting"] = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
-    if found.missing:
-        document["missing"] = found.missing
+    if named.missing:
+        document["missing"] = named.missing
     return document

@@ -43,12 +43,7 @@ class PictureOptions:
 
 
 def check_picture(path: Path, *, force: bool) -> None:
-    """Refuse a picture that could not be drawn; for asking before the work.
-
-    Raises:
-        UsageError: Not a kind of picture, the file is there (unless ``force``), or matplotlib is not installed.
-        NotFoundError: The folder is not there.
-    """
+    """Refuse a picture that could not be drawn; for asking before the work."""
     if path.suffix not in PICTURES:
         raise UsageError(f"--plot {path}: not a kind of picture; give a name that ends in {' or '.join(PICTURES)}")
     check_output(path, force=force, option="--plot")
