@@ -269,7 +269,6 @@ def test_subsets_are_rows_on_request(run, fake, data):
         (["--model", "nothing.toml"], 2, "nothing"),
         (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
         (["--task", "SICK-R"], 3, "SICK_test_annotated.txt is not there"),
-        (["--task", "transfer", "--model", "cls"], 3, "MR is missing"),
         (["--model", "cls", "--compare", "cls", "--task", "STS14"], 2, "only encoder"),
         (["--model", "whitening"], 2, "promptcli fit"),
         (["--model", "cls", "--save"], 2, "--save"),
