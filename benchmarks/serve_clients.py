@@ -18,7 +18,7 @@ import promptcli as pc
 from promptcli.data.demo import SENTENCES
 
 TEXTS = [*SENTENCES.read_text(encoding="utf-8").splitlines()[:145], "", "ein kleines Boot", "cat " * 600]
-KEY = "a key"
+KEY = "a-key"
 
 
 def openai_client(url: str) -> np.ndarray:

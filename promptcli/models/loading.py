@@ -166,7 +166,8 @@ def open_models(
         of_it = (made for made in encoders if made.backbone.name == entry.recipe.backbone)
         backbone = next((made.backbone for made in of_it if not tuned_weights(made.tensors())), None)
         try:
-            encoders.append(open_model(entry, device=device, dtype=dtype, backend=backend, backbone=backbone))
+            placed = model if isinstance(model, Choice) else entry
+            encoders.append(open_model(placed, device=device, dtype=dtype, backend=backend, backbone=backbone))
         except UsageError as error:
             if refused is None:
                 raise

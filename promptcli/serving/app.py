@@ -1,33 +1,38 @@
-"""The ASGI application: routes, and around them what holds for every request."""
+"""The ASGI application: OpenAI's embeddings and models, search, similarity, and the rules for every request."""
 
-import asyncio
 import base64
-import contextlib
 import functools
-import hashlib
-import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
+import msgspec
+import numpy as np
+import prometheus_client
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from promptcli.serving import api, exploring
-from promptcli.serving.service import Service
-from promptcli.serving.wire import RequestError
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.encoded import Encoded
+from promptcli.encoder.encoder import Encoder
+from promptcli.errors import NotFoundError, UsageError, short_line
+from promptcli.notes import warn
+from promptcli.serving import page
+from promptcli.serving.page import answer
+from promptcli.serving.service import RequestError, Service
+from promptcli.serving.settings import LOOPBACK
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
-PAGE = Path(__file__).with_name("page.html")
-
-#: Hosts by which a browser reaches a server of its own machine; other names may be another site's, pointed here.
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: Most hits of a query.
+_MOST_HITS = 1000
 #: On every answer.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -37,138 +42,250 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-#: Of answers that are no page.
-_NOTHING = "default-src 'none'; frame-ancestors 'none'"
-#: Clients that left are counted under this status.
+#: On every answer except the page.
+_POLICY = "default-src 'none'; frame-ancestors 'none'"
+#: Paths that need no key: they show at most the names of models and indexes.
+_OPEN = ("/", "/health")
+#: Status under which requests of disconnected clients are counted.
 _LEFT = 499
 
 
-async def page(service: Service, request: Request) -> Response:
-    """Answer ``GET /``: the page, whose own style and script are the only ones that may run."""
-    text, policy = _page()
-    return Response(text, headers={"Content-Security-Policy": policy}, media_type="text/html")
+class EmbeddingsRequest(msgspec.Struct):
+    """Body of ``/v1/embeddings``, as OpenAI's; other fields are ignored."""
+
+    input: Any
+    model: str
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+
+
+class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of ``/search``."""
+
+    query: Any  #: a text or a list of texts
+    index: str | list[str] | None = None  #: None: all
+    k: int = 10
+    min_score: float | None = None
+
+
+class SimilarityRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of ``/similarity``: two texts, or two lists of the same length."""
+
+    a: Any
+    b: Any
+    model: str | None = None
+
+
+async def embeddings(service: Service, request: Request) -> Response:
+    """Answer ``POST /v1/embeddings``; base64 holds little-endian float32."""
+    body = await service.read(request, EmbeddingsRequest)
+    encoder = service.model(body.model)
+    texts = service.texts(body.input, "input")
+    width = _width(encoder, body.dimensions)
+    encoded = await service.encode(request, encoder, texts)
+    vectors = encoded.vectors[:, :width]
+    vectors = unit(vectors) if service.normalize else vectors
+    rows: list[Any] = vectors.tolist()
+    if body.encoding_format == "base64":
+        rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
+    data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
+    tokens = int(encoded.tokens.sum())
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    headers = _headers(encoder, encoded)
+    return answer({"object": "list", "data": data, "model": body.model, "usage": usage}, headers=headers)
+
+
+def _width(encoder: Encoder, dimensions: int | None) -> int:
+    """Return how many columns to send; fewer than all only if they are ordered by variance."""
+    if dimensions is None or dimensions == encoder.width:
+        return encoder.width
+    refused = functools.partial(RequestError, 400, param="dimensions")
+    if not (encoder.transforms and encoder.transforms[-1].ordered):
+        raise refused(
+            f"dimensions {dimensions} is not allowed: this model's {encoder.width} columns are not ordered by variance;"
+            " serve a whitened model (`promptcli fit --model whitening`), or leave dimensions out"
+        )
+    if not 1 <= dimensions <= encoder.width:
+        raise refused(f"dimensions {dimensions} is not allowed; give 1 to {encoder.width}")
+    return dimensions
+
+
+def _headers(encoder: Encoder, encoded: Encoded) -> dict[str, str]:
+    """Return the headers that identify the encoder and count the texts that were cut."""
+    cut = int(np.count_nonzero(encoded.truncated))
+    return {"X-Encoder-Fingerprint": encoder.fingerprint, **({"X-Truncated-Texts": str(cut)} if cut else {})}
+
+
+async def models(service: Service, request: Request) -> Response:
+    """Answer ``GET /v1/models``."""
+    rows = [
+        {
+            "id": name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "promptcli",
+            "fingerprint": encoder.fingerprint,
+            "dimensions": encoder.width,
+            "max_tokens": encoder.max_length,
+            "recipe": encoder.recipe.to_dict(),
+        }
+        for name, encoder in service.models.items()
+    ]
+    return answer({"object": "list", "data": rows})
+
+
+async def search(service: Service, request: Request) -> Response:
+    """Answer ``POST /search``: for each query the nearest rows of one or several indexes."""
+    body = await service.read(request, SearchRequest)
+    queries = service.texts(body.query, "query")
+    if not 1 <= body.k <= _MOST_HITS:
+        raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
+    indexes = service.searched([body.index] if isinstance(body.index, str) else body.index)
+    encoder = indexes[0].encoder
+    encoded = await service.encode(request, encoder, queries)
+    by_index = await service.work(request, lambda: [served.index.search(encoded.vectors, body.k) for served in indexes])
+    results = []
+    for query, *lists in zip(queries, *by_index, strict=True):
+        hits = [
+            {"index": served.name, "id": hit.id, "text": hit.text, "score": hit.score}
+            for served, nearest in zip(indexes, lists, strict=True)
+            for hit in nearest
+            if body.min_score is None or hit.score >= body.min_score
+        ]
+        hits.sort(key=lambda hit: -hit["score"])
+        results.append({"query": query, "hits": [{"rank": rank, **hit} for rank, hit in enumerate(hits[: body.k], 1)]})
+    return answer({"results": results}, headers=_headers(encoder, encoded))
+
+
+async def similarity(service: Service, request: Request) -> Response:
+    """Answer ``POST /similarity``: the cosine of two texts, or of each pair of two lists."""
+    body = await service.read(request, SimilarityRequest)
+    left, right = service.texts(body.a, "a"), service.texts(body.b, "b")
+    if len(left) != len(right):
+        raise RequestError(
+            400, f"a has {len(left)} texts and b {len(right)}, which are not pairs; give lists of the same length"
+        )
+    encoder = service.model(body.model)
+    encoded = await service.encode(request, encoder, [*left, *right])
+    vectors = unit(encoded.vectors)
+    cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1).clip(-1, 1).tolist()
+    several = isinstance(body.a, list) or isinstance(body.b, list)
+    return answer({"similarity": cosines if several else cosines[0]}, headers=_headers(encoder, encoded))
+
+
+async def health(service: Service, request: Request) -> Response:
+    """Answer ``GET /health``."""
+    return answer({"status": "ok", "models": list(service.models), "indexes": list(service.indexes)})
+
+
+async def metrics(service: Service, request: Request) -> Response:
+    """Answer ``GET /metrics`` in Prometheus' text format."""
+    text = prometheus_client.generate_latest(service.metrics.registry)
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 ROUTES: dict[tuple[str, str], Handler] = {
-    ("GET", "/"): page,
-    ("GET", "/health"): api.health,
-    ("GET", "/metrics"): api.metrics,
-    ("GET", "/v1/models"): api.models,
-    ("POST", "/v1/embeddings"): api.embeddings,
-    ("POST", "/search"): api.search,
-    ("POST", "/similarity"): api.similarity,
-    ("GET", "/about"): exploring.about,
-    ("POST", "/compare"): exploring.compare,
-    ("POST", "/tokens"): exploring.tokens,
-    ("POST", "/mask-tokens"): exploring.mask_tokens,
-    ("GET", "/map"): exploring.index_map,
+    ("GET", "/"): page.page,
+    ("GET", "/health"): health,
+    ("GET", "/metrics"): metrics,
+    ("GET", "/v1/models"): models,
+    ("POST", "/v1/embeddings"): embeddings,
+    ("POST", "/search"): search,
+    ("POST", "/similarity"): similarity,
+    ("GET", "/about"): page.about,
+    ("POST", "/compare"): page.compare,
+    ("POST", "/tokens"): page.tokens,
+    ("POST", "/mask-tokens"): page.mask_tokens,
+    ("GET", "/map"): page.index_map,
 }
-#: What is open to everybody where a key is asked for: neither holds anything of the models or indexes but names.
-_OPEN = ("/", "/health")
+#: Statuses of errors that are not an ``HTTPException``.
+_STATUSES: dict[type[Exception], int] = {
+    NotFoundError: 404,
+    UsageError: 400,
+    ClientDisconnect: _LEFT,
+    Exception: 500,
+}
 
 
 def make_app(service: Service) -> ASGIApp:
-    """Return the ASGI application of a service; its lifespan ends with the encoding thread's work done."""
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        await asyncio.to_thread(service.batcher.close)
-
+    """Return the ASGI application of a service."""
     routes = [
         Route(path, functools.partial(handler, service), methods=[method]) for (method, path), handler in ROUTES.items()
     ]
-    handlers = {RequestError: _refused, HTTPException: _no_route, ClientDisconnect: _left, Exception: _failed}
-    return _Guard(Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers), service)
+    # a browser reaches a server on its own machine by these names; another name is a web site's that points here
+    hosts = LOOPBACK if service.settings.host in LOOPBACK else ("*",)
+    allowed = [f"[{host}]" if ":" in host else host for host in hosts]
+    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=allowed, www_redirect=False)
+    handlers = dict.fromkeys((HTTPException, *_STATUSES), _error)
+    return _Guard(Starlette(routes=routes, middleware=[trusted], exception_handlers=handlers), service)
+
+
+async def _error(request: Request, error: Exception) -> Response:
+    """Return an error as an answer in OpenAI's form."""
+    if isinstance(error, HTTPException):
+        status, message, headers = error.status_code, error.detail, error.headers
+        if not isinstance(error, RequestError):  # Starlette's: no such path or method
+            paths = ", ".join(path for _, path in ROUTES)
+            message = f"{request.method} {request.url.path[:80]} is not served; paths: {paths}"
+    else:
+        status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
+        message, headers = "the server failed; its log has the error" if status == 500 else str(error), None
+    kind = {429: "rate_limit_error", 500: "server_error"}.get(status, "invalid_request_error")
+    fields = {name: getattr(error, name, None) for name in ("param", "code")}
+    return answer({"error": {"message": short_line(message), "type": kind, **fields}}, status=status, headers=headers)
 
 
 class _Guard:
-    """Counts requests, turns the wrong ones away, adds headers, and makes every failure an answer in one shape."""
+    """Checks the key and the number of requests, adds headers, counts, and logs failures."""
 
-    def __init__(self, app: Starlette, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
         self._paths = {path for _, path in ROUTES}
+        self._in_work = 0
+        service.metrics.in_work.set_function(lambda: self._in_work)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        service, start, status = self._service, time.perf_counter(), _LEFT
+        metrics, start, status = self._service.metrics, time.perf_counter(), _LEFT
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Content-Security-Policy", _NOTHING)
-                if service.stopping:
-                    headers["Connection"] = "close"
+                headers.update(_HEADERS)
+                headers.setdefault("Content-Security-Policy", _POLICY)
             await send(message)
 
-        service.metrics.requests += 1
+        self._in_work += 1
         try:
-            refused = self._refusal(scope)
-            if refused is None:
+            refusal = self._refusal(scope)
+            if refusal is None:
                 await self._app(scope, receive, sending)
             else:
-                await refused.response()(scope, receive, sending)
-        except Exception as error:  # answered by ``_failed`` already
-            service.log(f"{scope['path']} failed: {type(error).__name__}: {error}")
+                await (await _error(Request(scope), refusal))(scope, receive, sending)
+        except Exception as error:  # ``_error`` has answered it
+            warn(f"{scope['path']} failed: {type(error).__name__}: {error}")
         finally:
-            service.metrics.requests -= 1
+            self._in_work -= 1
             path = scope["path"] if scope["path"] in self._paths else "other"
-            service.metrics.observe(path, status, time.perf_counter() - start)
+            metrics.answers.labels(path, status).inc()
+            metrics.answer_seconds.labels(path).observe(time.perf_counter() - start)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
-        """Return why a request is not even looked at, or None."""
-        service, headers = self._service, Headers(scope=scope)
-        host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]")
-        if service.settings.host in _LOOPBACK and host not in _LOOPBACK:
-            return RequestError(421, f"host {host!r} is not this server; use {service.settings.host}", code="host")
-        if scope["path"] not in _OPEN and not service.admits(headers.get("authorization", "")):
-            wants = {"WWW-Authenticate": "Bearer"}
-            return RequestError(401, "no or wrong API key; send it as Authorization: Bearer KEY", headers=wants)
-        if scope["path"] not in _OPEN and service.metrics.requests > service.settings.max_requests:
-            busy = {"Retry-After": "1"}
-            return RequestError(429, "the server is busy; try again", code="too_many_requests", headers=busy)
+        """Return why a request is not handled, or None."""
+        if scope["path"] in _OPEN:
+            return None
+        if not self._service.admits(Headers(scope=scope).get("authorization", "")):
+            message, headers = (
+                "wrong or missing API key; send Authorization: Bearer KEY",
+                {"WWW-Authenticate": "Bearer"},
+            )
+            return RequestError(401, message, headers=headers)
+        if self._in_work > self._service.settings.max_requests:
+            message, headers = "the server is busy; try again", {"Retry-After": "1"}
+            return RequestError(429, message, code="too_many_requests", headers=headers)
         return None
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestError)
-    return error.response()
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    return RequestError(500, "the server failed; its log says why", code="failed").response()
-
-
-async def _left(request: Request, error: Exception) -> Response:
-    return Response(status_code=_LEFT)
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    paths = ", ".join(path for _, path in ROUTES)
-    about = f"there are: {paths}" if error.status_code == 404 else str(error.detail)
-    message = f"{request.method} {request.url.path[:80]} is not served; {about}"
-    return RequestError(error.status_code, message, code="no_route", headers=error.headers).response()
-
-
-@functools.cache
-def _page() -> tuple[str, str]:
-    """Return the page, and the policy that allows its own style and script by their hashes and nothing else."""
-    text = PAGE.read_text(encoding="utf-8")
-
-    def hashes(tag: str) -> str:
-        found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
-        digests = (hashlib.sha256(one.encode()).digest() for one in found)
-        return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-
-    return text, (
-        f"default-src 'none'; style-src {hashes('style')}; script-src {hashes('script')}; connect-src 'self';"
-        " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )

@@ -1,102 +1,140 @@
-"""Serving models and indexes over HTTP."""
+"""Serving models and indexes over HTTP until a signal."""
 
-import functools
 import importlib.util
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
-from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.index.indexing import encoder_of
-from promptcli.models import loading as encoders
-from promptcli.models.loading import Model
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
 from promptcli.notes import note
-from promptcli.serving.settings import ServeSettings
+from promptcli.recipe import Choice
+from promptcli.serving.settings import LOOPBACK, ServeSettings
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
+    from promptcli.models.loading import Model
     from promptcli.serving.service import ServedIndex
+
+#: Seconds after a signal in which accepted requests are answered.
+_DRAIN_SECONDS = 60
 
 
 def serve(
-    models: Sequence[str] = ("mini",),
+    models: "Sequence[Model]" = ("mini",),
     indexes: Sequence[str | Path] = (),
     *,
     settings: ServeSettings | None = None,
     normalize: bool = False,
     key: str | None = None,
-    log: Callable[[str], None] = note,
-    backend: str = "torch",
-    device: str = "auto",
-    dtype: str = "auto",
     threads: int | None = None,
-) -> int | None:
-    """Serve embeddings through an API compatible with OpenAI's, search, similarity and a page, until SIGTERM or Ctrl-C.
+) -> None:
+    """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page at /.
+
+    If the environment variable PROMPTCLI_API_KEY is set, requests must send it as a bearer token. After SIGTERM or
+    Ctrl-C accepted requests are answered; a second signal ends at once.
 
     Args:
-        models: What ``load`` takes; requests name them as they are written here, the first is the default.
-        indexes: Folders of indexes, named after their folders.
+        models: Names of models and recipes, recipe files, folders or hub ids; requests name them as they are written
+            here. Default: mini.
+        indexes: Index to search; repeatable. Its name is its folder's.
         settings: Where to listen, and limits.
         normalize: Scale every embedding to length 1.
-        key: Asked of every request but the page and ``/health``.
-        log: Takes a line on what goes wrong.
-        backend: See ``load``.
-        device: See ``load``.
-        dtype: See ``load``.
+        key: Required of every request except the page and ``/health``.
         threads: Processor threads of searches.
 
-    Returns:
-        None where everything accepted was finished, else the number of the second signal, which ended it at once.
-
     Raises:
-        UsageError: The extra ``serve`` is not installed, or two indexes have one name.
-        NotFoundError: A model or an index that is not there.
-        PromptcliError: The address cannot be listened on.
+        UsageError: The extra ``serve`` is not installed, a name is given twice, or the key cannot be sent.
+        NotFoundError: A model or an index does not exist.
+        PromptcliError: The address cannot be listened on, or a second signal ended it.
     """
     needed = ("starlette", "uvicorn", "prometheus_client")
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         raise UsageError(f"serve needs {' and '.join(missing)}, which is not installed: pip install 'promptcli[serve]'")
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError("the API key must be ASCII characters without spaces")
     names = [real_path(Path(folder)).name for folder in indexes]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two indexes are called {twice[0]!r}; rename the folder of one")
-    from promptcli.serving.running import bind
-    from promptcli.serving.running import serve as run
+    import uvicorn
 
-    given = settings or ServeSettings()
-    with bind(given) as listening:  # before the models are loaded
-        from promptcli.index.vector_index import set_threads
-        from promptcli.serving.service import Served, Service
+    from promptcli.serving.app import make_app
+    from promptcli.serving.service import Service
 
-        opened = _models(models, backend, device, dtype)
-        searched = _indexes(indexes, opened, device)
-        if key is None and given.host not in ("127.0.0.1", "localhost", "::1"):
-            note(f"anybody who reaches {given.host} can use it; to ask for a key: PROMPTCLI_API_KEY=...")
-        served = Served(opened, searched, normalize)
-        # FAISS keeps the number of threads for each thread that calls it
-        prepare = functools.partial(set_threads, threads) if threads is not None else lambda: None
-        service = Service(served, given, key=key, log=log, prepare=prepare)
+    class Server(uvicorn.Server):
+        """Uvicorn's server, which answers accepted requests after a signal, but does not raise the signal again."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+    settings = settings or ServeSettings()
+    with _listen(settings) as listening:  # before the models are loaded
+        opened = _models(models)
+        searched = _indexes(indexes, opened)
+        if key is None and settings.host not in LOOPBACK:
+            note(f"no API key: anyone who can reach {settings.host} can use it (set PROMPTCLI_API_KEY)")
+        service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
+        config = uvicorn.Config(
+            make_app(service),
+            http="h11",
+            ws="none",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            timeout_graceful_shutdown=_DRAIN_SECONDS,
+        )
         shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
-        second = run(service, listening, ready=lambda url: note(f"serving {shown} at {url}"))
-    if second is None:
-        note(f"stopped; {service.metrics.answered:,} requests were answered")
-    return second
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
+        server = Server(config)
+        server.run([listening])
+    if server.force_exit:
+        raise PromptcliError("ended at once; requests in work were dropped")
+    note("stopped")
 
 
-def _models(names: Sequence[str], backend: str, device: str, dtype: str) -> "dict[str, Encoder]":
-    """Return the encoders by the names given; those of one backbone share it."""
-    distinct: list[Model] = list(dict.fromkeys(names))
+def _listen(settings: ServeSettings) -> socket.socket:
+    """Return a socket that listens on the settings' address."""
     try:
-        opened = encoders.open_models(distinct, backend=backend, device=device, dtype=dtype)
+        family, _, _, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address, family=family)
+    except (OSError, ValueError) as error:  # ValueError: not a host name
+        reason = getattr(error, "strerror", None) or "not a host name"
+        where = f"{settings.host[:80]} port {settings.port}"
+        raise PromptcliError(
+            f"cannot listen on {where}: {reason}; give another `port` (0: a free one) or `host`"
+        ) from None
+
+
+def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
+    """Return the encoders by the names given; those of one backbone share it."""
+    from promptcli.models.loading import entry_of, open_models, open_registry
+
+    def name(model: "Model") -> str:
+        if isinstance(model, Choice) and model.model:
+            return model.model
+        return str(model) if isinstance(model, str | Path) else entry_of(model).name
+
+    named = {name(model): model for model in models}
+    if len(named) < len(models):
+        raise UsageError(f"two models have one name: {', '.join(map(name, models))}; name each once")
+    try:
+        opened = open_models(list(named.values()), dtype="auto")
     except NotFoundError as error:
-        known = encoders.open_registry().names()
-        near = "".join(did_you_mean(name, known) for name in names if name not in known)
+        known = open_registry().names()
+        near = "".join(did_you_mean(name, known) for name in named if name not in known)
         raise NotFoundError(f"{error}{'' if 'did you mean' in str(error) else near}") from None
-    return dict(zip(map(str, distinct), opened, strict=True))
+    return dict(zip(named, opened, strict=True))
 
 
-def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]", device: str) -> "dict[str, ServedIndex]":
-    """Return the indexes by their folders' names; the encoder is a served model's where that is the same."""
+def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]") -> "dict[str, ServedIndex]":
+    """Return the indexes by their folders' names; an index whose encoder is served as a model shares it."""
+    from promptcli.index.indexing import encoder_of
     from promptcli.index.stored import load
     from promptcli.serving.service import ServedIndex
 
@@ -104,7 +142,7 @@ def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]", device
     served: dict[str, ServedIndex] = {}
     for folder in map(Path, folders):
         stored = load(folder)
-        encoder = known.get(stored.origin.fingerprint) or encoder_of(stored.origin, device)
+        encoder = known.get(stored.origin.fingerprint) or encoder_of(stored.origin)
         known[encoder.fingerprint] = encoder
         name = real_path(folder).name
         served[name] = ServedIndex(name, stored.index, encoder)

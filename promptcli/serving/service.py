@@ -1,38 +1,187 @@
-"""What every handler has: what is served, bodies read and checked, and the encoding thread, waited for."""
+"""The models and indexes of a server: requests are read and checked, and their texts encoded in shared batches."""
 
 import asyncio
-import contextlib
+import dataclasses
 import functools
 import hmac
-import threading
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
+import time
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+import prometheus_client
+from prometheus_client import Counter, Gauge, Histogram
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message
 
-from promptcli.encoder.encoded import Encoded, Progress
+from promptcli.encoder.encoded import Encoded
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, UsageError, one_line
-from promptcli.index.vector_index import VectorIndex
+from promptcli.errors import PromptcliError, UsageError, one_line
+from promptcli.index.vector_index import VectorIndex, set_threads
 from promptcli.recipe import RECIPES
-from promptcli.serving.batcher import Batcher, BusyError, StoppedError
-from promptcli.serving.metrics import Metrics
 from promptcli.serving.settings import ServeSettings
-from promptcli.serving.wire import RequestError
 
 Result = TypeVar("Result")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-#: Seconds until a body must be there.
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+#: Seconds in which a request's body must arrive.
 _BODY_SECONDS = 60.0
-#: Characters of a library's message in one of ours.
+#: Characters of a library's message that an answer repeats.
 _MESSAGE = 200
-#: A body too large is read to its end all the same, up to so many times the limit: else many clients see no answer.
-_READ_ON = 8
+#: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_LONGEST`` at most, because models cut longer ones.
+ROUND = 1 << 17
+_PER_TEXT, _LONGEST = 16, 4096
+#: Upper bounds of the histogram of answer times, in seconds.
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class RequestError(HTTPException):
+    """A refusal with the fields of OpenAI's error object."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.param, self.code = param, code
+
+
+class Metrics:
+    """A server's counters, for Prometheus."""
+
+    def __init__(self) -> None:
+        self.registry = registry = prometheus_client.CollectorRegistry()
+        self.answers = Counter(
+            "promptcli_requests", "Requests answered, by path and status.", ["path", "status"], registry=registry
+        )
+        self.answer_seconds = Histogram(
+            "promptcli_request_seconds",
+            "Seconds until a request was answered.",
+            ["path"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.texts = Counter("promptcli_texts", "Texts encoded.", registry=registry)
+        self.tokens = Counter("promptcli_tokens", "Tokens encoded, including those of templates.", registry=registry)
+        self.rounds = Counter("promptcli_rounds", "Rounds of batches that requests shared.", registry=registry)
+        self.seconds = Counter("promptcli_encoding_seconds", "Seconds spent encoding.", registry=registry)
+        self.waiting = Gauge("promptcli_waiting_texts", "Texts waiting to be encoded.", registry=registry)
+        self.in_work = Gauge(
+            "promptcli_requests_in_work", "Requests in progress, including this one.", registry=registry
+        )
+
+
+@dataclass(eq=False)
+class _Job:
+    """The texts of one request."""
+
+    encoder: Encoder
+    texts: Sequence[str]
+    result: "asyncio.Future[Encoded]"
+    taken: int = 0  #: texts that a round has taken
+    encoded: list[Encoded] = field(default_factory=list)
+
+
+#: Texts of a round and the requests they belong to, by encoder.
+_Round = dict[Encoder, list[tuple[_Job, str]]]
+
+
+class Batcher:
+    """Encodes on one thread; requests that wait at the same time share batches.
+
+    A round takes one text of each waiting request in turn, so that a long request does not hold up a short one.
+
+    Args:
+        metrics: Where rounds are counted.
+        gather: Seconds that an idle batcher waits for more requests after the first.
+        most_waiting: Texts that may wait; a request beyond is refused, unless nothing waits.
+    """
+
+    def __init__(self, metrics: Metrics, *, gather: float = 0.002, most_waiting: int = 8192) -> None:
+        self._metrics, self._gather, self._most_waiting = metrics, gather, most_waiting
+        self._queue: asyncio.Queue[_Job] = asyncio.Queue()
+        self._thread = ThreadPoolExecutor(1, "promptcli-encoding")
+        self._running: asyncio.Task[None] | None = None  #: lives while texts wait
+        self.waiting = 0  #: texts that no round has taken
+        metrics.waiting.set_function(lambda: self.waiting)
+
+    async def encode(self, encoder: Encoder, texts: Sequence[str]) -> Encoded:
+        """Return n texts encoded; if cancelled, those that no round has taken are dropped."""
+        if self.waiting and self.waiting + len(texts) > self._most_waiting:
+            busy = f"the server is busy: {self.waiting:,} texts are waiting; try again"
+            raise RequestError(429, busy, code="queue_full", headers={"Retry-After": "1"})
+        job = _Job(encoder, texts, asyncio.get_running_loop().create_future())
+        self.waiting += len(texts)
+        self._queue.put_nowait(job)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+        try:
+            return await job.result
+        finally:
+            self.waiting -= len(texts) - job.taken
+
+    async def _run(self) -> None:
+        await asyncio.sleep(self._gather)
+        while round_ := self._next_round():
+            self._metrics.rounds.inc()
+            for encoder, turns in round_.items():
+                start, texts = time.perf_counter(), [text for _, text in turns]
+                try:
+                    encoding = asyncio.get_running_loop().run_in_executor(self._thread, encoder.encode_report, texts)
+                    encoded = await encoding
+                except Exception as error:
+                    for job, _ in turns:
+                        if not job.result.done():
+                            job.result.set_exception(error)
+                    continue
+                self._metrics.tokens.inc(int(encoded.tokens.sum()))
+                self._metrics.texts.inc(len(texts))
+                self._metrics.seconds.inc(time.perf_counter() - start)
+                _hand_out(encoded, [job for job, _ in turns])
+
+    def _next_round(self) -> _Round:
+        """Take texts from the queue, one of each request in turn; cancelled requests leave it."""
+        round_: _Round = defaultdict(list)
+        room = ROUND
+        while room > 0 and not self._queue.empty():
+            job = self._queue.get_nowait()
+            if job.result.done():
+                continue
+            text = job.texts[job.taken]
+            round_[job.encoder].append((job, text))
+            room -= min(len(text), _LONGEST) + _PER_TEXT
+            job.taken += 1
+            self.waiting -= 1
+            if job.taken < len(job.texts):
+                self._queue.put_nowait(job)
+        return round_
+
+
+def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
+    """Give every request its rows, row i belonging to ``jobs[i]``, and its result if these were the last."""
+    rows: dict[_Job, list[int]] = defaultdict(list)
+    for row, job in enumerate(jobs):
+        rows[job].append(row)
+    names = [column.name for column in dataclasses.fields(Encoded)]
+    for job, numbers in rows.items():
+        job.encoded.append(Encoded(*(getattr(encoded, name)[numbers] for name in names)))
+        if job.taken == len(job.texts) and not job.result.done():
+            joined = Encoded(*(np.concatenate([getattr(rows, name) for rows in job.encoded]) for name in names))
+            if np.isfinite(joined.vectors).all():
+                job.result.set_result(joined)
+            else:
+                job.result.set_exception(PromptcliError("a vector is not finite; try `dtype` float32"))
 
 
 @dataclass(frozen=True)
@@ -44,234 +193,166 @@ class ServedIndex:
     encoder: Encoder
 
 
-@dataclass(frozen=True)
-class Served:
-    """What a server serves."""
-
-    models: dict[str, Encoder]  #: by the names that requests give; the first is the default
-    indexes: dict[str, ServedIndex] = field(default_factory=dict)
-    normalize: bool = False  #: vectors go out with length 1
-    _compared: dict[str, dict[str, Encoder]] = field(default_factory=dict)
-
-    def prepare(self) -> None:
-        """Do what the first request would have to wait for."""
-        for encoder in (*self.models.values(), *(served.encoder for served in self.indexes.values())):
-            assert encoder.fingerprint and encoder.width
-
-    def model(self, name: str | None) -> Encoder:
-        """Return the encoder of that name, or the default.
-
-        Raises:
-            RequestError: 404.
-        """
-        if name is None:
-            return next(iter(self.models.values()))
-        if name not in self.models:
-            there = ", ".join(self.models)
-            raise RequestError(
-                404, f"model {name!r} is not served; there are: {there}", param="model", code="model_not_found"
-            )
-        return self.models[name]
-
-    def searched(self, names: Sequence[str] | None) -> list[ServedIndex]:
-        """Return the indexes of those names, or all; their scores can be compared.
-
-        Raises:
-            RequestError: 404 no such index; 400 indexes of different encoders.
-        """
-        wanted = dict.fromkeys(names or self.indexes)
-        missing = [name for name in wanted if name not in self.indexes]
-        if missing or not wanted:
-            there = f"there are: {', '.join(self.indexes)}" if self.indexes else "none is: give the server an index"
-            asked = f"index {missing[0]!r} is not served" if missing else "no index is served"
-            raise RequestError(404, f"{asked}; {there}", param="index", code="index_not_found")
-        chosen = [self.indexes[name] for name in wanted]
-        first = chosen[0]
-        for other in chosen[1:]:
-            if other.encoder.fingerprint != first.encoder.fingerprint:
-                raise RequestError(
-                    400,
-                    f"indexes {first.name!r} and {other.name!r} come from different encoders, whose scores cannot be"
-                    " compared; search one at a time",
-                    param="index",
-                )
-        return chosen
-
-    def compared(self, name: str | None) -> dict[str, Encoder]:
-        """Return a model, and every named recipe that its backbone can do without fitting, by name."""
-        encoder = self.model(name)
-        label = name or next(iter(self.models))
-        if label not in self._compared:
-            made = {label: encoder}
-            for recipe_name, recipe in RECIPES.items():
-                try:
-                    made[recipe_name] = Encoder(recipe.replace(backbone=encoder.recipe.backbone), encoder.backbone, {})
-                except UsageError:  # it needs fitted numbers, or what the backbone does not have
-                    continue
-            self._compared[label] = made
-        return self._compared[label]
-
-
 class Service:
-    """A server without its sockets.
+    """What all handlers share.
 
     Args:
-        served: Models and indexes.
+        models: Encoders by the names that requests give; the first is the default.
+        indexes: Indexes by name.
         settings: Limits.
-        key: Asked of every request but the page and ``/health``; None asks nothing.
-        log: Takes a line on what goes wrong.
-        prepare: Called first on the encoding thread.
+        normalize: Scale every embedding to length 1.
+        key: Required of every request except the page and ``/health``; None: nothing is required.
+        threads: Processor threads of a search; None: all.
     """
 
     def __init__(
         self,
-        served: Served,
+        models: Mapping[str, Encoder],
+        indexes: Mapping[str, ServedIndex] | None = None,
         settings: ServeSettings | None = None,
         *,
+        normalize: bool = False,
         key: str | None = None,
-        log: Callable[[str], None] = lambda line: None,
-        prepare: Callable[[], None] = lambda: None,
+        threads: int | None = None,
     ) -> None:
-        self.served, self.settings, self.log = served, settings or ServeSettings(), log
-        self._keys = [] if key is None else [key.encode("utf-8", "surrogateescape")]
-        with contextlib.suppress(UnicodeEncodeError):  # as some clients send it
-            self._keys += [] if key is None else [key.encode("latin-1")]
-        self.stopping = False  #: what is in work is finished; connections are closed after their answer
-        self._made: dict[str, Future[Any]] = {}  #: what was made once for all requests, by name
-        served.prepare()
+        self.models, self.indexes = dict(models), dict(indexes or {})
+        self.settings, self.normalize = settings or ServeSettings(), normalize
+        self._key = f"Bearer {key}".encode() if key else None
+        for encoder in (*self.models.values(), *(served.encoder for served in self.indexes.values())):
+            assert encoder.fingerprint and encoder.width  # computed before the first request
+        self.metrics = Metrics()
         self.batcher = Batcher(
-            gather=self.settings.gather_ms / 1000, most_waiting=self.settings.max_waiting, prepare=prepare
+            self.metrics, gather=self.settings.gather_ms / 1000, most_waiting=self.settings.max_waiting
         )
-        self.metrics = Metrics(self.batcher)
+        # FAISS keeps the number of threads for each thread that calls it
+        prepare = functools.partial(set_threads, threads) if threads is not None else lambda: None
+        self._thread = ThreadPoolExecutor(1, "promptcli-analysis", prepare)
+        self._compared: dict[str, dict[str, Encoder]] = {}
+        self._once: dict[str, asyncio.Task[Any]] = {}
 
-    def admits(self, given: str) -> bool:
-        """Return whether an Authorization header, its bytes as Latin-1, holds the key."""
-        sent = given.encode("latin-1", "replace")
-        return not self._keys or any(hmac.compare_digest(sent, b"Bearer " + key) for key in self._keys)
+    def model(self, name: str | None) -> Encoder:
+        """Return the encoder of that name; None: the default."""
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            message = f"model {name!r} is not served; valid: {', '.join(self.models)}"
+            raise RequestError(404, message, param="model", code="model_not_found")
+        return self.models[name]
+
+    def searched(self, names: Sequence[str] | None) -> list[ServedIndex]:
+        """Return the indexes of those names, or all; they have one encoder, so that their scores can be compared."""
+        wanted = list(dict.fromkeys(names or self.indexes))
+        missing = [name for name in wanted if name not in self.indexes]
+        if missing or not wanted:
+            message = f"index {missing[0]!r} is not served" if missing else "no index is served"
+            message += f"; valid: {', '.join(self.indexes)}" if self.indexes else "; start the server with an index"
+            raise RequestError(404, message, param="index", code="index_not_found")
+        first, *others = [self.indexes[name] for name in wanted]
+        for other in others:
+            if other.encoder.fingerprint != first.encoder.fingerprint:
+                message = f"indexes {first.name!r} and {other.name!r} have different encoders; search one at a time"
+                raise RequestError(400, message, param="index")
+        return [first, *others]
+
+    def compared(self, name: str | None) -> dict[str, Encoder]:
+        """Return a model, and every named recipe that runs on its backbone without fitting, by name."""
+        encoder = self.model(name)
+        label = name or next(iter(self.models))
+        if label not in self._compared:
+            encoders = {label: encoder}
+            for recipe_name, recipe in RECIPES.items():
+                try:
+                    placed = recipe.replace(backbone=encoder.recipe.backbone)
+                    encoders[recipe_name] = Encoder(placed, encoder.backbone, {})
+                except UsageError:  # it needs fitted numbers, or a part that the backbone lacks
+                    continue
+            self._compared[label] = encoders
+        return self._compared[label]
+
+    def admits(self, authorization: str) -> bool:
+        """Return whether an Authorization header holds the key."""
+        return self._key is None or hmac.compare_digest(authorization.encode(), self._key)
 
     async def read(self, request: Request, kind: type[Body]) -> Body:
-        """Return the request's JSON body.
-
-        Raises:
-            RequestError: 413 too large, 408 too slow, 400 no JSON or not of that kind.
-        """
-        most, closes = self.settings.max_body_mib << 20, {"Connection": "close"}
-        too_large = RequestError(
-            413,
-            f"the body is larger than {self.settings.max_body_mib} MiB; send fewer texts in a request",
-            code="body_too_large",
-            headers=closes,
-        )
-        declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and float(declared) > _READ_ON * most:
-            raise too_large
-        body, size = bytearray(), 0
+        """Return the request's JSON body."""
+        body = bytearray()
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 async for chunk in request.stream():
-                    size += len(chunk)
-                    if size <= most:
-                        body += chunk
-                    elif size > _READ_ON * most:
-                        break
+                    body += chunk
+                    if len(body) > self.settings.max_body_mib << 20:
+                        message = f"the body is larger than {self.settings.max_body_mib} MiB; send fewer texts"
+                        raise RequestError(413, message, code="body_too_large")
         except TimeoutError:
-            raise RequestError(
-                408, f"the body did not come within {_BODY_SECONDS:.0f} seconds", headers=closes
-            ) from None
-        if size > most:
-            raise too_large
+            raise RequestError(408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds") from None
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
-            raise RequestError(
-                400, f"the body is not what {request.url.path} takes: {one_line(error, _MESSAGE)}"
-            ) from None
+            message = f"{request.url.path} does not take this body: {one_line(error, _MESSAGE)}"
+            raise RequestError(400, message) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RequestError(400, f"the body is no JSON: {one_line(error, _MESSAGE)}", code="no_json") from None
+            raise RequestError(400, f"the body is not JSON: {one_line(error, _MESSAGE)}", code="no_json") from None
 
-    def texts(self, given: Any, param: str) -> list[str]:
-        """Return a text or a list of texts as a list.
-
-        Raises:
-            RequestError: 400, neither; too many, or one too long.
-        """
-        texts = given if isinstance(given, list) else [given]
+    def texts(self, value: Any, param: str) -> list[str]:
+        """Return a text or a list of texts as a list, each within the limits."""
+        texts = value if isinstance(value, list) else [value]
         refused = functools.partial(RequestError, 400, param=param)
         if not texts:
             raise refused(f"{param} is empty; give a text or a list of texts")
         if len(texts) > self.settings.max_texts:
-            most = f"{param} has {len(texts):,} texts; a request takes at most {self.settings.max_texts:,}"
-            raise refused(most, code="too_many_texts")
+            most = f"a request takes at most {self.settings.max_texts:,}"
+            raise refused(f"{param} has {len(texts):,} texts; {most}", code="too_many_texts")
         for number, text in enumerate(texts):
             if isinstance(text, int | list) and not isinstance(text, bool):
-                raise refused(
-                    f"{param} holds token numbers, which belong to another model's vocabulary; send text"
-                    " (LangChain: check_embedding_ctx_length=False)",
-                    code="tokens_refused",
+                message = (
+                    f"{param} holds token ids of another model's vocabulary; send text"
+                    " (LangChain: check_embedding_ctx_length=False)"
                 )
+                raise refused(message, code="tokens_refused")
             if not isinstance(text, str):
-                raise refused(f"{param}[{number}] is no text; give a text or a list of texts")
+                raise refused(f"{param}[{number}] is not a text; give a text or a list of texts")
             if len(text) > self.settings.max_characters:
                 most = f"a text takes at most {self.settings.max_characters:,}"
                 raise refused(f"{param}[{number}] has {len(text):,} characters; {most}", code="text_too_long")
         return texts
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
-        """Return the vectors of n texts, in batches shared with other requests."""
-        return await self._wait(request, lambda: self.batcher.encode(encoder, texts))
+        """Return n texts encoded, in batches shared with other requests."""
+        return await _unless_left(request, self.batcher.encode(encoder, texts))
 
-    async def work(self, request: Request, function: Callable[[Progress], Result]) -> Result:
-        """Return what a function makes on the encoding thread; see ``Batcher.call``."""
-        return await self._wait(request, lambda: self.batcher.call(function))
+    async def work(self, request: Request, function: Callable[[], Result]) -> Result:
+        """Return a function's result, computed on the thread of searches and analyses."""
+
+        async def compute() -> Result:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+        return await _unless_left(request, compute())
 
     async def once(self, request: Request, name: str, function: Callable[[], Result]) -> Result:
-        """Return what a function makes beside the encoding thread, called for the first request of that name only."""
-        if name not in self._made:
-            self._made[name] = _beside(function)
-        return await self._wait(request, lambda: asyncio.shield(asyncio.wrap_future(self._made[name])))
+        """Return a function's result, computed for the first request of that name only, beside all other work."""
+        if name not in self._once:
+            self._once[name] = asyncio.create_task(asyncio.to_thread(function))
 
-    async def _wait(self, request: Request, begin: "Callable[[], Future[Result] | asyncio.Future[Result]]") -> Result:
-        """Wait for the encoding thread, or until the client leaves, whose work is then dropped."""
-        try:
-            work = asyncio.wrap_future(begin())
-            left = asyncio.ensure_future(_left(request.receive))
-            try:
-                await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
-                if not work.done():
-                    raise ClientDisconnect
-                return work.result()
-            finally:
-                left.cancel()
-                work.cancel()
-        except BusyError as error:
-            raise RequestError(
-                429, str(error), code="queue_full", headers={"Retry-After": str(error.seconds)}
-            ) from None
-        except (StoppedError, asyncio.CancelledError):
-            if not self.batcher.alive or self.stopping:
-                raise RequestError(503, "the server is stopping", code="stopping") from None
-            raise
-        except NotFoundError as error:
-            raise RequestError(404, str(error)) from None
-        except UsageError as error:
-            raise RequestError(400, str(error)) from None
+        async def result() -> Result:
+            shared: Result = await asyncio.shield(self._once[name])
+            return shared
+
+        return await _unless_left(request, result())
 
 
-def _beside(function: Callable[[], Result]) -> "Future[Result]":
-    """Call a function on a thread of its own, which holds up no encoding, and no end of the program."""
-    future: Future[Result] = Future()
+async def _unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of work, which is cancelled if the client disconnects."""
 
-    def call() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
 
-    threading.Thread(target=call, daemon=True).start()
-    return future
-
-
-async def _left(receive: Callable[[], Awaitable[Message]]) -> None:
-    """Return when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    task, left = asyncio.create_task(work), asyncio.create_task(disconnected())
+    try:
+        await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        left.cancel()
+        task.cancel()

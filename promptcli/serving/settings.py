@@ -1,9 +1,11 @@
-"""Settings of a server: where it listens, what it takes at most. Light: the command line reads it for its help."""
+"""Settings of a server: where it listens, and its limits. Light: the command line reads it for its help."""
 
 from dataclasses import dataclass
 
 from promptcli.settings import check_bounds, setting
 
+#: Addresses that only this machine reaches.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LIMITS = "Limits"
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import re
 import threading
-from concurrent.futures import CancelledError
 
 import httpx2
 import numpy as np
@@ -20,12 +20,12 @@ from promptcli.analysis.impact import impact
 from promptcli.analysis.sentence import attention
 from promptcli.analysis.sentence_map import sentence_map
 from promptcli.encoder.encoder import Encoder
+from promptcli.errors import PromptcliError
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.serving import batcher as batching
+from promptcli.serving import service as serving
 from promptcli.serving.app import ROUTES, make_app
-from promptcli.serving.batcher import Batcher, BusyError, StoppedError
-from promptcli.serving.service import Served, ServedIndex, Service
+from promptcli.serving.service import ServedIndex, Service
 from promptcli.serving.settings import ServeSettings
 from promptcli.training.fits import fit
 from tests.tiny import SENTENCES
@@ -49,45 +49,49 @@ def other(tiny_backbone):
 def served(encoder, other):
     halves = {"first": SENTENCES[:6], "second": SENTENCES[6:]}
     indexes = {name: _index(name, texts, encoder) for name, texts in halves.items()}
-    return Served({"tiny": encoder, "other": other}, indexes | {"foreign": _index("foreign", SENTENCES, other)})
+    return {"tiny": encoder, "other": other}, indexes | {"foreign": _index("foreign", SENTENCES, other)}
 
 
 def _index(name, texts, encoder):
     return ServedIndex(name, SentenceIndex.build(texts, encoder)._stored.index, encoder)
 
 
+def opened(service):
+    return TestClient(make_app(service), base_url=HERE)
+
+
 @pytest.fixture
 def client(served):
-    with TestClient(make_app(Service(served)), base_url=HERE) as client:
+    with opened(Service(*served)) as client:
         yield client
 
 
-class Held:
-    """A service whose encoding thread does nothing until the block lets it go."""
+def asking(service):
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=make_app(service)), base_url=HERE, timeout=300)
 
-    def __init__(self, served, **settings):
-        self.service = Service(served, ServeSettings(**settings))
-        self.app = make_app(self.service)
-        self._go, begun = threading.Event(), threading.Event()
-        self.service.batcher.call(lambda progress: begun.set() or self._go.wait())
-        begun.wait()
 
-    def __enter__(self):
-        return self
+def counted(service, name):
+    return service.metrics.registry.get_sample_value(f"promptcli_{name}")
 
-    def __exit__(self, *_):
-        self.go()
-        self.service.batcher.close()
 
-    def go(self):
-        self._go.set()
+@contextlib.asynccontextmanager
+async def held(service):
+    """The encoding thread stands still until the block calls the function it gets; requests wait for it."""
+    go = threading.Event()
+    service.batcher._thread.submit(go.wait)
+    first = asyncio.create_task(service.batcher.encode(service.model(None), ["held"]))
+    while counted(service, "rounds_total") == 0:
+        await asyncio.sleep(0)
+    try:
+        yield go.set
+    finally:
+        go.set()
+        await first
 
-    def client(self):
-        return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self.app), base_url=HERE, timeout=300)
 
-    async def until_waiting(self, texts):
-        while self.service.batcher.waiting < texts:
-            await asyncio.sleep(0)
+async def until_waiting(service, texts):
+    while service.batcher.waiting != texts:
+        await asyncio.sleep(0)
 
 
 def error(response, status):
@@ -125,7 +129,7 @@ def test_a_text_that_was_cut_is_counted_in_a_header(client):
 
 
 def test_embeddings_of_length_one_where_the_server_says_so(encoder):
-    with TestClient(make_app(Service(Served({"tiny": encoder}, normalize=True))), base_url=HERE) as client:
+    with opened(Service({"tiny": encoder}, normalize=True)) as client:
         found = client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES}).json()["data"]
     assert np.allclose(np.linalg.norm([row["embedding"] for row in found], axis=1), 1)
 
@@ -133,7 +137,7 @@ def test_embeddings_of_length_one_where_the_server_says_so(encoder):
 def test_dimensions_are_the_first_columns_of_whitened_vectors(tiny_folder):
     texts = [" ".join(SENTENCES[row % 12].split()[: 1 + row % 7] + SENTENCES[row // 12].split()) for row in range(60)]
     white = fit(Recipe(backbone=str(tiny_folder("bert")), transforms=("whitening",)), texts, dtype="float32").encoder
-    with TestClient(make_app(Service(Served({"white": white}))), base_url=HERE) as client:
+    with opened(Service({"white": white})) as client:
         body = {"model": "white", "input": SENTENCES}
         found = client.post("/v1/embeddings", json={**body, "dimensions": 3}).json()["data"]
         assert np.abs(np.array([row["embedding"] for row in found]) - white.encode(SENTENCES)[:, :3]).max() < 1e-5
@@ -241,7 +245,7 @@ def test_mask_tokens_of_named_templates_and_of_ones_own(client):
 
 def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, served):
     found = client.get("/map", params={"index": "first"}).json()
-    wanted = sentence_map(served.indexes["first"].index.vectors(np.arange(6)), SENTENCES[:6])
+    wanted = sentence_map(served[1]["first"].index.vectors(np.arange(6)), SENTENCES[:6])
     assert np.allclose([[point["x"], point["y"]] for point in found["points"]], wanted.points, atol=1e-2)
     assert [point["text"] for point in found["points"]] == SENTENCES[:6]
     assert [point["cluster"] for point in found["points"]] == wanted.clusters.tolist()
@@ -255,77 +259,59 @@ def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, se
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        ("/v1/embeddings", b"{not json", 400, "no JSON"),
-        ("/v1/embeddings", b"", 400, "no JSON"),
-        ("/v1/embeddings", b'{"model": "tiny", "input": "\\ud800"}', 400, "no JSON"),
-        ("/v1/embeddings", b'{"model": "tiny", "input": "\xff"}', 400, "no JSON"),
-        ("/v1/embeddings", b'{"model": "tiny", "input": ' + b"[" * 100_000, 400, "no JSON"),
+        ("/v1/embeddings", b"{not json", 400, "not JSON"),
+        ("/v1/embeddings", b"", 400, "not JSON"),
+        ("/v1/embeddings", b'{"model": "tiny", "input": "\\ud800"}', 400, "not JSON"),
+        ("/v1/embeddings", b'{"model": "tiny", "input": "\xff"}', 400, "not JSON"),
+        ("/v1/embeddings", b'{"model": "tiny", "input": ' + b"[" * 100_000, 400, "not JSON"),
         ("/v1/embeddings", {"input": "x"}, 400, "model"),
         ("/v1/embeddings", {"model": "tiny"}, 400, "input"),
         ("/v1/embeddings", {"model": "tiny", "input": []}, 400, "empty"),
-        ("/v1/embeddings", {"model": "tiny", "input": None}, 400, "no text"),
-        ("/v1/embeddings", {"model": "tiny", "input": {"a": 1}}, 400, "no text"),
-        ("/v1/embeddings", {"model": "tiny", "input": ["x", True]}, 400, "input[1] is no text"),
-        ("/v1/embeddings", {"model": "tiny", "input": [1, 2]}, 400, "token numbers"),
-        ("/v1/embeddings", {"model": "tiny", "input": [[1, 2], [3]]}, 400, "token numbers"),
+        ("/v1/embeddings", {"model": "tiny", "input": None}, 400, "not a text"),
+        ("/v1/embeddings", {"model": "tiny", "input": {"a": 1}}, 400, "not a text"),
+        ("/v1/embeddings", {"model": "tiny", "input": ["x", True]}, 400, "input[1] is not a text"),
+        ("/v1/embeddings", {"model": "tiny", "input": [1, 2]}, 400, "token ids"),
+        ("/v1/embeddings", {"model": "tiny", "input": [[1, 2], [3]]}, 400, "token ids"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x"] * 33}, 400, "at most 32"),
         ("/v1/embeddings", {"model": "tiny", "input": "x" * 5001}, 400, "at most 5,000"),
         ("/v1/embeddings", {"model": "tiny", "input": "x" * (2 << 20)}, 413, "1 MiB"),
         ("/v1/embeddings", {"model": "tiny", "input": "x", "encoding_format": "int8"}, 400, "encoding_format"),
         ("/v1/embeddings", {"model": "tiny", "input": "x", "dimensions": 3}, 400, "whitened"),
-        ("/v1/embeddings", {"model": "tinny", "input": "x"}, 404, "there are: tiny, other"),
+        ("/v1/embeddings", {"model": "tinny", "input": "x"}, 404, "valid: tiny, other"),
         ("/search", {"query": "x", "index": "nope"}, 404, "first, second"),
         ("/search", {"query": "x"}, 400, "different encoders"),
         ("/search", {"query": "x", "index": "first", "k": 0}, 400, "k 0"),
         ("/search", {"query": "x", "index": "first", "top": 3}, 400, "top"),
-        ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "no pairs"),
+        ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "not pairs"),
         ("/tokens", {"sentence": "a b c d e f g h " * 9, "by": "impact"}, 400, "tokens"),
         ("/tokens", {"sentence": "x", "head": "9-9"}, 400, "9-9"),
         ("/tokens", {"sentence": "x", "head": f"{'9' * 5000}-1"}, 400, "more than 18 digits"),
         ("/compare", {"a": "x", "b": "y", "recipes": [f"layer-{'9' * 5000}/avg"]}, 400, ""),
-        ("/nowhere", {}, 404, "there are: /"),
+        ("/nowhere", {}, 404, "paths: /"),
         ("/health", {}, 405, "POST /health"),
     ],
 )
 def test_what_is_wrong_is_one_line_in_openais_shape(served, path, body, status, says):
     limits = ServeSettings(max_texts=32, max_characters=5000, max_body_mib=1)
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with TestClient(make_app(Service(served, limits)), base_url=HERE) as client:
+    with opened(Service(*served, limits)) as client:
         assert says in error(client.post(path, content=content), status)["message"]
         assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
 
 
-def test_a_body_without_a_declared_length_is_limited_too(served):
-    def chunks():
-        yield b'{"model": "tiny", "input": "'
-        for _ in range(40):
-            yield b"x" * 65536
-
-    with TestClient(make_app(Service(served, ServeSettings(max_body_mib=1))), base_url=HERE) as client:
-        assert error(client.post("/v1/embeddings", content=chunks()), 413)["code"] == "body_too_large"
-
-
 def test_a_key_is_asked_for_where_there_is_one(served):
-    with TestClient(make_app(Service(served, key="s3cret")), base_url=HERE) as client:
+    with opened(Service(*served, key="s3cret")) as client:
         for method, path in ROUTES:
             open_ = path in ("/", "/health")
-            for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
+            for header in (
+                {},
+                {"Authorization": "Bearer wrong"},
+                {"Authorization": "s3cret"},
+                {b"Authorization": b"Bearer \xff"},
+            ):
                 response = client.request(method, path, headers=header)
                 assert (response.status_code == 200) if open_ else error(response, 401), path
         assert client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
-
-
-def test_a_key_may_have_letters_beyond_ascii(served):
-    with TestClient(make_app(service := Service(served, key="schlüssel")), base_url=HERE) as client:
-        sent = {b"authorization": "Bearer schlüssel".encode()}
-        assert client.get("/v1/models", headers=sent).status_code == 200
-        assert client.get("/v1/models", headers={b"authorization": b"Bearer schlussel"}).status_code == 401
-        for coding in ("utf-8", "latin-1"):  # clients differ, and this one always sends the first
-            assert service.admits("Bearer schlüssel".encode(coding).decode("latin-1"))
-    with TestClient(make_app(Service(served, key="ключ")), base_url=HERE) as client:
-        assert client.get("/v1/models", headers={b"authorization": b"Bearer ????"}).status_code == 401
-        assert client.get("/v1/models", headers={b"authorization": "Bearer ключ".encode()}).status_code == 200
-    Service(served, key="undecodable \udcff").batcher.close()
 
 
 def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client):
@@ -339,26 +325,23 @@ def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client):
 
 
 def test_another_sites_name_for_this_machine_is_turned_away(client, served):
-    assert "evil.example" in error(client.get("/v1/models", headers={"Host": "evil.example:8000"}), 421)["message"]
+    assert client.get("/v1/models", headers={"Host": "evil.example:8000"}).status_code == 400
     for name in ("localhost:8000", "127.0.0.1", "[::1]:8000"):
         assert client.get("/health", headers={"Host": name}).status_code == 200
-    with TestClient(make_app(Service(served, ServeSettings(host="0.0.0.0"))), base_url=HERE) as everywhere:
+    with opened(Service(*served, ServeSettings(host="0.0.0.0"))) as everywhere:
         assert everywhere.get("/health", headers={"Host": "models.example"}).status_code == 200
 
 
-def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(served, monkeypatch):
-    lines = []
-
+def test_a_failure_of_ours_is_an_answer_and_a_line_in_the_log(client, monkeypatch, caplog):
     def fail(self, *arguments, **options):
         raise RuntimeError("no memory")
 
-    with TestClient(make_app(Service(served, log=lines.append)), base_url=HERE) as client:
-        with monkeypatch.context() as broken:
-            broken.setattr(Encoder, "encode_report", fail)
-            response = client.post("/v1/embeddings", json={"model": "tiny", "input": "x"})
-        assert error(response, 500)["type"] == "server_error" and "no memory" not in response.text
-        assert lines == ["/v1/embeddings failed: RuntimeError: no memory"]
-        assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
+    with monkeypatch.context() as broken:
+        broken.setattr(Encoder, "encode_report", fail)
+        response = client.post("/v1/embeddings", json={"model": "tiny", "input": "x"})
+    assert error(response, 500)["type"] == "server_error" and "no memory" not in response.text
+    assert caplog.messages == ["/v1/embeddings failed: RuntimeError: no memory"]
+    assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
 
 
 def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
@@ -369,33 +352,35 @@ def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
         encoded.vectors[[text == "bad" for text in sentences]] = np.nan
         return encoded
 
+    async def ask(service):
+        return await asyncio.gather(
+            *(service.batcher.encode(encoder, [text]) for text in ("good", "bad")), return_exceptions=True
+        )
+
     monkeypatch.setattr(Encoder, "encode_report", spoil)
-    with Held(served) as held:
-        futures = [held.service.batcher.encode(encoder, [text]) for text in ("good", "bad")]
-        held.go()
-        assert np.isfinite(futures[0].result().vectors).all()
-        with pytest.raises(Exception, match="not finite"):
-            futures[1].result()
+    good, bad = asyncio.run(ask(Service(*served)))
+    assert np.isfinite(good.vectors).all()
+    assert isinstance(bad, PromptcliError) and "not finite" in str(bad)
 
 
 # Requests together
 
 
 def test_requests_that_wait_share_one_round_and_get_their_own_rows(served, encoder):
-    async def ask(held):
-        async with held.client() as client:
-            bodies = [{"model": "tiny", "input": SENTENCES[: 1 + row % 5]} for row in range(24)]
-            asked = [asyncio.create_task(client.post("/v1/embeddings", json=body)) for body in bodies]
-            await held.until_waiting(sum(len(body["input"]) for body in bodies))
-            held.go()
-            return bodies, await asyncio.gather(*asked)
+    bodies = [{"model": "tiny", "input": SENTENCES[: 1 + row % 5]} for row in range(24)]
+    service = Service(*served)
 
-    with Held(served) as held:
-        bodies, answers = asyncio.run(ask(held))
-        assert held.service.batcher.rounds == 1
-    for body, response in zip(bodies, answers, strict=True):
-        found = np.array([row["embedding"] for row in response.json()["data"]])
-        assert np.abs(found - encoder.encode(body["input"])).max() < 1e-6
+    async def ask():
+        async with asking(service) as client, held(service) as go:
+            requests = [asyncio.create_task(client.post("/v1/embeddings", json=body)) for body in bodies]
+            await until_waiting(service, sum(len(body["input"]) for body in bodies))
+            go()
+            return await asyncio.gather(*requests)
+
+    for body, response in zip(bodies, asyncio.run(ask()), strict=True):
+        vectors = np.array([row["embedding"] for row in response.json()["data"]])
+        assert np.abs(vectors - encoder.encode(body["input"])).max() < 1e-6
+    assert counted(service, "rounds_total") == 2  # the one that was held, and theirs
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -404,94 +389,77 @@ def test_requests_that_wait_share_one_round_and_get_their_own_rows(served, encod
     room=st.integers(1, 400),
 )
 def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, room, monkeypatch):
-    monkeypatch.setattr(batching, "ROUND", room)
-    batcher = Batcher(gather=0)
-    futures = [(batcher.encode(encoder if first else other, texts), first, texts) for first, texts in asked]
-    batcher.close()
-    for future, first, texts in futures:
-        found = future.result()
-        assert np.abs(found.vectors - (encoder if first else other).encode(texts)).max() < 1e-6
-        assert len(found.tokens) == len(found.truncated) == len(texts)
-    assert batcher.texts == sum(len(texts) for _, texts in asked) and batcher.waiting == 0
+    monkeypatch.setattr(serving, "ROUND", room)
+    service = Service({"tiny": encoder})
 
+    async def ask():
+        jobs = (service.batcher.encode(encoder if first else other, texts) for first, texts in asked)
+        return await asyncio.gather(*jobs)
 
-def test_a_round_is_counted_before_its_results_are_there(encoder):
-    batcher, seen = Batcher(gather=0), []
-    future = batcher.encode(encoder, SENTENCES)
-    future.add_done_callback(lambda _: seen.append((batcher.rounds, batcher.texts, batcher.tokens, batcher.seconds)))
-    batcher.close()
-    assert seen == [(1, len(SENTENCES), int(future.result().tokens.sum()), batcher.seconds)]
-    assert batcher.seconds > 0
+    for (first, texts), encoded in zip(asked, asyncio.run(ask()), strict=True):
+        assert np.abs(encoded.vectors - (encoder if first else other).encode(texts)).max() < 1e-6
+        assert len(encoded.tokens) == len(encoded.truncated) == len(texts)
+    assert counted(service, "texts_total") == sum(len(texts) for _, texts in asked) and service.batcher.waiting == 0
 
 
 def test_a_long_request_does_not_keep_a_short_one_waiting(served, encoder, monkeypatch):
-    monkeypatch.setattr(batching, "ROUND", 100)
-    ended = []
-    with Held(served) as held:
-        long = held.service.batcher.encode(encoder, SENTENCES * 20)
-        short = held.service.batcher.encode(encoder, ["I"])
-        long.add_done_callback(lambda future: ended.append("long"))
-        short.add_done_callback(lambda future: ended.append("short"))
-        held.go()
-        assert len(long.result().vectors) == 240
+    monkeypatch.setattr(serving, "ROUND", 100)
+    service, ended = Service(*served), []
+
+    async def ask(texts, name):
+        encoded = await service.batcher.encode(encoder, texts)
+        ended.append(name)
+        return len(encoded.vectors)
+
+    async def both():
+        return await asyncio.gather(ask(SENTENCES * 20, "long"), ask(["I"], "short"))
+
+    assert asyncio.run(both()) == [240, 1]
     assert ended == ["short", "long"]
 
 
-def test_rounds_go_on_while_other_work_is_done(served, encoder):
-    with Held(served) as held:
-        batcher, seen = held.service.batcher, []
+def test_a_full_queue_is_429_and_takes_what_fits(served):
+    service = Service(*served, ServeSettings(max_waiting=4))
 
-        def long(progress):
-            waiting = batcher.encode(encoder, SENTENCES)
-            progress(1)
-            seen.append(waiting.done())
-
-        work = batcher.call(long)
-        held.go()
-        work.result()
-    assert seen == [True]
-
-
-def test_a_full_queue_is_429_and_says_when_to_come_again(served):
-    async def ask(held):
-        async with held.client() as client:
+    async def ask():
+        async with asking(service) as client, held(service) as go:
             first = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES[:3]}))
-            await held.until_waiting(3)
+            await until_waiting(service, 3)
             refused = await client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES[:2]})
             fits = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}))
-            await held.until_waiting(4)
-            held.go()
+            await until_waiting(service, 4)
+            go()
             return await first, refused, await fits, await client.post("/search", json={"query": "x", "index": "first"})
 
-    with Held(served, max_waiting=4) as held:
-        first, refused, fits, later = asyncio.run(ask(held))
+    first, refused, fits, later = asyncio.run(ask())
     assert error(refused, 429)["type"] == "rate_limit_error" and int(refused.headers["retry-after"]) >= 1
     assert [response.status_code for response in (first, fits, later)] == [200, 200, 200]
 
 
 def test_too_many_requests_in_work_are_429(served):
-    async def ask(held):
-        async with held.client() as client:
-            first = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}))
-            await held.until_waiting(1)
-            refused = await client.get("/v1/models")
-            well = await client.get("/health")
-            held.go()
-            return (await first).status_code, refused, well.status_code
+    service = Service(*served, ServeSettings(max_requests=1))
 
-    with Held(served, max_requests=1) as held:
-        first, refused, well = asyncio.run(ask(held))
-    assert (first, well) == (200, 200) and error(refused, 429)["code"] == "too_many_requests"
+    async def ask():
+        async with asking(service) as client, held(service) as go:
+            first = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}))
+            await until_waiting(service, 1)
+            refused, health = await client.get("/v1/models"), await client.get("/health")
+            go()
+            return (await first).status_code, refused, health.status_code
+
+    first, refused, health = asyncio.run(ask())
+    assert (first, health) == (200, 200) and error(refused, 429)["code"] == "too_many_requests"
 
 
 def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
     encoded, real = [], Encoder.encode_report
+    service = Service(*served)
 
     def keep(self, sentences, **options):
         encoded.extend(sentences)
         return real(self, sentences, **options)
 
-    async def leave(held):
+    async def leave(app):
         body = json.dumps({"model": "tiny", "input": ["nobody waits for this"]}).encode()
         messages = [{"type": "http.request", "body": body, "more_body": False}]
         gone = asyncio.Event()
@@ -507,61 +475,21 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
 
         headers = [(b"host", b"127.0.0.1")]
         scope = {"type": "http", "method": "POST", "path": "/v1/embeddings", "headers": headers, "query_string": b""}
-        left = asyncio.create_task(held.app(scope, receive, send))
-        await held.until_waiting(1)
+        left = asyncio.create_task(app(scope, receive, send))
+        await until_waiting(service, 1)
         gone.set()
         await left
-        while held.service.batcher.waiting:  # the event loop hands the cancelling on
-            await asyncio.sleep(0)
-        async with held.client() as client:
+        await until_waiting(service, 0)
+
+    async def ask():
+        async with asking(service) as client, held(service) as go:
+            await leave(make_app(service))
             stays = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "stays"}))
-            await held.until_waiting(1)
-            held.go()
-            return (await stays).status_code, (await client.get("/metrics")).text
+            await until_waiting(service, 1)
+            go()
+            return (await stays).status_code
 
     monkeypatch.setattr(Encoder, "encode_report", keep)
-    with Held(served) as held:
-        status, metrics = asyncio.run(leave(held))
-    assert status == 200 and encoded == ["stays"]
-    assert 'promptcli_requests_total{path="/v1/embeddings",status="499"} 1.0' in metrics
-
-
-# The end
-
-
-def test_closing_finishes_what_was_accepted_and_takes_nothing_more(served, encoder):
-    with Held(served) as held:
-        futures = [held.service.batcher.encode(encoder, [text]) for text in SENTENCES]
-        closing = threading.Thread(target=held.service.batcher.close)
-        closing.start()
-        while True:
-            try:
-                held.service.batcher.encode(encoder, ["late"])
-            except StoppedError:
-                break
-        held.go()
-        closing.join()
-        late = held.service.batcher.waiting
-    assert all(future.result().vectors.shape == (1, encoder.width) for future in futures) and late == 0
-
-
-def test_abandoning_drops_what_waits(served, encoder):
-    with Held(served) as held:
-        waiting = held.service.batcher.encode(encoder, SENTENCES)
-        closing = threading.Thread(target=held.service.batcher.close, kwargs={"abandon": True})
-        closing.start()
-        while not held.service.batcher._abandoned:
-            pass
-        held.go()
-        closing.join()
-    with pytest.raises(CancelledError):
-        waiting.result()
-    assert not held.service.batcher.alive
-
-
-def test_the_queue_of_other_work_is_bounded(served):
-    with Held(served) as held:
-        for _ in range(64):
-            held.service.batcher.call(lambda progress: None)
-        with pytest.raises(BusyError):
-            held.service.batcher.call(lambda progress: None)
+    assert asyncio.run(ask()) == 200 and encoded == ["held", "stays"]
+    answers = service.metrics.registry.get_sample_value
+    assert answers("promptcli_requests_total", {"path": "/v1/embeddings", "status": "499"}) == 1

@@ -16,8 +16,9 @@ from starlette.testclient import TestClient
 from promptcli.encoder.encoder import Encoder
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import Recipe
-from promptcli.serving.app import PAGE, make_app
-from promptcli.serving.service import Served, ServedIndex, Service
+from promptcli.serving.app import make_app
+from promptcli.serving.page import PAGE
+from promptcli.serving.service import ServedIndex, Service
 from tests.tiny import SENTENCES
 
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -31,11 +32,11 @@ def served(tiny_backbone):
     backbone = tiny_backbone("bert")
     encoder = Encoder(Recipe(backbone=backbone.name, pooling="first-last/ditto:1-2"), backbone, {})
     index = SentenceIndex.build([*SENTENCES, HARMFUL], encoder)._stored.index
-    return Served({"tiny": encoder}, {"lines": ServedIndex("lines", index, encoder)})
+    return {"tiny": encoder}, {"lines": ServedIndex("lines", index, encoder)}
 
 
 def test_the_policy_allows_this_style_and_script_and_nothing_else(served):
-    with TestClient(make_app(Service(served)), base_url="http://127.0.0.1") as client:
+    with TestClient(make_app(Service(*served)), base_url="http://127.0.0.1") as client:
         response = client.get("/")
     assert response.text == TEXT
     policy = dict(part.strip().split(" ", 1) for part in response.headers["content-security-policy"].split(";"))
@@ -118,7 +119,7 @@ def browser():
 @pytest.fixture(scope="module")
 def address(served):
     """A server in a thread of this process; its address."""
-    server = uvicorn.Server(uvicorn.Config(make_app(Service(served, key="k")), port=0, log_level="critical"))
+    server = uvicorn.Server(uvicorn.Config(make_app(Service(*served, key="k")), port=0, log_level="critical"))
     started, startup = threading.Event(), server.startup
 
     async def telling(sockets=None):
