@@ -38,7 +38,7 @@ def serve(
 
     Args:
         models: Names of models and recipes, recipe files, folders or hub ids; requests name them as they are written
-            here. Default: mini.
+            here.
         indexes: Index to search; repeatable. Its name is its folder's.
         settings: Where to listen, and limits.
         normalize: Scale every embedding to length 1.
