@@ -26,8 +26,6 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    if name == "Encoder":
-        importlib.import_module("promptcli.models.loading")  # with it encoders can be loaded and saved
     value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

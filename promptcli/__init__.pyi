@@ -27,6 +27,8 @@ from promptcli.models.exchange import pull as pull
 from promptcli.models.exchange import push as push
 from promptcli.models.loading import list_models as list_models
 from promptcli.models.loading import load as load
+from promptcli.models.loading import register as register
+from promptcli.models.loading import save as save
 from promptcli.models.loading import similarity as similarity
 from promptcli.pretraining.pretrain import Pretrained as Pretrained
 from promptcli.pretraining.pretrain import pretrain as pretrain

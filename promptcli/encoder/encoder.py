@@ -8,13 +8,14 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+import promptcli
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
@@ -76,9 +77,6 @@ class Encoder:
     recipe: Recipe  #: with every name resolved: template text, Ditto head, period
     backbone: Backbone
     max_length: int  #: longest input in tokens
-
-    #: What the library's face does for encoders (``load``, ``save``, ...); it puts itself here.
-    face: ClassVar[Any] = None
 
     def __init__(
         self,
@@ -176,10 +174,9 @@ class Encoder:
         revision: str | None = None,
     ) -> "Encoder":
         """Return an encoder; see ``promptcli.load``."""
-        changes = {"backbone": backbone, "prompt": prompt, "pooling": pooling, "transforms": transforms}
-        options = {**changes, "denoise": denoise, "device": device, "dtype": dtype, "revision": revision}
-        loaded: Encoder = cls._face().load(model, **options)
-        return loaded
+        options: dict[str, Any] = {"backbone": backbone, "prompt": prompt, "pooling": pooling, "transforms": transforms}
+        options |= {"denoise": denoise, "device": device, "dtype": dtype, "revision": revision}
+        return promptcli.load(model, **options)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the encoder into a folder that ``load`` opens, and sentence-transformers, whole or not at all.
@@ -191,7 +188,7 @@ class Encoder:
         Raises:
             UsageError: Something is in the way.
         """
-        self._face().save(self, folder, force=force)
+        promptcli.save(self, folder, force=force)
 
     def register(self, name: str, *, force: bool = False) -> None:
         """Keep the encoder under a name; from then on ``promptcli.load(name)`` and ``--model name`` know it.
@@ -203,17 +200,11 @@ class Encoder:
         Raises:
             UsageError: The name is taken, or no name.
         """
-        self._face().register(self, name, force=force)
+        promptcli.register(self, name, force=force)
 
     def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
         """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
-        return self._face().push(self, repo, private=private, revision=revision)
-
-    @classmethod
-    def _face(cls) -> Any:
-        if cls.face is None:
-            raise UsageError("there is no registry here; use the library as `import promptcli`, and its Encoder")
-        return cls.face
+        return promptcli.push(self, repo, private=private, revision=revision)
 
     def to(self, device: str | torch.device) -> "Encoder":
         """Return a copy on ``device``, or the encoder itself if it is already on it."""

@@ -4,7 +4,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, overload
 
 import numpy as np
@@ -209,8 +208,34 @@ def list_models() -> list[Card]:
     return [registry.card(name) for name in registry.names()]
 
 
-def register(encoder: Encoder, name: str, *, force: bool = False, **about: Any) -> None:
-    """Keep an encoder in the registry; ``about`` says more of where it came from."""
+def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
+    """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or not at all.
+
+    Args:
+        encoder: Any encoder.
+        folder: The folder to make.
+        force: Replace an encoder in it.
+
+    Raises:
+        UsageError: The folder exists.
+    """
+    from promptcli.models.saving import save_folder
+
+    save_folder(entry_from(encoder, Path(folder).name), encoder, Path(folder), force=force)
+
+
+def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:
+    """Save an encoder in the registry: from then on ``load(name)`` and ``--model name`` open it.
+
+    Args:
+        encoder: Any encoder.
+        name: Up to 100 of ``A-Z a-z 0-9 . _ -``.
+        force: Replace a model of that name.
+        about: More about its origin, for its provenance.
+
+    Raises:
+        UsageError: The name is taken, or not allowed.
+    """
     entry = entry_from(encoder, name)
     open_registry().save(dataclasses.replace(entry, provenance={**entry.provenance, **about}), force=force)
 
@@ -219,18 +244,3 @@ def entry_from(encoder: Encoder, name: str = "encoder") -> Entry:
     """Return an encoder as an entry of that name."""
     about = {**encoder.provenance, "width": encoder.width}
     return Entry(name, encoder.recipe, encoder.tensors(), about, prompts=encoder.texts)
-
-
-def _save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
-    from promptcli.models.saving import save_folder
-
-    save_folder(entry_from(encoder, Path(folder).name), encoder, Path(folder), force=force)
-
-
-def _push(encoder: Encoder, repo: str, **options: Any) -> Any:
-    from promptcli.models import hub
-
-    return hub.push(hub.client(), entry_from(encoder), repo, **options)
-
-
-Encoder.face = SimpleNamespace(load=load, register=register, save=_save, push=_push)
