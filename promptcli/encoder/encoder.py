@@ -225,33 +225,21 @@ class Encoder:
     def encode(
         self,
         sentences: str | Sequence[str],
-        prompt_name: str | None = None,
-        prompt: str | None = None,
+        prompt_name: str | None = ...,
+        prompt: str | None = ...,
         *,
-        batch_size: int | None = None,
-        show_progress_bar: bool | None = None,
-        precision: str = "float32",
-        convert_to_numpy: bool = True,
-        convert_to_tensor: Literal[False] = False,
-        normalize_embeddings: bool = False,
-        progress: Progress = silent,
-    ) -> np.ndarray: ...
+        convert_to_tensor: Literal[True],
+        **options: Any,
+    ) -> Tensor: ...
     @overload
     def encode(
         self,
         sentences: str | Sequence[str],
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        *,
-        batch_size: int | None = None,
-        show_progress_bar: bool | None = None,
-        precision: str = "float32",
-        convert_to_numpy: bool = True,
-        convert_to_tensor: Literal[True],
-        normalize_embeddings: bool = False,
-        progress: Progress = silent,
-    ) -> Tensor: ...
-    def encode(
+        prompt_name: str | None = ...,
+        prompt: str | None = ...,
+        **options: Any,
+    ) -> np.ndarray: ...
+    def encode(  # type: ignore[misc] - the options are those written out here
         self,
         sentences: str | Sequence[str],
         prompt_name: str | None = None,
