@@ -239,7 +239,7 @@ class Encoder:
         prompt: str | None = ...,
         **options: Any,
     ) -> np.ndarray: ...
-    def encode(  # type: ignore[misc] - the options are those written out here
+    def encode(  # type: ignore[misc]
         self,
         sentences: str | Sequence[str],
         prompt_name: str | None = None,
