@@ -31,11 +31,10 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.streams import ahead
 from promptcli.recipe import Recipe
 from promptcli.searching.heads import search_heads
-from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
-from promptcli.training.trainer import Trainer
+from promptcli.training.run import Learner, Trainer
 
 _WARM = 3
 _METHODS = ("promptbert", "simcse", "dcpcse", "optiprompt")
@@ -69,8 +68,8 @@ def training(name: str, folder: str, device: str, lines: list[str], batch: int) 
     learner = Learner(
         method, method.small.replace(batch_size=batch, max_length=32), load_backbone(folder, device=device)
     )
-    halves = choose_dtype("auto", device) == torch.bfloat16
-    trainer = Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves))
+    mixed = choose_dtype("auto", device) == torch.bfloat16
+    trainer = Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, mixed=mixed))
     trainable = learner.trainable()
     trainer.optimizer = OPTIMIZERS["adamw"](trainable, 1e-5, 0.0)
 

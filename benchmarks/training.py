@@ -26,21 +26,20 @@ _WARM, _LENGTH, _TEMPERATURE, _PREFIX = 2, 32, 0.05, 16
 Gradients = Callable[[list[str]], None]
 
 
-def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, list, Callable[[list[str]], int]]:
+def ours(name: str, folder: str, batch: int, mixed: bool) -> tuple[Gradients, list, Callable[[list[str]], int]]:
     """Return what puts gradients in place, the parameters, and how many tokens a batch has."""
     from accelerate import Accelerator
 
     from promptcli.backbones.loading import load_backbone
-    from promptcli.training.learner import Learner
     from promptcli.training.methods import find_method
     from promptcli.training.processes import Processes
-    from promptcli.training.trainer import Trainer
+    from promptcli.training.run import Learner, Trainer
 
     method = find_method(name, supervised=False)
     prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}
     settings = method.small.replace(batch_size=batch, max_length=_LENGTH, **prefix)
     learner = Learner(method, settings, load_backbone(folder))
-    step = Trainer(learner, Processes(Accelerator(cpu=True), halves=halves))
+    step = Trainer(learner, Processes(Accelerator(cpu=True), mixed=mixed))
     template = learner.views[0].template
 
     def tokens(lines: list[str]) -> int:
@@ -49,7 +48,7 @@ def ours(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, l
     return lambda lines: [step.gradients(0, [lines])] and None, list(learner.trainable().values()), tokens
 
 
-def plain(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, list, Callable[[list[str]], int]]:
+def plain(name: str, folder: str, batch: int, mixed: bool) -> tuple[Gradients, list, Callable[[list[str]], int]]:
     """Return the same for transformers alone, with peft where a prefix is learned."""
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -70,7 +69,7 @@ def plain(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, 
         inputs = tokenizer(lines * 2, padding=True, truncation=True, max_length=_LENGTH, return_tensors="pt")
         for one in learning:
             one.grad = None
-        with torch.autocast("cpu", torch.bfloat16, enabled=halves):
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
             states = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).last_hidden_state
             vectors = head(states[:, 0]).float()
         first, second = torch.nn.functional.normalize(vectors, dim=1).chunk(2)
@@ -86,11 +85,11 @@ def plain(name: str, folder: str, batch: int, halves: bool) -> tuple[Gradients, 
 RUNS = {"peft": plain, "dcpcse": ours, "plain simcse": plain, "simcse": ours, "promptbert": ours}
 
 
-def one_run(name: str, folder: str, lines: list[str], batch: int, steps: int, halves: bool) -> None:
+def one_run(name: str, folder: str, lines: list[str], batch: int, steps: int, mixed: bool) -> None:
     """Time steps in this process and print what came of it."""
     import torch
 
-    gradients, learning, tokens = RUNS[name](name, folder, batch, halves)
+    gradients, learning, tokens = RUNS[name](name, folder, batch, mixed)
     optimizer = torch.optim.AdamW(learning, lr=1e-5)
     loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     seconds, count = [], 0

@@ -24,7 +24,7 @@ from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit
 from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
 from promptcli.recipe import RECIPES
-from promptcli.training.fits import CANDIDATES, fit
+from promptcli.training.fit import CANDIDATES, fit_recipe
 
 DEVELOPMENT = ("STS-B:dev", "demo:dev")
 TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
@@ -84,7 +84,7 @@ def main():
     for name, corpus in itertools.product(given.recipes.split(","), corpora):
         recipe = RECIPES[name].replace(backbone=given.backbone)
         if "tfidf" in recipe.pooling:
-            encoders[name, corpus] = fit(recipe, corpora[corpus], backbone=backbone).encoder
+            encoders[name, corpus] = fit_recipe(recipe, corpora[corpus], backbone=backbone).encoder
         else:
             first = encoders.get((name, next(iter(corpora))))
             try:

@@ -5,10 +5,9 @@ import torch
 from accelerate import Accelerator
 
 from promptcli.backbones.loading import load_backbone
-from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.processes import Processes
-from promptcli.training.trainer import Trainer
+from promptcli.training.run import Learner, Trainer
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
@@ -26,9 +25,9 @@ def learner_of(method, folder, supervised=False, *, device="cpu", models=None, *
     return Learner(method, small(method, **changes), backbone, models or {})
 
 
-def trainer_of(learner, *, halves=False):
+def trainer_of(learner, *, mixed=False):
     device = learner.backbone.device.type
-    return Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, halves=halves))
+    return Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, mixed=mixed))
 
 
 def gradients(learner, number=0, columns=COLUMNS, **options):

@@ -28,9 +28,9 @@ from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.pretraining import loop
 from promptcli.pretraining.plan import Plan
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
-from promptcli.training.fits import fit
+from promptcli.training.fit import fit_recipe
 from promptcli.training.methods import METHODS
-from promptcli.training.trainer import Trainer
+from promptcli.training.run import Trainer
 from tests import learning
 from tests.pretend_cuda import PretendCuda, load_switch
 from tests.pretraining.test_pretraining_steps import random_corpus
@@ -110,7 +110,7 @@ def test_every_recipe_gives_the_processors_vectors(name, cuda, tiny_folder):
     recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(backbone=str(tiny_folder("bert")))
     tensors = None
     if any(part in " ".join([recipe.pooling, *recipe.transforms]) for part in FITTED):
-        made = [fit(recipe, MANY, device=device, dtype="float32") for device in ("cpu", "cuda")]
+        made = [fit_recipe(recipe, MANY, device=device, dtype="float32") for device in ("cpu", "cuda")]
         tensors = made[0].encoder.tensors()
         expected, got = (one.encoder.encode(MANY) for one in made)
         assert name == "flow" or np.abs(np.abs(expected) - np.abs(got)).max() < 0.01 * np.abs(expected).max()
@@ -211,8 +211,8 @@ COLUMNS = [SENTENCES[:6]]
 @pytest.mark.parametrize("name", ["simcse", "dcpcse", "prompteol"])
 def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
     whole, halved = (
-        gradients(learner_of(name, False, "cuda", tiny_folder, **CERTAIN), COLUMNS, halves=halves)
-        for halves in (False, True)
+        gradients(learner_of(name, False, "cuda", tiny_folder, **CERTAIN), COLUMNS, mixed=mixed)
+        for mixed in (False, True)
     )
     assert halved[0] == pytest.approx(whole[0], abs=0.1)
     flat, other = (torch.cat([part.flatten() for part in one[1].values()]) for one in (whole, halved))
@@ -369,7 +369,7 @@ BATCHES = 6
 def test_encoding_waits_once_a_batch(name, cuda, tiny_folder):
     recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(backbone=str(tiny_folder("bert")))
     fitted = any(part in " ".join([recipe.pooling, *recipe.transforms]) for part in FITTED)
-    tensors = fit(recipe, MANY, device="cpu", dtype="float32").encoder.tensors() if fitted else None
+    tensors = fit_recipe(recipe, MANY, device="cpu", dtype="float32").encoder.tensors() if fitted else None
     encoder = build_encoder(recipe, device="cuda", dtype="float32", tensors=tensors)
     encoder.encode(MANY, batch_size=len(MANY) // BATCHES)  # what is made once is made
     prompts = len(encoder.members) or 1

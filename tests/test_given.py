@@ -161,7 +161,7 @@ def test_training_leaves_the_global_random_numbers_alone(tiny_folder, tmp_path):
     expected = drawn()
     seed()
     settings = {"batch_size": 4, "epochs": 0.5, "eval_steps": 9}
-    pc.train("simcse", data=SENTENCES, backbone=folder, device="cpu", **settings)
+    pc.train("simcse", data=SENTENCES, backbone=folder, **settings)
     assert drawn() == expected
     seed()
     (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in SENTENCES * 20))

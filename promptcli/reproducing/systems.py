@@ -22,7 +22,7 @@ from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementConte
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
 from promptcli.searching.heads import search_heads
 from promptcli.storage.files import scratch_folder, sha256
-from promptcli.training.fits import fit
+from promptcli.training.fit import fit_recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
@@ -90,7 +90,7 @@ def recipe_id(system: MeasuredSystem) -> str:
 
 
 if TYPE_CHECKING:
-    from promptcli.training.trainer import TrainedWeights
+    from promptcli.training.run import TrainedWeights
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ FORMS = {
 
 def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     """Return why a row cannot be trained here, or None: examples of the other kind, too few, no development pairs."""
-    from promptcli.training.trainer import steps_of
+    from promptcli.training.run import steps_of
 
     try:
         method, settings = _method(row, context)
@@ -157,13 +157,13 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
     examples, development = context.examples(_kind(method, row)), context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
-    halves = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
+    mixed = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
     transfer = method.transfer_recipe(recipe, settings)
     identity = {
         **identity_of(recipe, context),
         **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),
         "trained": {"method": method.name, "supervised": row.setting == "sup", **dataclasses.asdict(settings)},
-        "precision": "bfloat16" if halves else "float32",
+        "precision": "bfloat16" if mixed else "float32",
         "examples": examples.sha256,
         "development": development.sha256(),
     }
@@ -172,7 +172,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
         """Return the encoder of the weights kept from a training of the same identity, else train and keep them."""
         kept = context.cache.get_tensors(identity)
         if kept is None:
-            encoder, trained = _train(method, settings, examples, development, context, halves=halves)
+            encoder, trained = _train(method, settings, examples, development, context, mixed=mixed)
             context.cache.put_tensors(identity, trained.tensors)
             return encoder
         loaded, tuned = context.open_backbone(), tuned_weights(kept)
@@ -189,7 +189,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
         row,
         {**identity, "then": {**last.to_dict(), "backbone": None}},
         last,
-        lambda: fit(last, sentences, backbone=make().backbone).encoder,
+        lambda: fit_recipe(last, sentences, backbone=make().backbone).encoder,
         slow=True,
     )
 
@@ -221,17 +221,18 @@ def _train(
     development: STSTask,
     context: MeasurementContext,
     *,
-    halves: bool,
+    mixed: bool,
 ) -> "tuple[Encoder, TrainedWeights]":
     """Train on a backbone of its own, since training changes it."""
+    from promptcli.training.objectives import find_objective
     from promptcli.training.processes import start_processes
-    from promptcli.training.runs import TrainingRun
+    from promptcli.training.run import TrainingRun
 
     backbone = context.open_backbone()
-    run = TrainingRun(method, settings, examples, "corpus", development).on(backbone, settings)
+    examples = find_objective(method).choose(examples, settings, backbone)
     with scratch_folder() as folder:
-        processes = start_processes(str(backbone.device), halves=halves, trackers=[], folder=folder)
-        return run.train(backbone, folder, processes)
+        processes = start_processes(str(backbone.device), mixed=mixed, trackers=[], folder=folder)
+        return TrainingRun(method, settings, examples, "corpus", development).train(backbone, folder, processes)
 
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
@@ -281,7 +282,9 @@ def _fitted_on(
 ) -> MeasuredSystem:
     recipe = _on(RECIPES[row.argument], context)
     identity = {**identity_of(recipe, context), **source}
-    return MeasuredSystem(row, identity, recipe, lambda: fit(recipe, sentences, backbone=context.backbone).encoder)
+    return MeasuredSystem(
+        row, identity, recipe, lambda: fit_recipe(recipe, sentences, backbone=context.backbone).encoder
+    )
 
 
 def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:

@@ -1,7 +1,7 @@
 """Processes of one run: each takes a share of every batch, all see every negative (`accelerate launch`, `torchrun`).
 
-Every process computes the loss of the whole batch; only its own vectors carry gradient. The sum of the processes'
-gradients is then the gradient that one process would have.
+Every process computes the loss of the complete batch; only its own vectors carry gradient. The sum of the processes'
+gradients is then the gradient of a single process.
 """
 
 import itertools
@@ -19,26 +19,21 @@ from promptcli.notes import is_offline
 
 #: Trackers that only write files.
 _LOCAL_TRACKERS = ("tensorboard", "aim", "dvclive")
-_TRACKERS = "trackers"
 
 
 class Processes:
-    """The processes of a run; one, usually."""
+    """The processes of a run, usually one."""
 
-    def __init__(self, accelerator: Accelerator, *, device: str = "cpu", halves: bool = False) -> None:
+    def __init__(self, accelerator: Accelerator, *, device: str = "cpu", mixed: bool = False) -> None:
         self.accelerator = accelerator  #: of this process; knows the others, and the trackers
-        self.device = device  #: where this process computes
-        self.halves = halves  #: products are in bfloat16; weights and optimiser stay float32
-        self.number = accelerator.num_processes
-        self.index = accelerator.process_index
-        self.is_main = accelerator.is_main_process
+        self.device = device  #: of this process
+        self.mixed = mixed  #: products in bfloat16; weights and optimiser stay float32
+        self.number: int = accelerator.num_processes
+        self.index: int = accelerator.process_index
+        self.is_main: bool = accelerator.is_main_process
 
     def check(self, lengths: Sequence[int]) -> None:
-        """Refuse batches, of an epoch's ``lengths``, that have fewer examples than there are processes.
-
-        Raises:
-            UsageError: There is one.
-        """
+        """Refuse an epoch's batches of those lengths if one has fewer examples than there are processes."""
         if min(lengths) < self.number:
             raise UsageError(
                 f"{sum(lengths)} examples in batches of {max(lengths)} leave a batch of {min(lengths)} for"
@@ -47,7 +42,7 @@ class Processes:
 
     def autocast(self) -> torch.autocast:
         """Return the context in which products have the run's precision (accelerate's is one for a whole program)."""
-        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.halves)
+        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.mixed)
 
     def share(self, columns: Sequence[Sequence[str]]) -> list[Sequence[str]]:
         """Return this process's rows of a batch."""
@@ -55,13 +50,13 @@ class Processes:
         return [column[start:stop] for column in columns]
 
     def join(self, rows: Tensor, total: int) -> Tensor:
-        """Return the whole batch's vectors (total, d) from each process's own; the own ones with gradient."""
+        """Return the vectors of the complete batch, (total, d); those of this process carry gradient."""
         if self.number == 1:
             return rows
         bounds = self._bounds(total)
         padded = self.accelerator.pad_across_processes(rows.detach().to(self.device), dim=0)
-        parts = list(torch.split(self.accelerator.gather(padded).to(rows.device), len(padded)))
-        joined = [part[: stop - start] for part, (start, stop) in zip(parts, bounds, strict=True)]
+        gathered = torch.split(self.accelerator.gather(padded).to(rows.device), len(padded))
+        joined = [vectors[: stop - start] for vectors, (start, stop) in zip(gathered, bounds, strict=True)]
         joined[self.index] = rows
         return torch.cat(joined)
 
@@ -73,7 +68,7 @@ class Processes:
         return summed
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Put the sum over the processes in the place of every gradient."""
+        """Replace every gradient by the sum over the processes."""
         if self.number == 1:
             return
         for parameter in parameters:
@@ -90,17 +85,14 @@ class Processes:
         return list(itertools.pairwise(edges))
 
 
-def start_processes(device: str, *, halves: bool, trackers: Sequence[str], folder: Path) -> Processes:
-    """Join the other processes of this launch, where there are any.
+def start_processes(device: str, *, mixed: bool, trackers: Sequence[str], folder: Path) -> Processes:
+    """Join the other processes of this launch, if there are any.
 
     Args:
-        device: Of this process where it is alone; among several accelerate gives each its own.
-        halves: Products in bfloat16; weights and optimiser stay float32.
+        device: The device of a single process; among several, accelerate gives each its own.
+        mixed: Products in bfloat16; weights and optimiser stay float32.
         trackers: Names of accelerate's trackers to report to.
-        folder: Where trackers may keep files, in a folder of their own.
-
-    Raises:
-        UsageError: A tracker that is unknown or not installed, or that sends what it is given while ``offline``.
+        folder: Parent of the trackers' files.
     """
     available = {str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()}
     for tracker in trackers:
@@ -108,15 +100,13 @@ def start_processes(device: str, *, halves: bool, trackers: Sequence[str], folde
             installed = ", ".join(sorted(available)) or "none"
             raise UsageError(f"`trackers` {tracker!r} is unknown or not installed; installed trackers: {installed}")
         if is_offline() and tracker not in _LOCAL_TRACKERS:
-            raise UsageError(
-                f"`trackers` {tracker!r} uses the network, which `offline` forbids; without it: "
-                f"{', '.join(_LOCAL_TRACKERS)}"
-            )
+            local = ", ".join(_LOCAL_TRACKERS)
+            raise UsageError(f"`trackers` {tracker!r} uses the network, which `offline` forbids; without it: {local}")
     accelerator = Accelerator(
         cpu=device == "cpu",
         log_with=list(trackers) or None,
-        project_dir=str(folder / _TRACKERS) if trackers else None,
+        project_dir=str(folder / "trackers") if trackers else None,
     )
     if accelerator.num_processes > 1 and device != "cpu":
         device = str(accelerator.device)
-    return Processes(accelerator, device=device, halves=halves)
+    return Processes(accelerator, device=device, mixed=mixed)

@@ -15,9 +15,9 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES
-from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.contrastive import contrastive_loss
+from promptcli.training.run import Learner
 from tests import learning
 from tests.processes import Program
 from tests.tiny import SENTENCES

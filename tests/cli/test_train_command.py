@@ -9,11 +9,10 @@ import statistics
 import pytest
 import torch
 
-from promptcli.errors import UsageError
 from promptcli.models.registry import Registry, home
 from promptcli.training.methods import find_method, forms
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
-from promptcli.training.runs import Trial, TrialResult, plan_trials, summarise
+from promptcli.training.run import DevScore, has_diverged
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
@@ -96,55 +95,13 @@ def test_a_template_is_an_option_of_the_methods_that_have_one(run, options, tmp_
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_the_same_run_again_finds_what_it_made_and_any_other_is_refused(run, options, tmp_path):
+def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, tmp_path):
     words = ["train", "simcse", *options, "--json"]
-    first = run(*words)
-    where = Registry(tmp_path / "home")
-    entry, tensors = where.load("simcse"), where.load("simcse").tensors
-    again = run(*words)
-    assert (again.code, again.out) == (0, first.out) and "step" not in again.err
-    assert "already there, unchanged: model 'simcse'" in again.err
-    for other in (["--seed", 3], ["--set", "weight-decay=0.1"], ["--steps", 9], ["--test", "demo:dev"], ["--seeds", 2]):
-        ran = run(*words, *other)
-        assert ran.code == 2 and "'simcse' is there already" in ran.err, other
-    assert run("train", "promptbert", *options, "--name", "simcse").code == 2
-    kept = where.load("simcse")
-    assert kept.provenance == entry.provenance
-    assert all(torch.equal(kept.tensors[name], tensor) for name, tensor in tensors.items())
-    card = tmp_path / "home" / "models" / "simcse" / "promptcli.json"
-    whole = card.read_text()
-    for change in ({"untrained": 3}, {"untrained": []}, {"nearest_words": ["x"]}, {"seconds": None}):
-        values = json.loads(whole)
-        values["provenance"]["trained"] |= change
-        card.write_text(json.dumps(values))
-        ran = run(*words)
-        assert ran.code == 2 and "'simcse' is there already" in ran.err and "Traceback" not in ran.err, change
-    card.write_text(whole)
-    where.add_scores("simcse", [{"task": "x"}])
-    assert run(*words).out == first.out
-    assert run(*words, "--from", "simcse", "--name", "second").code == 0
-    assert run(*words, "--name", "second").code == 2  # that one started elsewhere
-
-
-def test_trials_are_every_combination_with_every_seed():
-    trials = plan_trials({"batch_size": [4, 8], "learning_rate": [0.1]}, range(2))
-    assert [(trial.changes, trial.seed) for trial in trials] == [
-        ({"batch_size": size, "learning_rate": 0.1}, seed) for size in (4, 8) for seed in (0, 1)
-    ]
-    assert len({trial.key for trial in trials}) == 4
-    assert plan_trials({}, [7]) == [Trial({}, 7)]
-
-
-def test_a_summary_is_the_seeds_mean_and_spread():
-    values = [60.0, 64.0, 62.5]
-    rows = [
-        TrialResult({"a": 1}, seed, 9, 3, 1.0, {"dev": 50.0}, {"dev": value}, []) for seed, value in enumerate(values)
-    ]
-    (summary,) = summarise(rows)
-    assert summary.mean == pytest.approx(sum(values) / 3)
-    assert summary.std == pytest.approx(statistics.stdev(values))
-    assert (summary.min, summary.max, summary.seeds) == (60.0, 64.0, 3)
-    assert summarise(rows[:1])[0].std == 0.0
+    assert run(*words).code == 0
+    refused = run(*words)
+    assert refused.code == 2 and "'simcse'" in refused.err and "--force" in refused.err
+    assert run(*words, "--force", "--seed", 3).code == 0
+    assert Registry(tmp_path / "home").load("simcse").provenance["trained"]["seed"] == 3
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -157,43 +114,49 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
     assert [(row["changes"]["prefix_length"], row["seed"]) for row in told["runs"]] == [(2, 0), (2, 1), (3, 0), (3, 1)]
-    values = [row["values"]["demo"] for row in told["runs"][2:]]
+    figures = [[row["trained"] for row in one["scores"]] for one in told["runs"]]
+    values = [test for _, test in figures[2:]]
     (found,) = [one for one in told["summary"] if one["task"] == "demo" and one["changes"]["prefix_length"] == 3]
-    assert found["mean"] == pytest.approx(sum(values) / 2)
+    assert found["mean"] == pytest.approx(statistics.fmean(values), abs=0.01)
+    assert found["std"] == pytest.approx(statistics.stdev(values), abs=0.01)
+    assert [found["min"], found["max"]] == pytest.approx(sorted(values), abs=0.01)
     assert values[0] != values[1]
-    best = max(told["runs"], key=lambda row: row["values"]["demo:dev"])
-    entry = Registry(tmp_path / "home").load("dcpcse")
+    best = told["runs"][max(range(4), key=lambda at: figures[at][0])]
+    registry = Registry(tmp_path / "home")
+    entry = registry.load("dcpcse")
     assert entry.recipe.prompt == f"deep-prefix:{best['changes']['prefix_length']}"
     assert entry.provenance["trained"]["seed"] == best["seed"]
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    assert not (tmp_path / "home" / "runs" / "dcpcse").exists()
+    assert not [name for name in registry.names() if ".run-" in name]
     shown = run("train", "--method", "dcpcse", *options, "--seeds", 2, "--name", "other")
     assert [line.split()[0] for line in shown.out.splitlines()] == ["task", "demo:dev", "demo"]
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
-    from promptcli.training import runs
+    from promptcli.training.run import Trainer
 
-    whole = runs.execute
-    arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--set", "prefix-length=2", "--json"]
+    whole = Trainer.gradients
+    arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--set", "prefix-length=2"]
+    arguments += ["--set", "eval-steps=1", "--json"]
     expected = json.loads(run(*arguments, "--name", "whole").out)["summary"]
 
-    def stopping(mine, *others, **options):
-        if mine.settings.seed == 2:
-            raise UsageError("stopped")
-        return whole(mine, *others, **options)
+    def stopping(trainer, number, *given):
+        if (trainer.settings.seed, number) == (1, 2):  # the score of step 2 is kept already
+            raise KeyboardInterrupt
+        return whole(trainer, number, *given)
 
-    monkeypatch.setattr(runs, "execute", stopping)
-    assert run(*arguments).code == 2
-    assert run("models", "show", "dcpcse").code == 0  # the best so far is there already
-    monkeypatch.setattr(runs, "execute", whole)
-    assert "holds an unfinished run" in run(*arguments, "--force").err
-    other = run(*[2 if argument == 3 else argument for argument in arguments], "--resume")
-    assert "was started with" in other.err
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "gradients", stopping)
+        assert run(*arguments).code != 0
+    assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
+    for other in ([], ["--force"]):
+        assert "--resume" in run(*arguments, *other).err
+    assert "were started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
     assert json.loads(resumed.out)["summary"] == expected
+    assert "no unfinished run" in run(*arguments, "--resume").err
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -261,6 +224,7 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
         (["--method", "dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
         (["--method", "dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
         (["--method", "dcpcse", "--resume"], 2, "no unfinished run"),
+        (["--method", "dcpcse", "--epochs", "0"], 2, "--epochs 0.0 is not allowed; valid: above 0"),
         (["--method", "dcpcse", "--data", "none.txt"], 3, "none.txt"),
         (["--method", "dcpcse", "--plot", "curve.pdf"], 2, "not a kind of picture"),
     ],
@@ -272,15 +236,30 @@ def test_what_is_refused(arguments, code, message, run, tmp_path, monkeypatch):
     assert message in ran.err
 
 
-def test_blank_and_repeated_rows_and_divergence_are_said(run, options, text):
+def test_empty_and_repeated_rows_and_a_worse_model_are_reported(run, options, text):
     text.write_text(text.read_text() + "\n\n" + SENTENCES[0] + "\n" + SENTENCES[0] + "\n")
     changed = [1000 if argument == 0.01 else argument for argument in options]
     ran = run("train", "--method", "simcse", *changed)
     assert ran.code == 0, ran.err
-    assert "1 rows with a blank sentence left out" in ran.err
-    assert "1 rows repeat one before them" in ran.err
-    assert "the development score is noise: the run has diverged" in ran.err
+    assert "1 rows with an empty sentence left out" in ran.err
+    assert "1 rows repeat an earlier row" in ran.err
     assert "made it no better than the untrained encoder" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("first", "value", "pairs", "diverged"),
+    [
+        (60.0, 3.0, 200, True),
+        (60.0, 40.0, 200, False),  # lower, and not noise
+        (5.0, 8.0, 200, False),  # noise from the start, and it rises
+        (20.0, 5.0, 40, False),  # too few pairs to tell
+        (20.0, -60.0, 40, False),
+    ],
+)
+def test_a_run_has_diverged_when_its_score_fell_to_noise(first, value, pairs, diverged):
+    start = DevScore(0, None, first, True, 0.0, None, False)
+    assert has_diverged(value, [start], pairs) is diverged
+    assert not has_diverged(value, [], pairs)
 
 
 def test_settings_of_unknown_small_backbones_are_minis(run, tiny_folder):

@@ -9,7 +9,7 @@ import torch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, PIECES, Words, fit_word_idf
 from promptcli.recipe import Recipe
-from promptcli.training.fits import fit
+from promptcli.training.fit import fit_recipe
 from tests.reference import plain
 from tests.tiny import SENTENCES
 
@@ -65,17 +65,17 @@ def test_weights_are_the_words_copied_to_their_pieces(tiny_folder, tiny_backbone
             frequency = sum(word in others for _, others, _ in documents)
             total = total + words.count(word) * math.log2(len(documents) / frequency) * row
         expected.append(total.numpy())
-    fitted = fit(Recipe(pooling=POOLING), SENTENCES, backbone=backbone)
+    fitted = fit_recipe(Recipe(pooling=POOLING), SENTENCES, backbone=backbone)
     vectors = fitted.encoder.encode(SENTENCES)
     largest = np.abs(expected).max()
     assert np.abs(vectors - expected).max() < 1e-5 * largest
-    pieces = fit(Recipe(pooling="first-last/tfidf"), SENTENCES, backbone=backbone).encoder.encode(SENTENCES)
+    pieces = fit_recipe(Recipe(pooling="first-last/tfidf"), SENTENCES, backbone=backbone).encoder.encode(SENTENCES)
     assert np.abs(vectors - pieces).max() > 0.01 * largest  # the granularity matters
 
 
 def test_unseen_words_and_specials_weigh_nothing(tiny_backbone):
     backbone = tiny_backbone("bert")
-    encoder = fit(Recipe(pooling=POOLING), SENTENCES, backbone=backbone).encoder
+    encoder = fit_recipe(Recipe(pooling=POOLING), SENTENCES, backbone=backbone).encoder
     assert not encoder.encode([""]).any()
     assert not encoder.encode(["dogdog guitarman"]).any()  # its pieces are known, its words are not
     tensors = encoder.tensors()
@@ -86,7 +86,7 @@ def test_unseen_words_and_specials_weigh_nothing(tiny_backbone):
 def test_the_tensors_bring_the_same_vectors_back(tiny_backbone):
     for family in ("roberta", "xlm-roberta"):
         backbone = tiny_backbone(family)
-        encoder = fit(Recipe(pooling=POOLING), SENTENCES, backbone=backbone).encoder
+        encoder = fit_recipe(Recipe(pooling=POOLING), SENTENCES, backbone=backbone).encoder
         again = build_encoder(encoder.recipe, tensors=encoder.tensors(), backbone=backbone)
         mixed = [*SENTENCES, "", "the the the", " ".join(SENTENCES[:3])]
         together = again.encode(mixed)

@@ -1,6 +1,7 @@
 """Linear transforms fitted on sentences: formulas against plain loops, what is refused, numbers chosen by pairs."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.models.registry import Entry, Registry, load_encoder
+from promptcli.notes import showing
 from promptcli.recipe import Recipe
-from promptcli.training.fits import CANDIDATES, fit
+from promptcli.training.fit import CANDIDATES, fit_recipe
 from tests.reference import plain
 from tests.tiny import SENTENCES
 
@@ -142,14 +144,15 @@ def test_what_is_not_fitted_says_how(name, tiny_backbone):
 
 def test_embed_filter_takes_the_backbones_own_width(tiny_backbone):
     with pytest.raises(UsageError, match="takes vectors of 16 numbers, and these have 4: put it first"):
-        fit(Recipe(transforms=("whitening:4", "embed-filter:2-2")), MANY, backbone=tiny_backbone("bert")).encoder.width  # noqa: B018
+        recipe = Recipe(transforms=("whitening:4", "embed-filter:2-2"))
+        assert fit_recipe(recipe, MANY, backbone=tiny_backbone("bert")).encoder.width
 
 
 @pytest.mark.parametrize("spec", ["all-but-the-top:3", "spectral:2-5", "whitening:6:0.25", "whitening:all:0.25"])
 def test_a_saved_one_gives_the_same_vectors(spec, tiny_folder, home):
     """Also with what stays of the fitted numbers: those that the spec uses."""
     recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=(spec,))
-    encoder = fit(recipe, MANY, dtype="float32").encoder
+    encoder = fit_recipe(recipe, MANY, dtype="float32").encoder
     Registry(home).save(Entry("mine", encoder.recipe, encoder.tensors()))
     again = load_encoder(Registry(home).load("mine"), dtype="float32")
     assert np.array_equal(again.encode(MANY), encoder.encode(MANY))
@@ -165,7 +168,7 @@ def test_a_saved_one_gives_the_same_vectors(spec, tiny_folder, home):
 
 def graded(backbone, transform):
     """Pairs whose gold scores are the cosines of a recipe, so that it is the best there is."""
-    encoder = fit(Recipe(transforms=(transform,)), MANY, backbone=backbone).encoder
+    encoder = fit_recipe(Recipe(transforms=(transform,)), MANY, backbone=backbone).encoder
     first, second = MANY[:24], MANY[24:]
     gold = statistics.cosine(encoder.encode(first), encoder.encode(second))
     return STSTask("mine", "dev", "senteval", "own", {"all": Pairs(first, second, gold)})
@@ -176,7 +179,8 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     backbone, name = tiny_backbone("bert"), best.partition(":")[0]
     done = []
     task = graded(backbone, best)
-    made = fit(Recipe(transforms=(name,)), MANY, choose_by=task, backbone=backbone, progress=done.append)
+    with showing(lambda name, steps: nullcontext(done.append)):
+        made = fit_recipe(Recipe(transforms=(name,)), MANY, choose_by=task, backbone=backbone)
     assert made.selection.chosen.transform == best and made.selection.chosen.value == pytest.approx(100)
     assert made.encoder.recipe.transforms == (best,)
     assert sum(done) == len(MANY) + len(set(MANY))
@@ -201,7 +205,7 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
 )
 def test_what_there_is_nothing_to_choose_of(recipe, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
-        fit(recipe, MANY, choose_by=graded(tiny_backbone("bert"), "whitening"), backbone=tiny_backbone("bert"))
+        fit_recipe(recipe, MANY, choose_by=graded(tiny_backbone("bert"), "whitening"), backbone=tiny_backbone("bert"))
 
 
 @pytest.mark.parametrize("name", CANDIDATES)

@@ -56,7 +56,7 @@ def _share_backbone(patch):
     """Load the sound backbone once; each folder that is damaged is loaded anew."""
     from promptcli.backbones import loading
     from promptcli.encoder import encoder
-    from promptcli.training import train as training
+    from promptcli.training import run as training
 
     load, loaded = loading.load_backbone, {}
 

@@ -35,11 +35,10 @@ from promptcli.reproducing.results import compare_results, read_results, write_r
 from promptcli.reproducing.systems import FORMS, SYSTEMS
 from promptcli.reproducing.texts import Texts
 from promptcli.storage.cache import Cache
-from promptcli.training.fits import fit
-from promptcli.training.learner import Learner
+from promptcli.training.fit import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
-from promptcli.training.trainer import Trainer
+from promptcli.training.run import Learner, Trainer
 
 ROOT = Path(__file__).parents[2]
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
@@ -402,8 +401,8 @@ def test_trained_rows_are_those_of_training(
     assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
     learner = Learner(quick, quick.small, load_backbone(str(tiny_folder("bert"))))
     (development,) = load_tasks(senteval, task_names(["STS-B:dev"]), "senteval").tasks
-    halves = choose_dtype("auto", "cpu") == torch.bfloat16
-    processes = start_processes("cpu", halves=halves, trackers=[], folder=tmp_path)
+    mixed = choose_dtype("auto", "cpu") == torch.bfloat16
+    processes = start_processes("cpu", mixed=mixed, trackers=[], folder=tmp_path)
     (tmp_path / "run").mkdir()
     found = Trainer(learner, processes).train(read_examples(examples), development, tmp_path / "run")
     assert found.best.step > 0  # the numbers that are kept were learned
@@ -453,7 +452,9 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(co
     corpus = measure_table(table("promptbert/6"), context(corpus=examples))
     (other,) = (row for row in corpus["rows"] if row["method"] == "whitening")
     first, second, _ = read_examples(triplets).columns
-    fitted = fit(RECIPES["whitening"].replace(backbone="tiny"), [*first, *second], backbone=context().backbone).encoder
+    fitted = fit_recipe(
+        RECIPES["whitening"].replace(backbone="tiny"), [*first, *second], backbone=context().backbone
+    ).encoder
     tasks = load_tasks(senteval, task_names(THERE), "senteval").tasks
     assert whitened["figures"]["Avg"]["value"] == pytest.approx(average(evaluate([fitted], tasks)), abs=0.01)
     assert whitened["figures"]["Avg"]["value"] != other["figures"]["Avg"]["value"] and corpus["triplets"] is None

@@ -27,7 +27,7 @@ from promptcli.serving import service as serving
 from promptcli.serving.app import ROUTES, make_app
 from promptcli.serving.service import ServedIndex, Service
 from promptcli.serving.settings import ServeSettings
-from promptcli.training.fits import fit
+from promptcli.training.fit import fit_recipe
 from tests.tiny import SENTENCES
 
 HERE = "http://127.0.0.1"
@@ -136,7 +136,8 @@ def test_embeddings_of_length_one_where_the_server_says_so(encoder):
 
 def test_dimensions_are_the_first_columns_of_whitened_vectors(tiny_folder):
     texts = [" ".join(SENTENCES[row % 12].split()[: 1 + row % 7] + SENTENCES[row // 12].split()) for row in range(60)]
-    white = fit(Recipe(backbone=str(tiny_folder("bert")), transforms=("whitening",)), texts, dtype="float32").encoder
+    recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=("whitening",))
+    white = fit_recipe(recipe, texts, dtype="float32").encoder
     with opened(Service({"white": white})) as client:
         body = {"model": "white", "input": SENTENCES}
         found = client.post("/v1/embeddings", json={**body, "dimensions": 3}).json()["data"]

@@ -8,9 +8,9 @@ import torch
 import promptcli as pc
 from promptcli.backbones.loading import load_backbone
 from promptcli.errors import UsageError
-from promptcli.training.learner import Learner
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import similarity_distance, vector_distance
+from promptcli.training.run import Learner
 from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
 
@@ -54,7 +54,7 @@ def test_the_teacher_reads_as_at_test_and_stays(target, tiny_folder):
 @pytest.mark.parametrize("target", ["similarities", "vectors"])
 def test_a_student_comes_nearer_to_its_teacher(target, tiny_folder):
     sentences = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
-    options = {"backbone": str(tiny_folder("bert")), "teacher": "mini", "target": target, "device": "cpu"}
+    options = {"backbone": str(tiny_folder("bert")), "teacher": "mini", "target": target}
     settings = {"steps": 60, "eval_steps": 20, "batch_size": 16, "learning_rate": 3e-3, "warmup": 0.0}
     trained = pc.train("distill", sentences, **options, **settings)
     losses = [score.loss for score in trained.curve[1:]]

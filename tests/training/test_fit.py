@@ -11,7 +11,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.models.registry import Registry, home, load_encoder
 from promptcli.recipe import Recipe
-from promptcli.training.fits import FITS, fit
+from promptcli.training.fit import FITS, fit_recipe
 from tests.processes import Program
 from tests.tiny import SENTENCES
 
@@ -21,7 +21,7 @@ MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES
 def test_fit_reads_the_recipe(tiny_backbone):
     backbone = tiny_backbone("bert")
     both = Recipe(pooling="first-last/tfidf", transforms=("whitening:4",))
-    fitted = fit(both, [*MANY, "", "  "], backbone=backbone)
+    fitted = fit_recipe(both, [*MANY, "", "  "], backbone=backbone)
     assert fitted.sentences == len(MANY)
     vectors = fitted.encoder.encode(MANY)
     assert vectors.shape == (len(MANY), 4)
@@ -40,7 +40,7 @@ def test_fit_reads_the_recipe(tiny_backbone):
 )
 def test_what_cannot_be_fitted(recipe, sentences, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
-        fit(recipe, sentences, backbone=tiny_backbone("bert"))
+        fit_recipe(recipe, sentences, backbone=tiny_backbone("bert"))
 
 
 def test_the_command_makes_a_model(run, tmp_path):
@@ -92,6 +92,6 @@ def test_a_fitted_model_is_the_same_in_a_process_of_its_own(run, tmp_path):
     out, err = loaded.communicate()
     assert loaded.returncode == 0, err
     recipe = Recipe(pooling="static/unbiased", transforms=("whitening:32:0.25",))
-    here = fit(recipe, sentences, dtype="float32").encoder
+    here = fit_recipe(recipe, sentences, dtype="float32").encoder
     assert np.abs(np.array(json.loads(out)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
     assert build_encoder(here.recipe, tensors=here.tensors(), dtype="float32").width == 32

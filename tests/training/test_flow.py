@@ -1,6 +1,7 @@
 """BERT-flow: the formulas, its inverse, its volume, how it starts and learns, and the model that comes of it."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
 from promptcli.errors import UsageError
 from promptcli.models.registry import Entry, Registry, load_encoder
+from promptcli.notes import showing
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.training.fits import PUBLISHED, FlowSettings, fit, fit_flow
+from promptcli.training.fit import PUBLISHED, FlowSettings, fit_flow, fit_recipe
 from tests.reference import flow as plain
 from tests.tiny import SENTENCES
 
@@ -142,7 +144,8 @@ def test_the_recipe_is_first_last_average_and_flow(tiny_backbone):
     assert RECIPES["flow"] == Recipe(pooling="first-last/avg", transforms=("flow",))
     backbone = tiny_backbone("bert")
     done = []
-    fitted = fit(RECIPES["flow"], MANY, backbone=backbone, progress=done.append)
+    with showing(lambda name, steps: nullcontext(done.append)):
+        fitted = fit_recipe(RECIPES["flow"], MANY, backbone=backbone)
     assert sum(done) == 2 * len(MANY)  # one pass of encoding, one of learning
     vectors = build_encoder(Recipe(), backbone=backbone).encode(SENTENCES)
     numbers = {name.removeprefix("flow."): tensor.numpy() for name, tensor in fitted.encoder.tensors().items()}
@@ -151,15 +154,15 @@ def test_the_recipe_is_first_last_average_and_flow(tiny_backbone):
 
 
 def test_behind_whitening_it_takes_the_width_that_is_left(tiny_backbone):
-    fitted = fit(Recipe(transforms=("whitening:8", "flow")), MANY, backbone=tiny_backbone("bert"))
+    fitted = fit_recipe(Recipe(transforms=("whitening:8", "flow")), MANY, backbone=tiny_backbone("bert"))
     assert fitted.encoder.width == 8
     with pytest.raises(UsageError, match="divisible by 8, and 12 is not"):
-        fit(Recipe(transforms=("whitening:12", "flow")), MANY, backbone=tiny_backbone("bert"))
+        fit_recipe(Recipe(transforms=("whitening:12", "flow")), MANY, backbone=tiny_backbone("bert"))
 
 
 def test_a_saved_flow_gives_the_same_vectors(tiny_folder, home):
     recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=("flow",))
-    encoder = fit(recipe, MANY, dtype="float32").encoder
+    encoder = fit_recipe(recipe, MANY, dtype="float32").encoder
     Registry(home).save(Entry("glow", encoder.recipe, encoder.tensors()))
     again = load_encoder(Registry(home).load("glow"), dtype="float32")
     assert np.array_equal(again.encode(MANY), encoder.encode(MANY))

@@ -273,7 +273,7 @@ def test_each_trains_from_a_file_into_an_entry(method, data, pooling, run, tiny_
     assert entry.scores[0]["value"] == pytest.approx(json.loads(ran.out)["scores"][0]["trained"], abs=0.01)
     assert bool([name for name in entry.tensors if name.startswith("cnn.")]) is (method == "isbert")
     if method == "defsent":
-        assert "1 words that are no single token left out: guitars" in ran.err
+        assert "1 words that are not a single token left out: guitars" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, tmp_path, data_stsb):
     assert untrained == pytest.approx(start, abs=0.01)
     assert untrained == pytest.approx(sbert.scores[0]["value"], abs=0.01)
     for word, message in (
-        (["dcpcse"], "--from starts from a trained backbone, which dcpcse leaves as it is"),
+        (["dcpcse"], "--from starts from a trained backbone, and dcpcse does not train it"),
         (["simcse", "--backbone", "mini-bert"], "not 'mini-bert'; leave out --backbone"),
     ):
         ran = run("train", *word, "--from", "sbert", "--offline", "-q")

@@ -16,7 +16,7 @@ from promptcli.training.methods.training_settings import TrainingSettings, setti
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.sbert import CLASSES
-from promptcli.training.trainer import learning_rate
+from promptcli.training.run import learning_rate
 from tests.learning import learner_of, trainer_of
 from tests.reference import losses
 from tests.tiny import SENTENCES
@@ -136,7 +136,7 @@ def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder):
     entry = trained.entry
     assert entry.recipe.pooling == "last/avg"
     assert entry.provenance["trained"]["share"] == 1.0
-    assert entry.scores[0]["value"] == pytest.approx(trained.best.chosen_by, abs=0.01)
+    assert entry.scores[0]["value"] == pytest.approx(trained.scores["demo:dev"], abs=0.01)
     assert not [name for name in entry.tensors if name.startswith("objective.")]
     learner = learner_of(SHUFFLED, tiny_folder("bert"), dropout=0.0)
     first, second = learner([SENTENCES[:4]])

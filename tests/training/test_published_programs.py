@@ -1,5 +1,6 @@
 """What ``--paper`` does as the published programs do, where our own presets do otherwise; what a device needs."""
 
+import dataclasses
 import json
 
 import pytest
@@ -13,8 +14,8 @@ from promptcli.training import trainable_encoder
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.optimizers import OPTIMIZERS
+from promptcli.training.run import DevScore, batches, learning_rate, stalled, steps_of, training_settings
 from promptcli.training.trainable_encoder import mask_tokens
-from promptcli.training.trainer import DevScore, batches, learning_rate, stalled, steps_of
 from tests.learning import gradients, learner_of
 from tests.tiny import SENTENCES
 
@@ -40,6 +41,13 @@ def test_a_dry_run_reads_no_weights_and_no_network(run, monkeypatch, name, super
     assert ran.code == 0, ran.err
     printed = json.loads(ran.out)
     assert (printed["backbone"] in published) is bool(options)
+
+
+def test_a_method_may_be_published_on_any_backbone(monkeypatch, tiny_folder):
+    simcse, folder = METHODS["simcse"][0], str(tiny_folder("electra"))
+    monkeypatch.setitem(METHODS, "mine", (dataclasses.replace(simcse, name="mine", paper={folder: simcse.small}), None))
+    shown = training_settings("mine", paper=True)
+    assert (shown["backbone"], shown["pooling"]) == (folder, "last/cls")
 
 
 def test_prompteol_starts_from_its_papers_models(run):
@@ -181,7 +189,7 @@ def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_f
 
 def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder):
     import promptcli as pc
-    from promptcli.training import train as training
+    from promptcli.training import run as training
 
     asked = []
 
@@ -202,5 +210,5 @@ def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder)
     monkeypatch.setattr(training, "start_processes", started)
     monkeypatch.setattr(training, "load_backbone", loaded)
     with pytest.raises(Elsewhere):
-        pc.train("simcse", SENTENCES, backbone=str(tiny_folder("bert")), device="cpu")
+        pc.train("simcse", SENTENCES, backbone=str(tiny_folder("bert")))
     assert asked == [("cuda:3", torch.float32)]

@@ -1,15 +1,15 @@
 """``promptcli fit``: fit a recipe's TF-IDF weights or transforms on sentences, into a model."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from promptcli.cli.commands.searching import print_task
 from promptcli.cli.console import half_interval, result_json, result_table
-from promptcli.cli.options import DataDir, Force, Json, ModelOptions, Runtime, SentenceField, data_folder
+from promptcli.cli.options import DataDir, Force, Json, ModelOptions, SentenceField, data_folder
 
 if TYPE_CHECKING:
-    from promptcli.training.fits import Selection
+    from promptcli.training.fit import Selection
 
 
 def fit(
@@ -35,33 +35,31 @@ def fit(
     json: Json = False,
     *,
     model: ModelOptions,
-    runtime: Runtime,
 ) -> None:
     """Fit a recipe (e.g. --model whitening, flow, first-last-tfidf) and save it as a model.
 
-    A task stands for its own test sentences, both sides of every pair; STS-B:all and SICK-R:all for those of all
-    splits. With STS12 to STS16 they are the whitening paper's target setting; its other one is a file of NLI pairs.
-    Figures of a model fitted on a task have seen the task's text, though never its scores.
+    A task names its test sentences, both sides of every pair; STS-B:all and SICK-R:all those of all splits. With
+    STS12 to STS16 they are the whitening paper's target setting; its other one is a file of NLI pairs. A model fitted
+    on a task has seen the task's text, though never its scores.
 
     With --select a transform given without numbers (--transform all-but-the-top, whitening, spectral, embed-filter)
-    gets those that are best on the pairs; every candidate is printed, and kept with the model.
+    gets the numbers that are best on the pairs; every candidate is printed, and kept with the model.
     """
-    from promptcli.training.fit import fit_recipe
+    from promptcli.training.fit import fitted
 
-    options: dict[str, Any] = {"select": select, "data_dir": data_folder(data_dir), "text_field": text_field}
-    made = fit_recipe(model.choice(), on, name=name, force=force, **options, **runtime.where)
+    folder = data_folder(data_dir)
+    result = fitted(model.choice(), on, select=select, name=name, data_dir=folder, text_field=text_field, force=force)
     if json:
-        about = {"fitted_on": {"source": on, "sentences": made.sentences}, **made.selected_on}
-        result_json({"model": name, "recipe": made.encoder.recipe.to_dict(), **about})
-    elif made.selection is not None:
-        _print_selection(made.selection)
+        result_json({"model": name, "recipe": result.encoder.recipe.to_dict(), **result.provenance})
+    elif result.selection is not None:
+        _print_selection(result.selection)
 
 
-def _print_selection(found: "Selection") -> None:
+def _print_selection(selection: "Selection") -> None:
     """Print every candidate, the recipe without the transform first."""
-    print_task(found.task)
+    print_task(selection.task)
     rows = [
-        [row.transform, f"{row.value:.2f}", half_interval(row.ci95), "chosen" if row is found.chosen else ""]
-        for row in (found.without, *found.candidates)
+        [row.transform, f"{row.value:.2f}", half_interval(row.ci95), "chosen" if row is selection.chosen else ""]
+        for row in (selection.without, *selection.candidates)
     ]
     result_table(["transform", "value", "", ""], rows)

@@ -1,6 +1,10 @@
 """`promptcli train`: a method on a backbone, into a model of your own."""
 
-from collections.abc import Sequence
+import dataclasses
+import itertools
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +19,8 @@ from promptcli.cli.options import (
     Json,
     Runtime,
     Section,
+    choice_of,
     data_folder,
-    default_backbone,
     option_in,
     options_of,
     parsed,
@@ -27,7 +31,7 @@ from promptcli.errors import UsageError
 from promptcli.training.methods import METHODS, all_settings, find_method, forms
 
 if TYPE_CHECKING:
-    from promptcli.training.train import Trained
+    from promptcli.training.run import Trained
 
 #: Heads and rows.
 _Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -117,38 +121,98 @@ def train(
         raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
     if training.plot is not None:
         check_picture(training.plot, force=training.force)
-    from promptcli.training.train import train as train_encoder
-    from promptcli.training.train import training_settings
+    from promptcli.training import run
 
-    data, name, sweep = training.data or [], training.name or method, _swept(training.sweep, swept)
+    data, name = training.data or [], training.name or method
     options: dict[str, Any] = {
-        "data": [Path(one) for one in data] if len(data) > 1 else data[0] if data else None,
-        "backbone": training.backbone or (None if training.start or training.paper else default_backbone()),
+        "data": [Path(file) for file in data] if len(data) > 1 else data[0] if data else None,
+        "backbone": choice_of(training.backbone),
         **{field: getattr(training, field) for field in ("start", "supervised", "paper", "on")},
         **{"data_dir": data_folder(training.data_dir), **settings.changes()},
     }
+    trials = _trials(_swept(training.sweep, swept), training.seeds)
     if training.dry_run:
-        _print_settings(training_settings(method, **options), as_json=training.json_output)
+        _print_settings(run.training_settings(method, **options | trials[0]), as_json=training.json_output)
         return
-    trained = train_encoder(
-        method,
-        **options,
-        name=name,
-        tests=training.test or (),
-        seeds=training.seeds,
-        sweep=sweep,
-        resume=training.resume,
-        force=training.force,
-        trackers=training.trackers or (),
-        device=runtime.device,
-        dtype=runtime.dtype,
-    )
-    if not trained.is_main:
+
+    def train_one(changes: dict[str, Any], name: str, *, resume: bool) -> "Trained":
+        more: dict[str, Any] = {"tests": training.test or (), "trackers": training.trackers or ()}
+        return run.train(method, **options | changes, **more, name=name, resume=resume, force=training.force)
+
+    if len(trials) == 1:
+        runs = [train_one(trials[0], name, resume=training.resume)]
+    else:
+        shown = [run.training_settings(method, **options | changes) for changes in trials]
+        runs = _train_all(train_one, trials, shown, name, resume=training.resume, force=training.force)
+    best = max(runs, key=_chosen_by)
+    if not best.is_main:
         return
-    _print_results(trained, name, as_json=training.json_output)
+    _print_results(runs, trials, name, as_json=training.json_output)
     if training.plot is not None:
-        _draw(training.plot, trained, f"{method} on {trained.entry.recipe.backbone}")
-        note(f"drawn to {training.plot}")
+        _draw(training.plot, runs, trials, f"{method} on {best.entry.recipe.backbone}")
+
+
+def _train_all(
+    train_one: Callable[..., "Trained"],
+    trials: Sequence[dict[str, Any]],
+    shown: Sequence[dict[str, object]],
+    name: str,
+    *,
+    resume: bool,
+    force: bool,
+) -> list["Trained"]:
+    """Train every trial as a model ``NAME.run-N``; then keep the best one as NAME, and remove the others.
+
+    ``shown``: the settings of each trial. A sweep that was stopped finds the models of its finished trials.
+    """
+    from promptcli.models.loading import open_registry
+    from promptcli.storage.runs import RunFolder
+    from promptcli.training.run import Trained
+
+    registry, names = open_registry(), [f"{name}.run-{number}" for number in range(1, len(trials) + 1)]
+    registry.check_free(name, force=force or resume)
+    finished = set(names) & set(registry.names())
+    begun = {trial for trial in names if RunFolder(registry.run_folder(trial)).begun}
+    if resume and not finished | begun:
+        raise UsageError(f"no unfinished run of {name}; leave out `resume` to start one")
+    if not resume and finished | begun:
+        raise UsageError(f"an unfinished run of {name} exists; `resume` continues it, or give another `name`")
+    runs: list[Trained] = []
+    for trial, changes, settings in zip(names, trials, shown, strict=True):
+        note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(_typed(changes))}")
+        if trial not in finished:
+            runs.append(train_one(changes, trial, resume=trial in begun))
+            continue
+        runs.append(Trained(registry.load(trial)))
+        for field in (item.name for item in dataclasses.fields(_AllSettings)):
+            before, wanted = runs[-1].facts.get(field), settings.get(field)
+            by_epochs = field == "steps" and not wanted
+            if value_typed(before) != value_typed(wanted) and not by_epochs:
+                raise UsageError(
+                    f"the runs of {name} were started with {field.replace('_', '-')} {value_typed(before)}, not"
+                    f" {value_typed(wanted)}; resume with the same settings, or give another `name`"
+                )
+    best = max(runs, key=_chosen_by)
+    if best.is_main:
+        registry.save(dataclasses.replace(best.entry, name=name), force=True)
+        for trial in names:
+            registry.remove(trial)
+    return runs
+
+
+def _chosen_by(trained: "Trained") -> float:
+    """Return the figure on the development set."""
+    return next(iter(trained.scores.values()))
+
+
+def _trials(sweep: Mapping[str, Sequence[Any]], seeds: int | None) -> list[dict[str, Any]]:
+    """Return the changes of every combination of the swept settings with every seed."""
+    axes: dict[str, Sequence[Any]] = {**sweep, **({"seed": range(seeds)} if seeds else {})}
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _typed(changes: Mapping[str, Any]) -> list[str]:
+    return [f"{field.replace('_', '-')} {value_typed(value)}" for field, value in changes.items()]
 
 
 def settings_in_force(words: Sequence[str]) -> Section:
@@ -195,26 +259,29 @@ def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
             result(f"{key.replace('_', '-')} = {' | '.join(value) if isinstance(value, list) else value_typed(value)}")
 
 
-def _print_results(trained: "Trained", name: str, *, as_json: bool) -> None:
+def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], name: str, *, as_json: bool) -> None:
     """Print the figures of all runs: one run's before and after, several runs' mean and spread."""
-    runs, best = trained.runs, trained.best
+    best = max(runs, key=_chosen_by)
+    document = {"model": name, **best.to_dict()}
+    if len(runs) > 1:
+        document["runs"] = [{"changes": row, **ran.to_dict()} for row, ran in zip(trials, runs, strict=True)]
+        document["summary"] = _summary(runs, trials)
     if as_json:
-        result_json({"model": name, **trained.to_dict()})
+        result_json(document)
     else:
-        result_table(*(_spread(trained) if len(runs) > 1 else _before_and_after(trained)))
-        if best.nearest_words:
+        result_table(*(_spread(best, document["summary"]) if len(runs) > 1 else _before_and_after(best)))
+        if "nearest_words" in document:
             result("")
-            words = [(one.word, " ".join(one.nearest)) for one in best.nearest_words]
+            words = [(row["word"], " ".join(row["nearest"])) for row in document["nearest_words"]]
             result_table(("word", "nearest to its vector"), words)
-    worse = sum(not row.better for row in runs)
+    worse = sum(not ran.better for ran in runs)
     if worse:
         which = "training" if len(runs) == 1 else f"{worse} of {len(runs)} runs"
         note(
-            f"{which} made it no better than the untrained encoder on the development pairs; the best numbers seen are"
+            f"{which} made it no better than the untrained encoder on the development pairs; the best checkpoint is"
             " kept, the start among them: try another --learning-rate or more --epochs"
         )
-    state = "saved as" if trained.made else "already there, unchanged:"
-    note(f"{state} model {name!r}; use it: promptcli embed FILE -m {name}")
+    note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}")
 
 
 def _before_and_after(trained: "Trained") -> _Table:
@@ -222,29 +289,48 @@ def _before_and_after(trained: "Trained") -> _Table:
     return ("task", "untrained", "trained"), rows
 
 
-def _spread(trained: "Trained") -> _Table:
-    settings = [name.replace("_", "-") for name in trained.runs[0].changes]
+def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return mean, standard deviation (n - 1; 0 for one), min and max of each combination over its seeds, by task."""
+    groups: dict[str, list[Trained]] = {}
+    for changes, trained in zip(trials, runs, strict=True):
+        groups.setdefault(json.dumps({**changes, "seed": None}), []).append(trained)
     rows = []
-    for one in trained.summary:
-        figures = [trained.untrained[one.task], one.mean, one.std, one.min, one.max]
-        rows.append((*map(str, one.changes.values()), one.task, *(f"{x:.2f}" for x in figures), str(one.seeds)))
-    return (*settings, "task", "untrained", "mean", "std", "min", "max", "seeds"), rows
+    for key, members in groups.items():
+        changes = {field: value for field, value in json.loads(key).items() if field != "seed"}
+        for task in members[0].scores:
+            values = [trained.scores[task] for trained in members]
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            figures = {"mean": statistics.fmean(values), "std": spread, "min": min(values), "max": max(values)}
+            rows.append({"changes": changes, "task": task, "seeds": len(values), **figures})
+    return rows
 
 
-def _draw(path: Path, trained: "Trained", title: str) -> None:
-    """Draw one run's loss and development score by step, or of a sweep the score by the first swept setting."""
-    on = next(iter(trained.scores))
+def _spread(best: "Trained", summary: Sequence[dict[str, Any]]) -> _Table:
+    rows = []
+    for row in summary:
+        figures = [best.untrained[row["task"]], row["mean"], row["std"], row["min"], row["max"]]
+        rows.append(
+            (*map(str, row["changes"].values()), row["task"], *(f"{x:.2f}" for x in figures), str(row["seeds"]))
+        )
+    heads = [field.replace("_", "-") for field in summary[0]["changes"]]
+    return (*heads, "task", "untrained", "mean", "std", "min", "max", "seeds"), rows
+
+
+def _draw(path: Path, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], title: str) -> None:
+    """Draw the curve of the best run, or of a sweep the scores by the first swept setting."""
     with drawing(path, 8, 4.5, dpi=120) as figure:
         axes = figure.subplots()
         axes.set_title(title)
-        if trained.runs[0].changes:
-            _draw_sweep(axes, trained, on)
+        if trials[0].keys() - {"seed"}:
+            _draw_sweep(axes, runs, trials)
         else:
-            _draw_curve(axes, trained, on)
+            _draw_curve(axes, max(runs, key=_chosen_by))
+    note(f"drawn to {path}")
 
 
-def _draw_curve(axes: Any, trained: "Trained", on: str) -> None:
-    curve = trained.curve
+def _draw_curve(axes: Any, trained: "Trained") -> None:
+    """Draw loss and development score by step."""
+    on, curve = next(iter(trained.scores)), trained.curve
     axes.plot([score.step for score in curve], [score.value for score in curve], "o-", color=BLUE, label=on)
     best = [score for score in curve if score.best][-1]
     axes.plot(best.step, best.value, "*", color=BLUE, markersize=14, label="kept")
@@ -257,16 +343,19 @@ def _draw_curve(axes: Any, trained: "Trained", on: str) -> None:
     axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
-def _draw_sweep(axes: Any, trained: "Trained", on: str) -> None:
-    name, *others = trained.runs[0].changes
+def _draw_sweep(axes: Any, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> None:
+    """Draw the development score by the first swept setting, a line for each combination of the others."""
+    on = next(iter(runs[0].scores))
+    summary = [row for row in _summary(runs, trials) if row["task"] == on]
+    name, *others = summary[0]["changes"]
     lines: dict[str, list[tuple[str, float, float]]] = {}
-    for summary in (summary for summary in trained.summary if summary.task == on):
-        rest = ", ".join(f"{other.replace('_', '-')} {summary.changes[other]}" for other in others)
-        lines.setdefault(rest, []).append((str(summary.changes[name]), summary.mean, summary.std))
+    for row in summary:
+        rest = ", ".join(_typed({other: row["changes"][other] for other in others}))
+        lines.setdefault(rest, []).append((str(row["changes"][name]), row["mean"], row["std"]))
     markers = "osD^vPX*"
     for number, (label, points) in enumerate(lines.items()):
         at, means, spreads = zip(*points, strict=True)
         axes.errorbar(at, means, spreads, marker=markers[number % len(markers)], capsize=3, label=label or None)
-    axes.axhline(trained.runs[0].untrained[on], color="0.5", linestyle=":", label="untrained")
+    axes.axhline(runs[0].untrained[on], color="0.5", linestyle=":", label="untrained")
     axes.set(xlabel=name.replace("_", " "), ylabel=f"Spearman x 100, {on}")
     axes.legend()

@@ -22,7 +22,7 @@ class TrainingSettings:
 
     batch_size: int = setting(64, "Examples per step.", min=2)
     learning_rate: float = setting(3e-5, "Peak learning rate; it decays linearly to 0.", min=0, max=1_000_000)
-    epochs: float = setting(1.0, "Passes over the data; see also `steps`.", min=0, max=1_000_000)
+    epochs: float = setting(1.0, "Passes over the data; see also `steps`.", above=0, max=1_000_000)
     steps: int = setting(0, "Steps of the run; 0: by `epochs`.", min=0)
     eval_steps: int = setting(125, "Steps between two development scores.", min=1)
     max_length: int = setting(32, "Maximum tokens of a sentence; longer ones are cut.", min=3)
