@@ -20,13 +20,9 @@ Row = TypeVar("Row")
 
 
 class Table(MutableMapping[str, Row], Generic[Row]):
-    """The rows written out here, then those of the entry points of a group, which are loaded on first look.
+    """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on first use.
 
-    What cannot be loaded, or has the name of a row that is there, is said and left out.
-
-    Args:
-        name: ``poolings`` for the group ``promptcli.poolings``.
-        rows: By name.
+    Plug-ins that fail to load or reuse a name are skipped with a warning.
     """
 
     def __init__(self, name: str, rows: Mapping[str, Row]) -> None:
@@ -37,7 +33,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
     def _rows(self) -> dict[str, Row]:
         with self._lock:
             if self._all is None:
-                self._all = dict(self.own)  # what a package sees that looks here while it is loaded
+                self._all = dict(self.own)  # for plug-ins that look here while they are loaded
                 for point in _entry_points().get(_GROUP + self.name, ()):
                     self._add(point, self._all)
             return self._all
@@ -45,7 +41,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
     def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
         where = f"the row {point.name!r} that {point.value} adds to {self.name}"
         if point.name in rows:
-            warn(f"{where} is left out: there is one of that name")
+            warn(f"{where} is left out: that name is taken")
             return
         try:
             rows[point.name] = point.load()
@@ -69,15 +65,15 @@ class Table(MutableMapping[str, Row], Generic[Row]):
 
 
 def added_to(table: str) -> str:
-    """Return what installed packages add to a table, for a help text: empty where nothing; nothing is loaded."""
+    """Return the sentence of a help text that names the plug-ins of a table; nothing is loaded."""
     names = [point.name for point in _entry_points().get(_GROUP + table, ())]
     return f" Installed: {', '.join(names)}." if names else ""
 
 
 @functools.cache
 def _entry_points() -> "dict[str, list[EntryPoint]]":
-    """Return the entry points of our groups; packages that have none are not asked further, which takes long."""
-    found: dict[str, list[EntryPoint]] = {}
+    """Return the entry points of our groups; the metadata of other packages, which takes long, is not read."""
+    points: dict[str, list[EntryPoint]] = {}
     for folder in dict.fromkeys(sys.path):
         for path in glob.iglob(os.path.join(glob.escape(folder or "."), "*-info", "entry_points.txt")):
             if f"[{_GROUP}" in Path(path).read_text(encoding="utf-8", errors="replace"):
@@ -85,5 +81,5 @@ def _entry_points() -> "dict[str, list[EntryPoint]]":
 
                 for point in Distribution.at(os.path.dirname(path)).entry_points:
                     if point.group.startswith(_GROUP):
-                        found.setdefault(point.group, []).append(point)
-    return found
+                        points.setdefault(point.group, []).append(point)
+    return points

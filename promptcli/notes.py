@@ -1,7 +1,7 @@
-"""What the library tells its caller while it works, and whether it may use the network.
+"""Notes, warnings and progress from the library to its caller, and whether it may use the network.
 
-Notes go to the logger ``promptcli``: the command line shows them on stderr, a program by its own logging settings. What
-is about to use the network is said as a warning, which Python shows where no logging is set up.
+Notes go to the logger ``promptcli``: the command line shows them on stderr, a program by its own logging settings.
+Warnings, e.g. before the network is used, are shown by Python even if no logging is set up.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 LOG = logging.getLogger("promptcli")
-#: Takes the number of steps newly done, which may be a fraction.
+#: Called with the number of steps just done, which may be a fraction.
 Advance = Callable[[float], None]
-#: Shows a part of the work, by its name and its number of steps (None: unknown), while its block runs.
+#: Shows a stage of the work, with its name and number of steps (None: unknown), while its block runs.
 Stage = Callable[[str, int | None], AbstractContextManager[Advance]]
 _STAGE: ContextVar[Stage | None] = ContextVar("promptcli_stage", default=None)
 _SILENT: ContextVar[bool] = ContextVar("promptcli_silent", default=False)
@@ -27,7 +27,7 @@ _OFFLINE: ContextVar[bool] = ContextVar("promptcli_offline", default=False)
 
 @contextlib.contextmanager
 def offline(wanted: bool = True) -> Iterator[None]:
-    """Forbid the network in the block where it is wanted; a block inside cannot allow it again."""
+    """Forbid the network in the block if ``wanted``; a block inside cannot allow it again."""
     before = _OFFLINE.set(wanted or _OFFLINE.get())
     try:
         yield
@@ -36,7 +36,7 @@ def offline(wanted: bool = True) -> Iterator[None]:
 
 
 def obeys_offline(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Let a function's parameter ``offline`` forbid the network in all that it calls."""
+    """Let a function's parameter ``offline`` forbid the network while it runs."""
 
     @functools.wraps(function)
     def obeying(*given: Given.args, **named: Given.kwargs) -> Result:
@@ -53,7 +53,7 @@ def is_offline() -> bool:
 
 @contextlib.contextmanager
 def showing(stage: Stage | None) -> Iterator[None]:
-    """Show the parts of the work in the block by ``stage``, e.g. as progress bars; without one nothing is shown."""
+    """Show the stages of the work in the block by ``stage``, e.g. as progress bars; None shows nothing."""
     before = _STAGE.set(stage)
     try:
         yield
@@ -62,18 +62,18 @@ def showing(stage: Stage | None) -> Iterator[None]:
 
 
 def is_shown() -> bool:
-    """Return whether anybody sees the parts of the work."""
+    """Return whether stages are shown."""
     return _STAGE.get() is not None
 
 
 def working(name: str, steps: int | None) -> AbstractContextManager[Advance]:
-    """Begin a part of the work; what it yields takes the steps newly done."""
+    """Begin a stage of the work; it yields the function to call with the steps just done."""
     stage = _STAGE.get()
     return nullcontext(lambda done: None) if stage is None else stage(name, steps)
 
 
 def describe(advance: Advance, text: str) -> None:
-    """Show a text next to the name of a part of the work, where it is shown as one that has room for it."""
+    """Show a text next to the name of a stage, if there is room for it."""
     show = getattr(advance, "describe", None)
     if show is not None:
         show(text)
@@ -81,7 +81,7 @@ def describe(advance: Advance, text: str) -> None:
 
 @contextlib.contextmanager
 def silent(wanted: bool = True) -> Iterator[None]:
-    """Say and show nothing in the block where it is wanted, e.g. in all processes of a run but one."""
+    """Suppress notes and progress in the block if ``wanted``, e.g. in all processes of a run but one."""
     before, stage = _SILENT.set(wanted or _SILENT.get()), _STAGE.set(None if wanted else _STAGE.get())
     try:
         yield
@@ -91,19 +91,19 @@ def silent(wanted: bool = True) -> Iterator[None]:
 
 
 def note(message: str) -> None:
-    """Say one line about the work: what was assumed, chosen or left out."""
+    """Tell the user one line about the work: an assumption, a choice, something left out."""
     if not _SILENT.get():
         LOG.info("%s", message)
 
 
 def warn(message: str) -> None:
-    """Say one line that a program should hear, too: what is left out, or that the network is about to be used."""
+    """Tell a program too: something is left out, or the network is about to be used."""
     if not _SILENT.get():
         LOG.warning("%s", message)
 
 
 def note_counts(rows: int, *, blank: int, truncated: int, zero: int = 0, limit: str = "the model's input") -> None:
-    """Say how many of some rows are blank, were cut, or have no vector."""
+    """Report how many rows are empty, were cut, or have a zero vector."""
     for count, what in (
         (blank, "lines are blank; each keeps its row"),
         (zero, "sentences have a zero vector: nothing in them is known"),

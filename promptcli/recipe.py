@@ -88,11 +88,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Recipe":
-        """Make a recipe from plain values.
-
-        Raises:
-            UsageError: a key that is no field, or a value of the wrong type.
-        """
+        """Make a recipe from plain values."""
         checks = {**dict.fromkeys(("backbone", "prompt", "pooling", "denoise"), str), **_OTHER_TYPES}
         for key, value in values.items():
             if key not in checks:
@@ -108,11 +104,7 @@ class Recipe:
 
     @classmethod
     def from_text(cls, text: str) -> "Recipe":
-        """Make a recipe from JSON or TOML text.
-
-        Raises:
-            UsageError: the text is neither, or holds an unknown key.
-        """
+        """Make a recipe from JSON or TOML text."""
         try:
             values = parse_json(text) if text.lstrip().startswith("{") else parse_toml(text)
         except ValueError as error:

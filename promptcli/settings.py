@@ -1,6 +1,6 @@
-"""What a command takes where nothing is said: the bare setting, the papers' setting, and the user's own defaults.
+"""Defaults: built in, of the papers (``--paper``), and the user's own.
 
-The environment and the file are handed in; the entrance reads the real ones.
+Environment and file are passed in; only the entrance reads the real ones.
 """
 
 import math
@@ -17,16 +17,16 @@ from promptcli.storage.files import hold_folder, write_text
 
 @dataclass(frozen=True)
 class Preset:
-    """A whole set of assumptions."""
+    """A complete set of defaults."""
 
     backbone: str  #: A pre-trained model.
-    recipe: str | None  #: A named recipe, or None for the default entry's own.
-    tasks: tuple[str, ...]  #: What is scored; none means the papers' seven test splits.
-    development: str  #: What searches and training choose by.
+    recipe: str | None  #: A named recipe, or None for that of the default entry.
+    tasks: tuple[str, ...]  #: Tasks to evaluate; empty: the papers' seven test splits.
+    development: str  #: Task by which searches and training choose.
     corpus: str  #: Sentences to train or fit on.
 
 
-#: Works on a fresh machine without network: everything is inside the package. Figures on ``demo`` are no benchmark.
+#: Works without a network: everything is in the package. Figures on ``demo`` are not a benchmark.
 BARE = Preset(backbone="mini-bert", recipe=None, tasks=("demo",), development="demo:dev", corpus="demo")
 #: ``--paper``: the setting of PromptBERT, Ditto and DCPCSE.
 PAPER = Preset(
@@ -39,12 +39,12 @@ class SettingKey:
     """A default that a user may set."""
 
     variable: str  #: Environment variable.
-    default: str | None  #: Where nothing is set.
+    default: str | None
     help: str
 
 
 KEYS: dict[str, SettingKey] = {
-    "backbone": SettingKey("PROMPTCLI_BACKBONE", BARE.backbone, "backbone of every recipe that names none"),
+    "backbone": SettingKey("PROMPTCLI_BACKBONE", BARE.backbone, "backbone of recipes that do not name one"),
     "data_dir": SettingKey("PROMPTCLI_DATA_DIR", None, "SentEval folder of the tasks"),
 }
 
@@ -59,17 +59,17 @@ class SettingsFile:
 
 @dataclass(frozen=True)
 class EffectiveSetting:
-    """A default that holds."""
+    """A default in force."""
 
     value: str | None
-    source: str  #: Why it holds: a variable, a file, or ``built in``.
+    source: str  #: A variable, a file, or ``built in``.
 
 
 def setting(default: Any, about: str, **metadata: Any) -> Any:
-    """Return the field of a setting; ``about`` is also the help of its option.
+    """Return the dataclass field of a setting; ``about`` is the help of its option.
 
-    In the metadata ``min`` and ``max`` are its bounds, ``above`` and ``below`` bounds that it does not reach, and
-    ``choices`` its values where they are a closed list.
+    Metadata: ``min`` and ``max``, bounds that it may reach; ``above`` and ``below``, bounds that it may not;
+    ``choices``, its allowed values; ``plug_ins``, the table of ``extensions`` with further values.
     """
     return field(default=default, metadata={"help": about, **metadata})
 
@@ -84,11 +84,7 @@ _BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 
 
 def check_bounds(settings: Any) -> None:
-    """Refuse a value of a dataclass that is none of the choices of its field, not finite or out of its bounds.
-
-    Raises:
-        UsageError: with the field, its value and what is allowed.
-    """
+    """Refuse values of a dataclass that are out of bounds, not finite or not among the choices of their field."""
     for item in fields(settings):
         value, about = getattr(settings, item.name), item.metadata
         if "choices" in about and value not in about["choices"]:
@@ -102,16 +98,12 @@ def check_bounds(settings: Any) -> None:
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """Return the file of the user's defaults: in ``PROMPTCLI_HOME``, else in the platform's folder of settings."""
+    """Return the file of the user's defaults, in ``PROMPTCLI_HOME`` or the platform's settings folder."""
     return program_folder(environ, "user_config_dir") / "config.toml"
 
 
 def program_folder(environ: Mapping[str, str], kind: str) -> Path:
-    """Return ``PROMPTCLI_HOME``, else promptcli's folder of a kind of the platform's, e.g. ``user_data_dir``.
-
-    Raises:
-        UsageError: It lies in the home of a user who is not known.
-    """
+    """Return ``PROMPTCLI_HOME``, else the platform's folder of a kind, e.g. ``user_data_dir``."""
     home = environ.get("PROMPTCLI_HOME")
     if home:
         return expand_user(home)
@@ -124,11 +116,7 @@ def program_folder(environ: Mapping[str, str], kind: str) -> Path:
 
 
 def expand_user(path: str) -> Path:
-    """Return a path, ``~`` and ``~user`` written out.
-
-    Raises:
-        UsageError: There is no such user, or the user has no home folder.
-    """
+    """Return a path, ``~`` and ``~user`` written out."""
     try:
         return Path(path).expanduser()
     except (RuntimeError, KeyError):
@@ -138,34 +126,22 @@ def expand_user(path: str) -> Path:
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
-    """Return the defaults that hold, by the keys of ``KEYS``: the environment before the file before what is built in.
-
-    Raises:
-        UsageError: The file is no TOML, or holds an unknown key or a value that is no text.
-    """
+    """Return the defaults in force by the names in ``KEYS``: from the environment, the file, or built in."""
     path = config_file(environ)
     stored = asdict(_read_file(path))
-    found: dict[str, EffectiveSetting] = {}
+    effective = {}
     for name, key in KEYS.items():
-        value, source = key.default, "built in"
-        if stored[name] is not None:
-            value, source = stored[name], str(path)
-        if environ.get(key.variable):
-            value, source = environ[key.variable], f"${key.variable}"
-        found[name] = EffectiveSetting(value, source)
-    return found
+        sources = (environ.get(key.variable), f"${key.variable}"), (stored[name], str(path)), (key.default, "built in")
+        effective[name] = next(EffectiveSetting(*source) for source in sources if source[0] or source[1] == "built in")
+    return effective
 
 
 def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> Path:
-    """Set a default in the user's file, or remove it with None; return the file. Comment lines are kept.
-
-    Raises:
-        UsageError: an unknown key, a value that is empty or holds control characters, or the file is broken.
-    """
+    """Set a default in the user's file, or remove it (None); return the file. Comment lines are kept."""
     if name not in KEYS:
         raise unknown("setting", name, KEYS)
     if value is not None and not (value.strip() and value.isprintable()):
-        raise UsageError(f"{value!r} is no value for {name}; give one line, or `promptcli config {name} --unset`")
+        raise UsageError(f"{value!r} is not a value for {name}; give one line, or `promptcli config {name} --unset`")
     path = config_file(environ)
     path.parent.mkdir(parents=True, exist_ok=True)
     with hold_folder(path.parent):

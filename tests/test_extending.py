@@ -133,7 +133,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     out, err = tried(tmp_path, TRIED + PLUGGED)
     assert out.splitlines()[-1] == "all there"
     assert err.count("the row 'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError") == 1
-    assert err.count("the row 'avg' that my_encoders:Median adds to poolings is left out: there is one") == 1
+    assert err.count("the row 'avg' that my_encoders:Median adds to poolings is left out: that name is taken") == 1
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())
     for word in ("meancse", "share", "median", "clipped", ".csv", "Installed: BIOSSES."):
         assert word in shown, word

@@ -27,13 +27,13 @@ def test_the_environment_comes_before_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("backbone = ", r"config\.toml: no TOML"),
+        ("backbone = ", r"config\.toml: not TOML"),
         ("backbon = 'x'", "unknown key 'backbon'.*did you mean backbone"),
         ("backbone = 3", "'backbone': must be text"),
         ("backbone = nan", "not finite"),
         ("backbone = " + 2000 * "[" + 2000 * "]", "nested deeper"),
-        ("backbone = " + 5000 * "1", "no TOML"),
-        ("backbone = 'x'\nbackbone = 'y'", "no TOML"),
+        ("backbone = " + 5000 * "1", "not TOML"),
+        ("backbone = 'x'\nbackbone = 'y'", "not TOML"),
     ],
 )
 def test_a_bad_file_is_said_in_one_line(tmp_path, run, text, message):
@@ -73,8 +73,8 @@ def test_config_set_and_unset_keep_the_rest_of_the_file(run, home):
     [
         (("backbon", "x"), "did you mean backbone"),
         (("data-dir", "--unset"), "did you mean data_dir"),
-        (("backbone", " "), "no value"),
-        (("backbone", "a\nb"), "no value"),
+        (("backbone", " "), "not a value"),
+        (("backbone", "a\nb"), "not a value"),
     ],
 )
 def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, arguments, said):

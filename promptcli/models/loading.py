@@ -232,9 +232,6 @@ def register(encoder: Encoder, name: str, *, force: bool = False, **about: objec
         name: Up to 100 of ``A-Z a-z 0-9 . _ -``.
         force: Replace a model of that name.
         about: More about its origin, for its provenance.
-
-    Raises:
-        UsageError: The name is taken, or not allowed.
     """
     entry = entry_from(encoder, name)
     open_registry().save(dataclasses.replace(entry, provenance={**entry.provenance, **about}), force=force)

@@ -79,11 +79,7 @@ class _Folder:
     path: Path
 
     def document(self, file: str, kind: type = dict) -> Any:
-        """Return the content of a JSON file.
-
-        Raises:
-            UsageError: It is not there, or is something else.
-        """
+        """Return the content of a JSON file."""
         path = self.path / file
         if not path.is_file():
             raise UsageError(f"{self.name} has no {file}: half of its files are not there; {_HINT}")
@@ -99,11 +95,7 @@ class _Folder:
         return found
 
     def tensors(self, file: str) -> dict[str, Tensor]:
-        """Return the tensors of a safetensors file.
-
-        Raises:
-            UsageError: It is not there, or broken.
-        """
+        """Return the tensors of a safetensors file."""
         path = self.path / file
         if not path.is_file():
             raise UsageError(
@@ -114,12 +106,7 @@ class _Folder:
 
 
 def read_model(name: str) -> Entry:
-    """Return the encoder that a folder, or a hub id with ``@revision`` after it, says it is.
-
-    Raises:
-        NotFoundError: No such folder or hub id.
-        UsageError: A module, a mode or a weight that cannot be read faithfully; with its name.
-    """
+    """Return the encoder that a folder, or a hub id with ``@revision`` after it, says it is."""
     path, revision = locate(name, files=FILES, one_of=MARKS)
     entry = read_folder(name, path)
     loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
@@ -205,11 +192,7 @@ def _unsaid(recipe: Recipe) -> str:
 
 
 def _kinds(folder: _Folder) -> list[tuple[str, str]]:
-    """Return the modules' classes, without their package, and their folders.
-
-    Raises:
-        UsageError: One is code of its own.
-    """
+    """Return the modules' classes, without their package, and their folders."""
     found = []
     for module in folder.document(MODULES, list):
         kind, path = str(module.get("type")), str(module.get("path") or "")

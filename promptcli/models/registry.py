@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SHIPPED", "Card", "Entry", "Registry", "home", "load_encoder", "portable"]
 
-#: Entries that come with promptcli; read-only. ``mini`` is trained by supervised PromptBERT; ``mini-static`` is the
-#: fast tier: word embeddings alone, whitened (docs/transforms.md).
+#: Shipped entries, read-only. ``mini`` is trained by supervised PromptBERT; ``mini-static`` is the fast tier: whitened
+#: word embeddings (docs/transforms.md).
 SHIPPED = ("mini", "mini-static")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
@@ -43,13 +43,13 @@ _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """Return the registry's folder: ``PROMPTCLI_HOME``, else promptcli's folder in the platform's data folder."""
+    """Return the registry's folder: ``PROMPTCLI_HOME``, else the platform's data folder."""
     return program_folder(environ, "user_data_dir")
 
 
 @dataclass(frozen=True)
 class Card:
-    """A summary of an entry, read without its tensors; ``created`` is UTC in ISO form, ``version`` promptcli's."""
+    """Summary of an entry, read without its tensors; ``created``: UTC, ISO form; ``version``: promptcli's."""
 
     name: str
     origin: str
@@ -101,11 +101,7 @@ class Registry:
         )  # fmt: skip
 
     def check_free(self, name: str, *, force: bool = False) -> None:
-        """Refuse a name that ``save`` would refuse; for asking before the work.
-
-        Raises:
-            UsageError: the name is taken (unless ``force``), shipped, an alias, or no name.
-        """
+        """Refuse a name that ``save`` would refuse, before any work is done."""
         _check_name(name)
         if name in SHIPPED:
             raise UsageError(f"model {name!r} is shipped with promptcli and is not replaced; choose another name")
@@ -163,27 +159,16 @@ class Registry:
                     link_file(source / name, target / name)
 
     def remove(self, name: str) -> None:
-        """Delete an entry and its aliases, or only an alias.
-
-        Raises:
-            NotFoundError: no such entry or alias.
-            UsageError: the entry is shipped.
-        """
+        """Delete an entry and its aliases, or only an alias."""
         with self._locked():
             aliases = self.aliases()
-            if name not in aliases:
-                self._saved(name, "removed")
+            folder = None if name in aliases else self._saved_folder(name, "removed")
             self._write_aliases({alias: of for alias, of in aliases.items() if name not in (alias, of)})
-            if name not in aliases:
-                remove_folder(self._models / name)
+            if folder is not None:
+                remove_folder(folder)
 
     def alias(self, alias: str, name: str) -> None:
-        """Let ``alias`` stand for an entry; an alias that is there already is set again.
-
-        Raises:
-            NotFoundError: no such entry.
-            UsageError: ``alias`` is an entry's name, or no name.
-        """
+        """Set an alias of an entry, or change it."""
         _check_name(alias)
         with self._locked():
             if alias in self.names():
@@ -191,29 +176,18 @@ class Registry:
             self._write_aliases({**self.aliases(), alias: self._known(name)})
 
     def aliases(self) -> dict[str, str]:
-        """Return the entry that each alias stands for.
-
-        Raises:
-            CheckFailedError: the file of aliases is damaged.
-        """
+        """Return the entry of each alias."""
         path = self._home / "aliases.json"
         if not path.exists():
             return {}
         return read_document(path, dict[str, str], hint="delete it and set the aliases again")
 
     def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
-        """Append figures to an entry's card; ``name`` may be an alias.
-
-        Raises:
-            NotFoundError: no such entry.
-            UsageError: the entry is shipped.
-        """
+        """Append figures to an entry's card; ``name`` may be an alias."""
         with self._locked():
-            name = self.aliases().get(name, name)
-            self._saved(name, "changed")
-            manifest = read_manifest(self._models / name)
-            changed = dataclasses.replace(manifest, scores=[*manifest.scores, *scores])
-            write_text(self._models / name / MANIFEST, to_json(changed))
+            folder = self._saved_folder(self._known(name), "changed")
+            manifest = read_manifest(folder)
+            write_text(folder / MANIFEST, to_json(dataclasses.replace(manifest, scores=[*manifest.scores, *scores])))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -228,18 +202,17 @@ class Registry:
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
 
     def _known(self, name: str) -> str:
-        """Return the name of an entry, an alias followed."""
-        found = self.aliases().get(name, name)
-        names = self.names()
-        if found not in names:
+        """Return the name of an entry by its name or alias."""
+        entry, names = self.aliases().get(name, name), self.names()
+        if entry not in names:
             near = did_you_mean(name, names)
             raise NotFoundError(f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models list`{near}")
-        return found
+        return entry
 
-    def _saved(self, name: str, done: str) -> None:
-        """Refuse what is no saved entry."""
+    def _saved_folder(self, name: str, verb: str) -> Path:
         if self._known(name) in SHIPPED:
-            raise UsageError(f"model {name!r} is shipped with promptcli and cannot be {done}")
+            raise UsageError(f"model {name!r} is shipped with promptcli and cannot be {verb}")
+        return self._models / name
 
     def _write_aliases(self, aliases: dict[str, str]) -> None:
         if aliases != self.aliases():
@@ -247,14 +220,14 @@ class Registry:
 
 
 def load_encoder(entry: Entry, **options: Any) -> "Encoder":
-    """Return the encoder of an entry; options: see ``promptcli.encoder.encoder.build_encoder``."""
+    """Return the encoder of an entry; for the options see ``build_encoder``."""
     from promptcli.encoder.encoder import build_encoder
 
     return build_encoder(entry.recipe, tensors=entry.tensors, prompts=entry.prompts, **options)
 
 
 def portable(recipe: Recipe) -> Recipe:
-    """Return a recipe that means the same from every folder: a backbone's local folder or file becomes absolute."""
+    """Return a recipe that does not depend on the current folder: a backbone's path becomes absolute."""
     if recipe.backbone == BARE.backbone:
         return recipe
     return recipe.replace(backbone=portable_name(recipe.backbone))
@@ -262,4 +235,4 @@ def portable(recipe: Recipe) -> Recipe:
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name for a model; use up to 100 of A-Z a-z 0-9 . _ - and no dot at the start")
+        raise UsageError(f"{name!r} is not a name for a model; use up to 100 of A-Z a-z 0-9 . _ -, no dot first")

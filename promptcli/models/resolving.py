@@ -1,4 +1,4 @@
-"""What a user's choice of model, recipe and single options means: an entry. Knows nothing of the command line."""
+"""The entry that a choice of model, recipe and single options means. It does not depend on the command line."""
 
 import os
 from pathlib import Path
@@ -14,33 +14,24 @@ from promptcli.notes import is_offline, note, offline
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE
 
-#: The entry where nothing is chosen.
+#: The entry if nothing is chosen.
 DEFAULT = "mini"
-#: A word that is so like a name we know is taken for it, mistyped, before the hub is asked.
+#: difflib's likeness from which a word is taken for a mistyped name of ours, and the hub is not asked.
 _MISTYPED = 0.75
-
-#: What fitted numbers depend on; the rest may be changed under them. Where nothing else is chosen, a change of these
-#: starts from the plain recipe: it makes another method.
+#: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 
 
 def resolve(registry: Registry, choice: Choice) -> Entry:
-    """Return the entry that a choice means.
+    """Return the entry of a choice.
 
-    Changes of no model change the default entry's recipe, or, if one that its learned numbers depend on is among them,
-    the plain ``Recipe()``. A recipe stands on the choice's backbone where it names none.
-
-    Returns:
-        An entry; where a recipe made it or a change really changes it, it has a name of its own, no scores, and is
-        not in the registry.
-
-    Raises:
-        UsageError: No such recipe, or a change that an entry's fitted numbers forbid.
-        NotFoundError: Nothing is called so; with what there is.
+    Without a model, changes apply to the default entry, or, if its learned numbers depend on one of them, to the plain
+    ``Recipe()``. A recipe that does not name a backbone has the choice's. A changed entry has a name of its own, no
+    scores, and is not in the registry.
     """
     changes, of_recipe = dict(choice.changes), True
     if choice.model is None:
-        # the default entry's head is of its own backbone
+        # the default entry's head belongs to its own backbone
         plain = bool(changes.keys() & set(_FITTED)) or choice.backbone != BARE.backbone
         entry = Entry("recipe", Recipe()) if plain else registry.load(DEFAULT)
     else:
@@ -52,12 +43,7 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
 
 
 def named(registry: Registry, text: str) -> Entry:
-    """Return the entry of a single name: a model's, a folder's, a recipe's, or a hub id's.
-
-    Raises:
-        UsageError: See ``resolve``; or a folder that cannot be read faithfully.
-        NotFoundError: Nothing is called so; with what there is.
-    """
+    """Return the entry of a name: of a model, a folder, a recipe, or on the hub."""
     is_folder = os.path.isdir(text)
     if registry.knows(text):
         if is_folder:
@@ -68,8 +54,8 @@ def named(registry: Registry, text: str) -> Entry:
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
     known = [*registry.names(), *RECIPES]
-    like = did_you_mean(text, [*known, *registry.aliases(), *BACKBONES], likeness=_MISTYPED)
-    mistyped = like if not {"/", "@"} & set(text) and not is_offline() else ""
+    near = did_you_mean(text, [*known, *registry.aliases(), *BACKBONES], likeness=_MISTYPED)
+    mistyped = near if not {"/", "@"} & set(text) and not is_offline() else ""
     try:
         with offline(bool(mistyped)):
             return read_model(text)
@@ -77,55 +63,45 @@ def named(registry: Registry, text: str) -> Entry:
         if is_folder or "/" in text:
             raise
         why = "" if mistyped else f" ({str(error).partition(';')[0]})"
-        or_give = f"{mistyped} On the hub: {text}@main" if mistyped else f"; or give a folder, or a hub id{like}"
-        raise NotFoundError(f"nothing is called {text!r}{why}; there are: {', '.join(known)}{or_give}") from None
+        remedy = f"{mistyped} On the hub: {text}@main" if mistyped else f"; or give a folder, or a hub id{near}"
+        raise NotFoundError(f"nothing is called {text!r}{why}; there are: {', '.join(known)}{remedy}") from None
 
 
 def is_recipe(registry: Registry, text: str) -> bool:
-    """Return whether a word is a recipe: its name, JSON or TOML text, or a file of it."""
+    """Return whether a text is a recipe: its name, JSON or TOML, or a file of it."""
     if registry.knows(text) or os.path.isdir(text):
         return False
     return text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text
 
 
 def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
-    """Return an entry with fields of its recipe changed.
-
-    Raises:
-        UsageError: A change that the entry's fitted numbers forbid.
-    """
-    made = {"period": None, **changes} if "prompt" in changes else changes  # a new prompt brings its own default
-    recipe = entry.recipe.replace(**made)
+    """Return an entry with fields of its recipe changed; refuse a change that its fitted numbers forbid."""
+    fields = {"period": None, **changes} if "prompt" in changes else changes  # a new prompt has its own default
+    recipe = entry.recipe.replace(**fields)
     if recipe.explicit() == entry.recipe.explicit():
         return entry
-    adapter = entry.provenance.get("loaded", {}).get("kind") == PREFIX_ADAPTER  # its base may stand anywhere
-    fixed = [name for name in _FITTED if not (adapter and name == "backbone")]
-    fixed = [name for name in fixed if getattr(recipe, name) != getattr(entry.recipe, name)]
-    if entry.tensors and fixed:
+    differing = [field for field in vars(recipe) if getattr(recipe, field) != getattr(entry.recipe, field)]
+    adapter = entry.provenance.get("loaded", {}).get("kind") == PREFIX_ADAPTER  # its base may be anywhere
+    forbidden = [name for name in _FITTED if name in differing and not (adapter and name == "backbone")]
+    if entry.tensors and forbidden:
         raise UsageError(
-            f"model {entry.name!r} holds numbers fitted for its own recipe, so its {' and '.join(fixed)} cannot be"
+            f"model {entry.name!r} holds numbers fitted for its own recipe, so its {' and '.join(forbidden)} cannot be"
             f" changed; fit again with `promptcli fit`, or name a recipe"
         )
-    given_fields = [name for name in changes if getattr(recipe, name) != getattr(entry.recipe, name)]
-    given = " ".join(f"{name}={getattr(recipe, name)}" for name in given_fields)
-    transfer = None if entry.transfer is None else entry.transfer.replace(**made)
-    return Entry(
-        f"{entry.name} {given}", recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts
-    )
+    name = " ".join([entry.name, *(f"{field}={getattr(recipe, field)}" for field in changes if field in differing)])
+    transfer = None if entry.transfer is None else entry.transfer.replace(**fields)
+    return Entry(name, recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts)
 
 
 def _read_recipe(text: str) -> Entry:
     if text in RECIPES:
         return Entry(text, RECIPES[text])
-    if text.lstrip().startswith("{"):
-        return Entry("recipe", Recipe.from_text(text))
     path = Path(text)
-    if path.suffix in (".json", ".toml") and os.path.isfile(path):
+    if not text.lstrip().startswith("{") and path.suffix in (".json", ".toml") and os.path.isfile(path):
         try:
-            content = path.read_text(encoding="utf-8")
+            return Entry(path.stem, Recipe.from_text(path.read_text(encoding="utf-8")))
         except (UnicodeDecodeError, PermissionError) as error:
             raise UsageError(f"recipe file {text!r} cannot be read: {error}") from None
-        return Entry(path.stem, Recipe.from_text(content))
-    if "=" in text:
+    if "{" in text or "=" in text:
         return Entry("recipe", Recipe.from_text(text))
-    raise unknown("recipe", text, [*RECIPES, "JSON or TOML text", "a .json or .toml file that is there"])
+    raise unknown("recipe", text, [*RECIPES, "JSON or TOML text", "an existing .json or .toml file"])

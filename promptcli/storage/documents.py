@@ -1,26 +1,23 @@
-"""The one way to read a stored JSON or TOML document: a dataclass says what is in it, anything else is one line.
-
-A document's class may have a field ``schema_version`` with the version it describes as its default; a file of another
-version is refused.
-"""
+"""Stored JSON and TOML documents, read as a dataclass; a malformed one is a message of one line."""
 
 import dataclasses
 import json
 import math
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from promptcli.errors import CheckFailedError, PromptcliError, did_you_mean
 
-#: Containers in each other; every document of ours has fewer than ten.
+#: Levels of nesting; our documents have fewer than ten.
 DEEPEST = 64
 _TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
-#: Characters of a value or reason that a message shows.
+#: Longest value or reason in a message, in characters.
 _SHOWN = 80
 
-#: What msgspec calls a type, and what a reader of a JSON or TOML file calls it.
+#: msgspec's name of a type -> the name for a reader of JSON or TOML.
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -42,23 +39,20 @@ def read_document(
     closed: bool = False,
     content: bytes | str | None = None,
 ) -> Document:
-    """Read a document, TOML where the file's name ends so, else JSON.
+    """Read a document, TOML if the file's name ends in .toml, else JSON.
 
     Args:
-        path: The file; it is there.
+        path: An existing file.
         kind: A dataclass, or a type such as ``dict[str, str]``.
-        hint: What the user is to do about a wrong file; ends the message.
+        hint: End of the message: what to do about a malformed file.
         error: ``CheckFailedError`` for files that promptcli wrote, ``UsageError`` for the user's.
-        closed: Refuse keys that are no fields.
-        content: What was read of the file already.
-
-    Raises:
-        PromptcliError: of class ``error``: which file, which field, what is allowed, what to do.
+        closed: Refuse unknown keys.
+        content: The file's content, if it was read before.
     """
     try:
         if content is None:
             if path.exists() and not path.is_file():
-                raise ValueError("it is no regular file")
+                raise ValueError("it is not a regular file")
             content = path.read_bytes()
         return convert(parse_toml(content) if path.suffix == ".toml" else parse_json(content), kind, closed=closed)
     except OSError as problem:
@@ -68,37 +62,34 @@ def read_document(
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Return the value of JSON text, each number finite and each integer of at most 64 bits.
+    """Return the value of JSON text with finite numbers and integers of 64 bits; else ValueError, one short line."""
+    import msgspec
 
-    Raises:
-        ValueError: it is none; the message is the reason, one short line.
-    """
-    return _parsed(content, "JSON")
+    return _parsed(content, msgspec.json.decode, "JSON")
 
 
 def parse_toml(content: bytes | str) -> Any:
     """Return the value of TOML text; see ``parse_json``."""
-    return _parsed(content, "TOML")
+    return _parsed(content, lambda data: tomllib.loads(data.decode("utf-8")), "TOML")
 
 
-def _parsed(content: bytes | str, language: str) -> Any:
+def _parsed(content: bytes | str, decode: Callable[[bytes], Any], language: str) -> Any:
     import msgspec
 
     try:
-        data = content if isinstance(content, bytes) else content.encode("utf-8")
-        value = msgspec.json.decode(data) if language == "JSON" else tomllib.loads(data.decode("utf-8"))
+        value = decode(content if isinstance(content, bytes) else content.encode("utf-8"))
     except UnicodeError as problem:
-        raise ValueError(f"no UTF-8 at byte {problem.start}") from None  # type: ignore[attr-defined]
+        raise ValueError(f"not UTF-8 at byte {problem.start}") from None  # type: ignore[attr-defined]
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    except (msgspec.DecodeError, ValueError) as problem:  # the latter of tomllib, also for an endless integer
-        raise ValueError(f"no {language}: {str(problem)[:_SHOWN]}") from None
+    except (msgspec.DecodeError, ValueError) as problem:  # tomllib's, also for an endless integer
+        raise ValueError(f"not {language}: {str(problem)[:_SHOWN]}") from None
     _check_values(value)
     return value
 
 
 def _check_values(value: Any) -> None:
-    """Refuse what such text may hold and nothing here can use."""
+    """Refuse deep nesting and numbers that JSON allows but Python's or the disk's types do not hold."""
     waiting = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()
@@ -106,22 +97,14 @@ def _check_values(value: Any) -> None:
             raise ValueError(_TOO_DEEP)
         if isinstance(item, int | float) and not abs(item) < (1 << 63 if isinstance(item, int) else math.inf):
             raise ValueError("it holds a number that is not finite, or an integer of more than 64 bits")
-        inside = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        waiting += [(part, depth + 1) for part in inside]
+        items = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        waiting += [(each, depth + 1) for each in items]
 
 
 def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Document:
-    """Return plain values as a dataclass or another type.
-
-    Raises:
-        ValueError: another version, a field that is missing or of another type; the message names it.
-    """
+    """Return plain values as a dataclass or another type; else ValueError with the field that is wrong."""
     import msgspec
 
-    version: Any = getattr(kind, "schema_version", None)
-    found = values.get("schema_version", version) if isinstance(values, dict) else version
-    if version is not None and found != version:
-        raise ValueError(f"it has version {shown(found)}; this promptcli reads version {version}")
     if closed and dataclasses.is_dataclass(kind) and isinstance(values, dict):
         known = [field.name for field in dataclasses.fields(kind)]
         for key in values:
@@ -134,30 +117,28 @@ def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Docum
 
 
 def _described(message: str) -> str:
-    """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into which field, what is allowed, what it holds."""
+    """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into field, expected and actual type."""
     reason, _, path = message.partition(" - at `$")
     field = path.rstrip("`").removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
         return f"the field {'.'.join(filter(None, [field, missing[1]]))!r} is missing"
     if types := re.fullmatch(r"Expected `(.+)`, got `(.+)`", reason):
-        wanted, found = (" or ".join(_WORDS.get(name, name) for name in each.split(" | ")) for each in types.groups())
-        reason = f"must be {wanted}, not {found}"
+        expected, actual = (
+            " or ".join(_WORDS.get(name, name) for name in names.split(" | ")) for names in types.groups()
+        )
+        reason = f"must be {expected}, not {actual}"
     return f"the field {field!r}: {reason}" if field else f"it {reason}"
 
 
 def to_json(document: Any, *, indent: int | None = 2) -> str:
-    """Return a dataclass or JSON-ready values as the text of a file; of a name that is no UTF-8, ``?`` remains.
-
-    Raises:
-        TypeError, ValueError: something in it is not JSON.
-    """
+    """Return a dataclass or JSON-ready values as the text of a file; bytes of names that are not UTF-8 become ``?``."""
     values = dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document  # type: ignore[arg-type]
     text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent)
     return text.encode("utf-8", "replace").decode() + "\n"
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, cut, without control characters or anything that is not UTF-8."""
+    """Return a value for a message: shortened, printable."""
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

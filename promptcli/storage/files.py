@@ -20,9 +20,9 @@ from filelock import FileLock, Timeout
 
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 
+#: Bytes of the longest name of an output: its manifest and its temporary files have longer ones, of at most 255.
+LONGEST_NAME = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
-#: Bytes of a target's name in the name of its temporary file, which the disk must be able to hold.
-_NAMED = 100
 _DAY = 86400.0  # seconds
 
 
@@ -30,20 +30,16 @@ _DAY = 86400.0  # seconds
 def temporary(target: Path) -> Iterator[Path]:
     """Yield a new hidden name next to ``target``; it is deleted at the end unless it was renamed."""
     remove_leftovers(target.parent, target.name)
-    path = target.with_name(f".{_cut(target.name)}.{secrets.token_hex(4)}.tmp")
+    path = target.with_name(f".{_shortened(target.name)}.{secrets.token_hex(4)}.tmp")
     try:
         yield path
     finally:
         delete(path)
 
 
-#: Bytes of the longest name of an output: its manifest and its temporary files have longer ones, of at most 255.
-LONGEST_NAME = 200
-
-
 @contextlib.contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path next to ``target``; rename it to ``target`` when the block ends well, else delete it."""
+    """Yield a temporary path next to ``target``, which is renamed to ``target`` if the block ends well."""
     with temporary(target) as path:
         yield path
         sync(path)
@@ -53,7 +49,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder next to ``target``, deleted at the end unless it was moved."""
+    """Yield an empty folder next to ``target``, deleted at the end unless it was renamed."""
     with temporary(target) as path:
         path.mkdir()
         yield path
@@ -61,27 +57,20 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield an empty folder for this user alone, deleted at the end; one left by a killed process goes first."""
+    """Yield an empty folder that only this user may read, deleted at the end."""
     with temporary(Path(tempfile.gettempdir(), "promptcli")) as path:
         path.mkdir(mode=0o700)
         yield path
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write ``text`` as UTF-8 under ``target``, whole or not at all; of a name that is no UTF-8, ``?`` remains."""
+    """Write a text file atomically; bytes of file names that are not UTF-8 become ``?``."""
     with atomic_path(target) as path:
         path.write_text(text, encoding="utf-8", errors="replace")
 
 
 def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
-    """Refuse a file that could not be written under that name at the end; for asking before the work.
-
-    It is a regular file, never a folder, a device or a pipe; ``option`` is what the user gave it by, for the message.
-
-    Raises:
-        NotFoundError: Its folder is not there.
-        UsageError: It is there (unless ``force``), is no regular file, or its folder may not be written.
-    """
+    """Refuse an output file that could not be written, before any work is done; ``option`` names it in the message."""
     given = f"{option} {path}"
     check_name(path, option=option)
     if path.exists() and not path.is_file():
@@ -96,11 +85,7 @@ def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
 
 
 def check_name(path: Path, *, option: str = "`output`") -> None:
-    """Refuse a name that is too long to be written under, and a symbolic link that leads to itself.
-
-    Raises:
-        UsageError: It is one.
-    """
+    """Refuse an output whose name is too long, and a symbolic link to itself."""
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise UsageError(
             f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; give a shorter one"
@@ -109,25 +94,17 @@ def check_name(path: Path, *, option: str = "`output`") -> None:
 
 
 def real_path(path: Path) -> Path:
-    """Return a path without symbolic links.
-
-    Raises:
-        UsageError: A link that leads to itself.
-    """
-    found = Path(os.path.realpath(path))
-    if found.is_symlink():
+    """Return a path without symbolic links; refuse a link to itself."""
+    resolved = Path(os.path.realpath(path))
+    if resolved.is_symlink():
         raise UsageError(f"{path} is a symbolic link that leads to itself; give another path")
-    return found
+    return resolved
 
 
 def sha256(path: Path) -> str:
     """Return the hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _cut(name: str) -> str:
-    return os.fsdecode(os.fsencode(name)[:_NAMED])
 
 
 def is_temporary(name: str) -> bool:
@@ -138,17 +115,21 @@ def is_temporary(name: str) -> bool:
 def remove_leftovers(folder: Path, name: str | None = None, *, age: float = _DAY) -> None:
     """Delete temporary files and folders, those for ``name`` or all, that have not changed for ``age`` seconds.
 
-    With 0 those of writers that are alive go too: the caller holds the lock that they would hold.
+    ``age=0`` deletes those of running writers too: only for a caller who holds the lock that they would hold.
     """
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)
-            if match and (name is None or _cut(name) == match[1]) and time.time() - path.lstat().st_mtime >= age:
+            if match and (name is None or _shortened(name) == match[1]) and time.time() - path.lstat().st_mtime >= age:
                 delete(path)
 
 
+def _shortened(name: str) -> str:
+    return os.fsdecode(os.fsencode(name)[:100])
+
+
 def delete(path: Path) -> None:
-    """Delete a file, a folder with all that is in it, or a link alone and not what it leads to; it may be gone."""
+    """Delete a file, a folder with its content, or a link but not its target; it may be missing."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -156,13 +137,13 @@ def delete(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder so that its name is gone at once, not file by file."""
-    with temporary(folder) as away:
-        os.rename(folder, away)
+    """Delete a folder; its name is gone at once, not file by file."""
+    with temporary(folder) as path:
+        os.rename(folder, path)
 
 
 def sync(path: Path) -> None:
-    """Bring a file's or a folder's content to the disk."""
+    """Flush a file's or a folder's content to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -172,11 +153,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def hold(lock: Path, *, patience: float = 60.0) -> Iterator[None]:
-    """Keep every other process out of what the file ``lock`` guards while the block runs; its folder is there.
-
-    Raises:
-        PromptcliError: Another process holds it for longer than ``patience`` seconds.
-    """
+    """Hold the lock file ``lock``; refuse if another process holds it for longer than ``patience`` seconds."""
     try:
         with FileLock(lock, timeout=patience):
             yield
@@ -188,9 +165,9 @@ def hold(lock: Path, *, patience: float = 60.0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes that ask for the same folder out while the block, which must be short, runs.
+    """Hold a lock on a folder for a short block, without a lock file in the user's folder.
 
-    No lock file is left in a folder of the user's. File systems that lock no folders (NFS) go without.
+    File systems that cannot lock folders (NFS) go without.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -131,11 +131,7 @@ def is_part(file: str, names: Collection[str]) -> bool:
 
 
 def check_part(folder: Path, file: str, digest: str, damaged: Callable[[str, str], CheckFailedError]) -> Path:
-    """Return the path of a part, its bytes checked.
-
-    Raises:
-        CheckFailedError: made by ``damaged`` from the file's name and the reason.
-    """
+    """Return the path of a part, its bytes checked."""
     path = folder / Path(file).name
     if not path.is_file():
         raise damaged(file, "it is missing")

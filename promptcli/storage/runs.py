@@ -1,8 +1,8 @@
-"""The folder of a run that resumes after a kill: what it is, how far it is, and its log.
+"""The folder of a run that resumes after a kill: its settings, its state, its log.
 
-The state is one safetensors file: weights, the optimiser's moments, and how far the run is. Batches, masks and dropout
-follow from the run's identity and the step's number, so no generator's state needs keeping. The log has a line for each
-report; lines of steps that the state does not know of are cut off when the run resumes.
+The state is one safetensors file: weights, the optimiser's moments and the position. Batches, masks and dropout follow
+from the settings and the number of the step, so no generator's state is stored. The log has a line per report; lines
+of steps after the state are cut off when the run resumes.
 """
 
 import json
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from promptcli.errors import UsageError
 from promptcli.storage.documents import read_document, shown, to_json
-from promptcli.storage.files import atomic_path, remove_folder, remove_leftovers, write_text
+from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.tensors import save_tensors
 
 Report = TypeVar("Report")
@@ -27,7 +27,7 @@ _MUON = ("momentum_buffer",)
 
 
 class RunFolder:
-    """The folder of a run; its file ``identity`` holds all that must be the same when the run is resumed."""
+    """The folder of a run; its file ``identity`` holds everything that must be the same when it is resumed."""
 
     def __init__(self, folder: Path, identity: str = "run.json") -> None:
         self.folder = folder
@@ -35,30 +35,26 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a run."""
+        """Whether the folder holds a run."""
         return self._identity.is_file()
 
     def open(
         self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str, ignored: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Begin a run, or check that the one in the folder is the one to resume; return the identity in force.
+        """Begin a run, or check that it may be resumed with ``identity``; return the identity in force.
 
         Args:
             identity: JSON-ready.
             resume: Resume the run in the folder.
-            name: What messages call the folder.
-            elsewhere: What to do to run elsewhere, e.g. ``give another --output``.
-            ignored: Fields that may differ; the stored ones hold.
-
-        Raises:
-            UsageError: A run is there and ``resume`` is not asked for, none is there and it is, or a field differs.
+            name: The folder's name in messages.
+            elsewhere: End of messages: how to use another folder, e.g. ``give another --output``.
+            ignored: Fields that may differ; the stored values are used.
         """
         wanted: dict[str, Any] = json.loads(to_json(identity))
         if not self.begun:
             if resume:
                 raise UsageError(f"no unfinished run in {name}; leave out `resume` to start one")
-            remove_leftovers(self.folder.parent, self.folder.name)
-            if self.folder.exists():  # of a run that was killed while it began
+            if self.folder.exists():  # a run that was killed while it began
                 self.remove()
             self.folder.mkdir(parents=True)
             self.keep(wanted)
@@ -82,7 +78,7 @@ class RunFolder:
         write_text(self._identity, to_json(identity, indent=1))
 
     def remove(self) -> None:
-        """Delete the folder so that the run is gone at once, not file by file."""
+        """Delete the run."""
         remove_folder(self.folder)
 
 
@@ -92,76 +88,68 @@ class Position:
 
     step: int = 0  #: Steps done.
     seen: int = 0  #: Tokens seen in pre-training, examples in contrastive training.
-    seconds: float = 0.0  #: Time spent in steps, over all sittings.
+    seconds: float = 0.0  #: Time spent in steps, before and after resuming.
 
 
 def save_state(
     path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, position: Position
 ) -> None:
-    """Write the state, whole or not at all."""
+    """Write the state atomically."""
     tensors: dict[str, Tensor] = {f"weight.{name}": parameter.detach() for name, parameter in parameters.items()}
     for name, parameter in parameters.items():
-        kept = optimizer.state[parameter]
-        tensors |= {f"{moment}.{name}": kept[moment] for moment in (*_ADAMW, *_MUON) if moment in kept}
-    about = {"step": str(position.step), "seen": str(position.seen), "seconds": repr(position.seconds)}
+        moments = optimizer.state[parameter]
+        tensors |= {f"{moment}.{name}": moments[moment] for moment in (*_ADAMW, *_MUON) if moment in moments}
+    metadata = {"step": str(position.step), "seen": str(position.seen), "seconds": repr(position.seconds)}
     with atomic_path(path) as temporary:
-        save_tensors(tensors, temporary, about)
+        save_tensors(tensors, temporary, metadata)
 
 
 def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> Position:
-    """Read the state into parameters and optimiser; return how far the run is.
-
-    Raises:
-        UsageError: The file is broken, or of a model of another shape.
-    """
+    """Read the state into parameters and optimiser; return the position."""
+    fused = {parameter for group in optimizer.param_groups if group.get("fused") for parameter in group["params"]}
     try:
         with safe_open(path, framework="pt") as file:
-            about, there = file.metadata(), set(file.keys())
-            fused = {one for group in optimizer.param_groups if group.get("fused") for one in group["params"]}
+            metadata, names = file.metadata(), set(file.keys())
             for name, parameter in parameters.items():
-                kinds = _MUON if f"{_MUON[0]}.{name}" in there else _ADAMW
-                stored = {kind: file.get_tensor(f"{kind}.{name}") for kind in ("weight", *kinds)}
-                if stored["weight"].shape != parameter.shape:
+                kinds = _MUON if f"{_MUON[0]}.{name}" in names else _ADAMW
+                weight = file.get_tensor(f"weight.{name}")
+                if weight.shape != parameter.shape:
                     raise UsageError(
-                        f"{path} holds {name} of shape {tuple(stored['weight'].shape)}, this model has"
-                        f" {tuple(parameter.shape)}; resume with the settings that it was started with"
+                        f"{path} holds {name} of shape {tuple(weight.shape)}, this model has {tuple(parameter.shape)};"
+                        " resume with the settings that it was started with"
                     )
                 with torch.no_grad():
-                    parameter.copy_(stored["weight"])
-                moments: dict[str, Any] = {moment: stored[moment].to(parameter.device) for moment in kinds}
+                    parameter.copy_(weight)
+                moments: dict[str, Any] = {
+                    kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in kinds
+                }
                 # a fused optimiser counts its steps on the parameter's own device, another one on the processor
-                where = parameter.device if parameter in fused else "cpu"
-                steps = torch.tensor(float(about["step"]), device=where)
+                device = parameter.device if parameter in fused else "cpu"
+                steps = torch.tensor(float(metadata["step"]), device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}
-            return Position(int(about["step"]), int(about["seen"]), float(about["seconds"]))
+            return Position(int(metadata["step"]), int(metadata["seen"]), float(metadata["seconds"]))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
         reason = str(error).partition("\n")[0][:200]
-        raise UsageError(f"{path} is no state of this run ({reason}); delete {path.parent} and start again") from None
+        raise UsageError(f"{path} is damaged ({reason}); delete {path.parent} and start again") from None
 
 
 def log_until(path: Path, steps: int, kind: type[Report]) -> list[tuple[str, Report]]:
-    """Return a log's lines, as they are and read, up to the state's step; a line that a kill cut short is left out.
-
-    Raises:
-        UsageError: a line is not what the run wrote.
-    """
+    """Return a log's lines, each with its report, up to a step; a line that a kill cut short is left out."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else []
-    whole = [line for line in lines if line.endswith("\n") and _parse_line(path, line, _Step).step <= steps]
-    return [(line, _parse_line(path, line, kind)) for line in whole]
+    complete = [line for line in lines if line.endswith("\n") and _parse_line(path, line, _Step).step <= steps]
+    return [(line, _parse_line(path, line, kind)) for line in complete]
 
 
-def truncate_log(path: Path, kept: Sequence[tuple[str, Any]]) -> None:
-    """Leave no more in a log than ``log_until`` returned of it."""
+def truncate_log(path: Path, lines: Sequence[tuple[str, Any]]) -> None:
+    """Reduce a log to the lines that ``log_until`` returned."""
     if path.is_file():
-        write_text(path, "".join(line for line, _ in kept))
+        write_text(path, "".join(line for line, _ in lines))
 
 
 def read_log(path: Path, kind: type[Report]) -> list[Report]:
-    """Return the lines of a log or of another JSONL file of a run, each checked against its dataclass.
-
-    Raises:
-        UsageError: a line is not what the run wrote.
-    """
+    """Return the reports of a log or of another JSONL file of a run."""
     if not path.is_file():
         return []
     return [_parse_line(path, line, kind) for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]

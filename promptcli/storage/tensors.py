@@ -1,4 +1,4 @@
-"""Tensors as a safetensors file. What the library raises where a disk is full or fails becomes an OSError."""
+"""Tensors as a safetensors file; a full or failing disk is an OSError."""
 
 import contextlib
 import errno
@@ -15,25 +15,17 @@ from promptcli.errors import CheckFailedError, PromptcliError
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors of whatever device and layout.
-
-    Raises:
-        OSError: The file could not be written; with the reason's number.
-    """
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    """Write tensors of any device and layout."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with disk_errors(path):
-        save_file(whole, path, metadata=None if metadata is None else dict(metadata))
+        save_file(plain, path, metadata=None if metadata is None else dict(metadata))
 
 
 def load_tensors(path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError) -> dict[str, Tensor]:
-    """Return the tensors of a file by name; ``hint`` and ``error`` are those of ``documents.read_document``.
-
-    Raises:
-        PromptcliError: of class ``error``: the file is not there, or damaged.
-    """
+    """Return the tensors of a file by name; see ``documents.read_document`` for ``hint`` and ``error``."""
     try:
         return load_file(path)
-    except (SafetensorError, RuntimeError, OSError) as problem:  # torch's own for a file that is gone
+    except (SafetensorError, RuntimeError, OSError) as problem:  # torch's own if the file is missing
         raise error(f"{path} is damaged: {str(problem).partition(chr(10))[0][:200]}; {hint}") from None
 
 
@@ -43,6 +35,6 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except SafetensorError as error:
-        found = re.search(r"(?:code:|os error) (\d+)", str(error))
-        number = int(found[1]) if found else errno.EIO
+        match = re.search(r"(?:code:|os error) (\d+)", str(error))
+        number = int(match[1]) if match else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from None

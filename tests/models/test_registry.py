@@ -111,9 +111,9 @@ def test_existing_name_is_refused_unless_forced(registry):
 
 @pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "ä", "a\n", "x" * 101])
 def test_bad_names_are_refused(registry, name):
-    with pytest.raises(UsageError, match="no name for a model"):
+    with pytest.raises(UsageError, match="not a name for a model"):
         registry.save(Entry(name, Recipe()))
-    with pytest.raises(UsageError, match="no name for a model"):
+    with pytest.raises(UsageError, match="not a name for a model"):
         registry.alias(name, "mini")
 
 
@@ -217,7 +217,7 @@ def test_what_can_be_no_name_is_not_found_at_once(registry, tmp_path, name):
         registry.remove(name)
     with pytest.raises(NotFoundError):
         registry.load(name)
-    with pytest.raises(UsageError, match="no name for a model"):
+    with pytest.raises(UsageError, match="not a name for a model"):
         registry.check_free(name)
     assert [path.name for path in (tmp_path / "home" / "models").iterdir()] == ["white"]
 

@@ -365,7 +365,7 @@ def test_candidate_files(tmp_path):
         ("a.txt", "[X] [MASK]\n[X] is\n", "candidate 2: template '[X] is' has no [MASK]"),
         ("a.txt", "[MASK]\n", "has no [X]"),
         ("a.txt", b"\xff\xfe", "cannot be read"),
-        ("a.toml", "text", "no TOML"),
+        ("a.toml", "text", "not TOML"),
         ("a.toml", "[one]\nsource = 'x'\n", "[one]: the field 'text' is missing"),
         ("a.toml", "[grammar]\npatterns = ['<a> [X]']\n[grammar.slots]\n", "lacks 'a'"),
     ],
