@@ -26,7 +26,7 @@ import psutil
 import torch
 
 import promptcli as pc
-from promptcli.data.text import open_source
+from promptcli.data.rows import open_rows
 from promptcli.embedding.writing import embed_file
 
 
@@ -143,7 +143,7 @@ def embed(encoder: pc.Encoder, lines: list[str]) -> tuple[float, float]:
         path = Path(folder, "in.txt")
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         start, before = time.perf_counter(), time.process_time()
-        with open_source(path) as source:
+        with open_rows(path) as source:
             embed_file(encoder, source, Path(folder, "out.npy"))
         return time.perf_counter() - start, time.process_time() - before
 

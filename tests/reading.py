@@ -8,20 +8,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.tables import Fields
-from promptcli.data.text import open_source
+from promptcli.data.dialect import Fields
+from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 
 
 def read(path, text=None, identifier=None, stdin=None):
-    with open_source(
-        Path(path), Fields(text, identifier), stdin=None if stdin is None else io.BytesIO(stdin)
-    ) as source:
-        return list(source)
+    with open_rows(Path(path), Fields(text, identifier), stdin=None if stdin is None else io.BytesIO(stdin)) as source:
+        batches = list(source)
+    return [(row["id"], row["text"]) for batch in batches for row in batch.to_pylist()]
 
 
 def texts(path, *args, **kwargs):
-    return [record.text for record in read(path, *args, **kwargs)]
+    return [text for _, text in read(path, *args, **kwargs)]
+
+
+def batch(texts, ids=None):
+    """Return sentences as the reader yields them."""
+    return pa.record_batch({"text": pa.array(texts, pa.string()), "id": list(ids or range(len(texts)))})
 
 
 def write(folder, name, content):

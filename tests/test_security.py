@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from promptcli.data import streams
+from promptcli.data import files
 from promptcli.data.vectors import read_vectors
 from promptcli.errors import CheckFailedError, UsageError
 from tests.reading import texts
@@ -25,7 +25,7 @@ def test_the_tests_that_the_page_names_are_there():
 
 
 def test_a_gzip_bomb_is_refused_at_its_first_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb") as file:
         for _ in range(200):

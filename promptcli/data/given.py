@@ -1,19 +1,19 @@
-"""What a program hands over in memory: rows in their order, each one a text or an id of the kind that is stored."""
+"""Checks of sentences and ids that come from a program or the command line rather than from a file."""
 
+import math
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError
+from promptcli.notes import note
 
 
 def check_rows(given: Any, what: str, kind: str = "text") -> list[Any]:
-    """Return rows as a list; messages call them ``what``, and each one a ``kind``.
-
-    Raises:
-        UsageError: It is one text, cannot be walked, or is walked by something else than its rows: the keys of a
-            mapping, the columns of a data frame, the numbers of bytes, or a set in an order of chance.
-    """
+    """Return rows as a list; messages call them ``what``, and each one a ``kind``."""
     frame = hasattr(given, "columns") and hasattr(given, "iloc")
     if frame or isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
         hint = "one of its columns" if frame else "a list, in order"
@@ -22,11 +22,7 @@ def check_rows(given: Any, what: str, kind: str = "text") -> list[Any]:
 
 
 def check_texts(sentences: str | Sequence[str]) -> list[str]:
-    """Return the sentences as a list; one alone as a list of one.
-
-    Raises:
-        UsageError: Something that is no text, with its index and type.
-    """
+    """Return the sentences as a list; one alone as a list of one."""
     if isinstance(sentences, str):
         sentences = [sentences]
     texts = check_rows(sentences, "sentences")
@@ -39,11 +35,7 @@ def check_texts(sentences: str | Sequence[str]) -> list[str]:
 
 
 def check_ids(ids: Any) -> Sequence[Any]:
-    """Return ids as whole numbers of 64 bits and texts; a range as it is.
-
-    Raises:
-        UsageError: Something else, with its index and type.
-    """
+    """Return ids as whole numbers of 64 bits and texts; a range as it is."""
     if isinstance(ids, range):
         return ids
     names = check_rows(ids, "ids", "numbers or text")
@@ -65,3 +57,33 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def are_sentences(given: Sequence[str]) -> bool:
+    """Return whether words of the command line are sentences, not files: each has spaces and no file has its name."""
+    if not all(" " in word.strip() and "\n" not in word and not os.path.exists(word) for word in given):
+        return False
+    for word in given:
+        check_encodable(word)
+    return True
+
+
+def note_no_file(word: str) -> None:
+    """Say that a word that looks like the name of a file is read as a sentence, since there is no such file."""
+    if " " not in word and re.fullmatch(r"\.[a-z][a-z0-9]+", Path(word).suffix) and not os.path.exists(word):
+        note(f"{word}: no such file; read as a sentence")
+
+
+def check_encodable(sentence: str) -> None:
+    """Refuse a sentence of the command line that the terminal's encoding has damaged."""
+    if not is_unicode(sentence):
+        raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8")
+
+
+def finite_number(text: str) -> float | None:
+    """Return the number that a text is; None if it is not one, infinite or NaN."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

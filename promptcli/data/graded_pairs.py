@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from promptcli.data.dialect import Fields
+from promptcli.data.given import finite_number
+from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow
-from promptcli.data.tables import FirstLayout, finite_number
-from promptcli.data.text import open_source
 from promptcli.errors import NotFoundError, UsageError
 
 #: The columns where none are named.
@@ -70,16 +71,15 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
         NotFoundError: There is no such file.
         UsageError: It lacks a column, holds a score that is no number (with the row), or no row.
     """
-    layout, rows = FirstLayout(tuple(columns), like=f"{path}:{','.join(columns)}"), []
-    with open_source(path, layout) as source:
-        for record in source:
-            second, score = record.more
-            if not (record.text or second or score):
+    pairs = list[GoldRow]()
+    with open_rows(path, Fields(layouts=(COLUMNS,), named=tuple(columns))) as rows:
+        for number, (first, second, score) in enumerate(rows.tuples(), 1):
+            if not (first or second or score):
                 continue
             value = finite_number(score)
             if value is None:
-                raise UsageError(f"{path}: row {record.row + 1}: the score {score!r} in {columns[2]!r} is no number")
-            rows.append((record.text, second, value))
-    if not rows:
+                raise UsageError(f"{path}: row {number}: the score {score!r} in {columns[2]!r} is not a number")
+            pairs.append((first, second, value))
+    if not pairs:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(columns)}")
-    return list(rows)
+    return pairs

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from promptcli.data.streams import check_file
-from promptcli.data.tables import finite_number
+from promptcli.data.files import check_file
+from promptcli.data.given import finite_number
 from promptcli.errors import NotFoundError, UsageError
 
 #: A sentence, the other one of a pair, and the gold score or class number.

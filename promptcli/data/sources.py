@@ -1,15 +1,16 @@
 """Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from promptcli.data import demo
+from promptcli.data.dialect import SENTENCES, Fields
 from promptcli.data.hub import FILES, hub_file
-from promptcli.data.tables import SENTENCES, Fields, FirstLayout
+from promptcli.data.rows import open_rows
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
-from promptcli.data.text import open_source
 from promptcli.data.training_examples import (
     DEFINITIONS,
     GRADED_PAIRS,
@@ -23,8 +24,8 @@ from promptcli.data.training_examples import (
 from promptcli.errors import NotFoundError, UsageError
 
 _SOURCES = 100  # of a longer list of texts nobody asks whether they are files
-#: Names of the columns of both sides of a pair: SimCSE's, SNLI's, MultiNLI's.
-SIDES = (PAIRS, ("premise", "hypothesis"), ("sentence1", "sentence2"))
+#: Columns of both sides of a pair: SimCSE's, and those of natural language inference.
+SIDES = (PAIRS, ("premise", "hypothesis"))
 
 
 def fitting_sentences(on: str, data_dir: Path | None, *, text_field: str | None = None) -> list[str]:
@@ -50,13 +51,9 @@ def fitting_sentences(on: str, data_dir: Path | None, *, text_field: str | None 
             raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
         pairs = _task(name, data_dir).pairs()
         return [*pairs.first, *pairs.second]
-    columns = Fields(text=text_field) if text_field else FirstLayout(*SIDES, SENTENCES)
-    sentences, others = list[str](), list[str]()
-    with open_source(path, columns) as source:  # once: it may be a pipe
-        for record in source:
-            sentences.append(record.text)
-            others += record.more
-    return sentences + others
+    fields = Fields(text=text_field) if text_field else Fields(layouts=(*SIDES, SENTENCES))
+    with open_rows(path, fields) as rows:  # once: it may be a pipe
+        return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
 
 
 def training_examples(

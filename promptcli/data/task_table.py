@@ -14,8 +14,8 @@ from promptcli.data import demo, senteval
 from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.graded_pairs import RETRIEVAL, read_graded_pairs, read_rows, split_columns
 from promptcli.data.hub import HubSet
+from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow, Parts
-from promptcli.data.text import open_source
 from promptcli.errors import look_up
 from promptcli.extensions import Table
 
@@ -147,8 +147,8 @@ def _retrieval(given: str) -> TaskRow:
 
 def _perplexity(given: str) -> TaskRow:
     def read(_: Path) -> Parts:
-        with open_source(demo.SENTENCES if given == DEMO else Path(given)) as source:
-            return {"all": [(record.text, None, 0.0) for record in source if record.text.strip()]}
+        with open_rows(demo.SENTENCES if given == DEMO else Path(given), skip_blank=True) as rows:
+            return {"all": [(text, None, 0.0) for text in rows.texts()]}
 
     return TaskRow("perplexity", read, text="held-out lines")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from promptcli.data.given import check_rows, is_unicode
-from promptcli.data.tables import OPTIONAL, SENTENCES, FirstLayout, finite_number
-from promptcli.data.text import open_source
+from promptcli.data.dialect import OPTIONAL, SENTENCES, TEXT, Fields
+from promptcli.data.given import check_rows, finite_number, is_unicode
+from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 
 
@@ -31,15 +31,11 @@ TrainingData = str | Path | Table | Sequence[str | Path | Table | Sequence[objec
 #: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
 PAIRS = ("sent0", "sent1")
 TRIPLETS = (*PAIRS, OPTIONAL)
-#: A pair of natural language inference; SNLI's and MultiNLI's own files name the columns otherwise.
+#: A pair of natural language inference.
 LABELLED_PAIRS = ("premise", "hypothesis", "label")
 #: A pair graded for its likeness, and a word's definition.
 GRADED_PAIRS = ("sentence1", "sentence2", "score")
 DEFINITIONS = ("definition", "word")
-_ALSO: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("sentence1", "sentence2", "gold_label"): LABELLED_PAIRS,
-    ("sentence1", "sentence2", "label"): LABELLED_PAIRS,
-}
 
 #: Label as data sets spell it -> label; anything else in ``_UNLABELLED`` is a pair on which the annotators disagreed.
 _LABELS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
@@ -122,12 +118,9 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
         NotFoundError: No such file.
         UsageError: Empty or malformed, or no layout that is asked for.
     """
-    others = [other for other, layout in _ALSO.items() if layout in layouts]
-    chooser = FirstLayout(*layouts, *others)
-    with open_source(path, chooser) as source:
-        assert chooser.chosen is not None
-        rows = ((record.text, *record.more) for record in source)
-        return _examples(rows, _ALSO.get(chooser.chosen, chooser.chosen), str(path), source.sha256)
+    with open_rows(path, Fields(layouts=tuple(layouts))) as rows:
+        layout = SENTENCES if TEXT in rows.columns else tuple(rows.columns)
+        return _examples(rows.tuples(), layout, str(path), rows.sha256)
 
 
 def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
@@ -160,12 +153,10 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
             widest = max(map(len, rows)) if len(rows[0]) > 1 else 1  # pairs and triplets may stand together
             names = next((list(layout) for layout in layouts if len(layout or "1") == widest), [])
             names = names or ["text"]
-    chooser = FirstLayout(*layouts, *(other for other, layout in _ALSO.items() if layout in layouts))
-    choice = chooser.choose(names, where)
-    assert chooser.chosen is not None
-    layout = _ALSO.get(chooser.chosen, chooser.chosen)
-    at = [names.index(name) for name in (choice.text, *choice.more)]
-    least = len(PAIRS) if chooser.chosen == TRIPLETS else len(at)
+    columns = Fields(layouts=tuple(layouts)).choose(names, where)
+    layout = SENTENCES if TEXT in columns else tuple(columns)
+    at = [names.index(columns[name]) for name in layout or (TEXT,)]
+    least = len(PAIRS) if layout == TRIPLETS else len(at)
     graded = at[-1] if layout in _LABEL_READERS else None
     texts = [_texts(row, at, least, graded, f"{where}: row {number}") for number, row in enumerate(rows, 1)]
     digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()

@@ -5,8 +5,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from promptcli.data.dialect import Fields
 from promptcli.data.given import check_texts
-from promptcli.data.tables import Fields
 from promptcli.data.vectors.formats import COLUMN
 from promptcli.embedding.writing import WINDOW
 from promptcli.encoder.encoder import Encoder
@@ -46,7 +46,7 @@ def embed_dataset(
     columns = names(dataset)
     if column in columns:
         raise UsageError(f"the data set has a column {column!r}; give column=, the name of the new one")
-    text = Fields(text_field).choose(columns, "the data set").text
+    text = Fields(text_field).choose(columns, "the data set")["text"]
     embedded: Dataset = embed(dataset, encoder, text, column)
     return embedded
 

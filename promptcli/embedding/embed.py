@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from promptcli.data.input_files import find_inputs, needs_network
-from promptcli.data.streams import STANDARD
-from promptcli.data.tables import Fields
-from promptcli.data.text import open_pairs, open_source
+from promptcli.data.dialect import Fields
+from promptcli.data.files import STANDARD, find_inputs, needs_network
+from promptcli.data.rows import open_pairs, open_rows
 from promptcli.data.vectors import open_sink, output_of, written_before
 from promptcli.data.vectors.part_folder import Plan, check_folder, is_part_folder, parts_there
 from promptcli.data.vectors.precision import PRECISIONS
@@ -91,7 +90,7 @@ def embed(
         check_output(target, force=force or before is not None)
     elif form.ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
-    with open_source(path, Fields(text_field, id_field), stdin=given) as source:
+    with open_rows(path, Fields(text_field, id_field), stdin=given) as source:
         from promptcli.embedding.writing import embed_file, embed_stream, report_of
         from promptcli.models import loading as encoders
 

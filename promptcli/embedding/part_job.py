@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones.devices import choose_device, set_threads
-from promptcli.data.input_files import InputFile
+from promptcli.data.rows import InputFile
 from promptcli.data.vectors.part_folder import Plan, parts_there
 from promptcli.embedding.writing import make_part
 from promptcli.encoder.encoded import Progress, silent

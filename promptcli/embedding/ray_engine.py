@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from promptcli.data.input_files import is_remote
+from promptcli.data.files import is_remote
 from promptcli.embedding.part_job import PartJob, Pool, release_memory
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line

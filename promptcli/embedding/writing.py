@@ -9,18 +9,17 @@ import importlib.metadata
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import promptcli
-from promptcli.data.input_files import InputFile, check_same, count_input, has_text_ids, read_rows
-from promptcli.data.tables import Fields, Record
-from promptcli.data.text import Source
+from promptcli.data.dialect import Fields
+from promptcli.data.rows import Batch, InputFile, Rows, check_same, count_input, has_text_ids, read_range, windows
 from promptcli.data.vectors import VectorManifest, new_vectors, part_folder, readable
 from promptcli.data.vectors.formats import ParquetSink, Sink, opened
 from promptcli.data.vectors.part_folder import Plan
@@ -38,8 +37,6 @@ WINDOW = 8192
 #: Characters in a window, so that a file of very long lines does not fill the memory either.
 WINDOW_CHARACTERS = 8 << 20
 
-Item = TypeVar("Item")
-
 
 @dataclass(frozen=True)
 class EmbedReport:
@@ -56,16 +53,17 @@ class EmbedReport:
 
 def embed_stream(
     encoder: Encoder,
-    records: Iterable[Record],
+    batches: Iterable[Batch],
     sink: Sink,
     *,
     window: int = WINDOW,
     batch_size: int | None = None,
     normalize: bool = False,
     precision: str = "float32",
+    first: int = 0,
     progress: Progress = silent,
 ) -> EmbedReport:
-    """Encode records window by window into a sink; row i is record i.
+    """Encode batches of sentences window by window into a sink; row i is sentence i.
 
     At most ``window`` sentences are held at once, and ``batch_size`` of them are in a forward pass; by default as many
     as fit a budget of tokens. The ranges of ``int8`` are those of the first window.
@@ -76,14 +74,14 @@ def embed_stream(
     start = time.perf_counter()
     rows = blank = zero = truncated = 0
     less = None if precision == "float32" else Measured(precision)
-    read, held = itertools.tee(windows(records, lambda record: len(record.text), size=window))
-    texts = ([record.text for record in part] for part in read)
+    read, held = itertools.tee(windows(batches, window, WINDOW_CHARACTERS))
+    texts = (batch.column("text").to_pylist() for batch in read)
     for encoded, part in zip(encoder.encode_windows(texts, progress=progress, most=batch_size), held, strict=True):
-        _check_finite(encoded.vectors, part)
+        _check_finite(encoded.vectors, first + rows)
         vectors = unit(encoded.vectors) if normalize else encoded.vectors
         sink.write(part, vectors if less is None else less(vectors))
         rows += len(part)
-        empty = np.array([not record.text.strip() for record in part])
+        empty = np.array([not text.strip() for text in part.column("text").to_pylist()])
         blank += int(np.count_nonzero(empty))
         zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
         truncated += int(np.count_nonzero(encoded.truncated))
@@ -93,7 +91,7 @@ def embed_stream(
 
 def embed_file(
     encoder: Encoder,
-    source: Source,
+    source: Rows,
     target: Path,
     *,
     with_text: bool = True,
@@ -108,7 +106,7 @@ def embed_file(
     ``settings`` are what the manifest keeps of how the source was read and stored; for the rest see ``embed_stream``.
 
     Raises:
-        PromptcliError: see ``embed_stream`` and ``Source``.
+        PromptcliError: see ``embed_stream`` and ``open_rows``.
     """
     options: dict[str, Any] = {"batch_size": batch_size, "normalize": normalize, "precision": precision}
     with new_vectors(target, encoder.width, with_text=with_text) as (sink, manifest):
@@ -133,7 +131,7 @@ def similarity_stream(
 
     At most ``window`` pairs are held at once; ``progress`` is called with the number of sentences, two a pair.
     """
-    for part in windows(pairs, lambda pair: len(pair[0]) + len(pair[1]), size=window):
+    for part in _windows_of_pairs(pairs, window):
         lefts, rights = zip(*part, strict=True)
         vectors = unit(encoder.encode([*lefts, *rights], progress=progress))
         cosines = np.sum(vectors[: len(part)] * vectors[len(part) :], axis=1)
@@ -141,13 +139,13 @@ def similarity_stream(
             yield left, right, min(max(cosine, -1.0), 1.0)  # rounding may pass 1
 
 
-def windows(items: Iterable[Item], characters: Callable[[Item], int], *, size: int) -> Iterator[list[Item]]:
-    """Yield lists of at most ``size`` items; a list also ends once it holds ``WINDOW_CHARACTERS``."""
-    part: list[Item] = []
+def _windows_of_pairs(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[list[tuple[str, str]]]:
+    """Yield lists of at most ``size`` pairs; a list also ends once it holds ``WINDOW_CHARACTERS``."""
+    part: list[tuple[str, str]] = []
     held = 0
-    for item in items:
-        part.append(item)
-        held += characters(item)
+    for pair in pairs:
+        part.append(pair)
+        held += len(pair[0]) + len(pair[1])
         if len(part) == size or held >= WINDOW_CHARACTERS:
             yield part
             part, held = [], 0
@@ -155,16 +153,14 @@ def windows(items: Iterable[Item], characters: Callable[[Item], int], *, size: i
         yield part
 
 
-def _check_finite(vectors: Floats, part: Sequence[Record]) -> None:
+def _check_finite(vectors: Floats, row: int) -> None:
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
-        raise PromptcliError(
-            f"row {part[wrong[0]].row}: its vector is not finite; try `dtype` float32, or check the model"
-        )
+        raise PromptcliError(f"row {row + wrong[0]}: its vector is not finite; try `dtype` float32, or check the model")
 
 
 def _manifest(
-    encoder: Encoder, source: Source, report: EmbedReport, *, normalize: bool, precision: str
+    encoder: Encoder, source: Rows, report: EmbedReport, *, normalize: bool, precision: str
 ) -> dict[str, Any]:
     return {
         "schema_version": VectorManifest.schema_version,
@@ -308,9 +304,9 @@ def make_part(
         with atomic_path(path) as temporary, temporary.open("xb") as file:
             sink = ParquetSink(file, plan.dim, plan.with_text)
             with opened(sink):
-                records = read_rows(inputs, start, stop, str(folder))
+                batches = read_range(inputs, start, stop, str(folder))
                 options: dict[str, Any] = {"normalize": plan.normalized, "precision": plan.precision}
-                report = embed_stream(encoder, records, sink, **options, progress=progress)
+                report = embed_stream(encoder, batches, sink, first=start, **options, progress=progress)
                 about = part_folder.About(
                     plan.digest(), shard, report.rows, report.blank, report.zero, report.truncated
                 )

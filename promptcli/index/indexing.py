@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from promptcli.data.streams import STANDARD, open_hashed, read_lines
-from promptcli.data.tables import Fields
+from promptcli.data.dialect import Fields
+from promptcli.data.files import STANDARD, open_file, read_lines
 from promptcli.errors import UsageError
 from promptcli.index.inputs import (
     RowFiles,
@@ -276,7 +276,7 @@ def read_ids(path: str | Path | None) -> list[str] | None:
     """Return the ids of a file, one a line; None without a file."""
     if path is None:
         return None
-    with open_hashed(Path(path)) as raw:
+    with open_file(Path(path)) as raw:
         ids = [name for line in read_lines(raw, str(path)) if (name := line.rstrip("\r\n"))]
     if not ids:
         raise UsageError(f"{path} holds no ids; give one a line")
@@ -321,7 +321,7 @@ def _say_rows(report: "EmbedReport | None", index: "VectorIndex") -> None:
 
 
 def _check_queries(queries: Sequence[str]) -> None:
-    from promptcli.data.text import check_encodable
+    from promptcli.data.given import check_encodable
 
     for sentence in queries:
         if not sentence.strip():

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from promptcli.data.streams import STANDARD
-from promptcli.data.tables import Fields
-from promptcli.data.text import open_source
+from promptcli.data.dialect import Fields
+from promptcli.data.files import STANDARD
+from promptcli.data.rows import open_rows, windows
 from promptcli.data.vectors import holds_vectors, manifest_path, open_sink, read_vectors
 from promptcli.data.vectors.formats import Floats, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
-from promptcli.embedding.writing import EmbedReport, embed_stream, windows
+from promptcli.embedding.writing import WINDOW_CHARACTERS, EmbedReport, embed_stream
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
@@ -80,7 +80,7 @@ class RowFiles:
         """Return the rows of a file of sentences, encoded window by window into a nameless file, and the encoder."""
         if self.texts is not None:
             raise UsageError(f"{self.file} holds sentences itself; leave out `texts`, it is for .npy and .safetensors")
-        with open_source(self.file, self.fields, stdin=self.stdin) as source:
+        with open_rows(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
             with working("index", source.total() if is_shown() else None) as advance:
                 spool = cast(BinaryIO, tempfile.TemporaryFile(dir=self.spool))
@@ -115,6 +115,8 @@ class RowFiles:
         return Incoming(ParquetRows(sorted(inside)))
 
     def _in_file(self) -> Incoming:
+        import pyarrow as pa
+
         vectors = read_vectors(self.file)
         if PRECISIONS[vectors.precision].packed:
             raise UsageError(
@@ -129,18 +131,18 @@ class RowFiles:
             return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), manifest=about)
         if vectors.texts is not None:
             raise UsageError(f"{self.file} holds its texts itself; leave out `texts`")
-        with open_source(self.texts, self.fields) as source:
-            records = list(source)
+        with open_rows(self.texts, self.fields) as source:
+            table = pa.Table.from_batches(source)
             digest = source.sha256()
-        if len(records) != len(vectors.matrix):
+        if len(table) != len(vectors.matrix):
             raise UsageError(
-                f"{self.texts} has {len(records):,} sentences and {self.file} {len(vectors.matrix):,} vectors"
+                f"{self.texts} has {len(table):,} sentences and {self.file} {len(vectors.matrix):,} vectors"
             )
         if digest != ((about or {}).get("input") or {}).get("sha256", digest):
             raise CheckFailedError(
                 f"{self.texts} is not the file that {self.file} was made from (its sha256 differs); embed it again"
             )
-        ids, texts = [record.id for record in records], [record.text for record in records]
+        ids, texts = table.column("id").to_pylist(), table.column("text").to_pylist()
         return Incoming(ArrayRows(vectors.matrix, ids, texts), manifest=about)
 
 
@@ -194,10 +196,10 @@ def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tu
         for block in replace(files, texts=None).stored(origin).rows.blocks():
             yield list(block.texts or map(str, block.ids)), block.vectors
         return
-    with open_source(files.file, files.fields, stdin=files.stdin) as source:
+    with open_rows(files.file, files.fields, stdin=files.stdin) as source:
         encoder = opener()
-        for part in windows(source, lambda record: len(record.text), size=_WINDOW):
-            texts = [record.text for record in part]
+        for batch in windows(source, _WINDOW, WINDOW_CHARACTERS):
+            texts = batch.column("text").to_pylist()
             yield texts, encoder.encode(texts)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from promptcli.data.dialect import Fields
 from promptcli.data.given import check_ids, check_texts
-from promptcli.data.tables import Fields
 from promptcli.errors import UsageError
 from promptcli.index.inputs import RowFiles, check_same, origin_of, rebuild_encoder, rows_to_build
 from promptcli.index.neighbours import Cluster, Pair, dups, pairs

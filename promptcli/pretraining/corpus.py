@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype
-from promptcli.data.text import open_source
+from promptcli.data.rows import open_rows
 from promptcli.data.vectors.formats import read_array
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage.documents import read_document, to_json
@@ -38,8 +38,8 @@ class CorpusFile:
             NotFoundError: There is no such file.
             UsageError: Empty, a folder, or not text.
         """
-        with open_source(self.path) as source:
-            yield from (record.text for record in source if not record.text.isspace() and record.text)
+        with open_rows(self.path, skip_blank=True) as rows:
+            yield from rows.texts()
 
 
 @dataclass(frozen=True)

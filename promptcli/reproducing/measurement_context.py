@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
+from promptcli.data.dialect import SENTENCES
 from promptcli.data.sources import fitting_sentences, training_examples
-from promptcli.data.tables import SENTENCES
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.data.training_examples import DEFINITIONS, LABELLED_PAIRS, PAIRS, TRIPLETS, TrainingExamples
 from promptcli.errors import NotFoundError, UsageError

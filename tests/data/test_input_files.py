@@ -11,11 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptcli.data import input_files
-from promptcli.data.input_files import check_same, count_input, find_inputs, has_text_ids, read_rows
-from promptcli.data.tables import Fields
-from promptcli.data.text import open_source
+from promptcli.data.dialect import Fields
+from promptcli.data.files import find_inputs, needs_network
+from promptcli.data.rows import check_same, count_input, has_text_ids, open_rows, read_range
 from promptcli.errors import NotFoundError, UsageError
+
+
+def read_rows(files, start, stop):
+    return [(row["id"], row["text"]) for batch in read_range(files, start, stop, "it") for row in batch.to_pylist()]
+
 
 TEXTS = st.lists(st.text('ab ,"\n\u2028é', max_size=6), min_size=1, max_size=20)
 
@@ -46,40 +50,35 @@ def write(path, texts):
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl", ".csv", ".tsv", ".parquet"])
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one=TEXTS, two=TEXTS, data=st.data())
-def test_every_range_is_that_of_the_walk_over_all(tmp_path, monkeypatch, suffix, one, two, data):
-    monkeypatch.setattr(input_files, "MARK", 3)
+def test_every_range_is_that_of_the_walk_over_all(tmp_path, suffix, one, two, data):
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     wanted = [text for path, texts in zip(paths, (one, two), strict=True) for text in write(path, texts)]
     files = [count_input(str(path), Fields()) for path in paths]
-    with open_source(paths[0]) as source:
-        assert [record.text for record in source] == wanted[: files[0].rows]
+    with open_rows(paths[0]) as rows:
+        assert list(rows.texts()) == wanted[: files[0].rows]
     assert sum(file.rows for file in files) == len(wanted)
     start = data.draw(st.integers(0, len(wanted)))
     stop = data.draw(st.integers(start, len(wanted)))
-    found = list(read_rows(files, start, stop, "it"))
-    assert [record.text for record in found] == wanted[start:stop]
-    assert [record.row for record in found] == [record.id for record in found] == list(range(start, stop))
+    assert read_rows(files, start, stop) == list(enumerate(wanted))[start:stop]
 
 
-def test_ids_of_a_column_and_blank_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(input_files, "MARK", 2)
+def test_ids_of_a_column_and_blank_lines(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('\n{"id": 7, "text": "one"}\n{"id": "x", "text": ""}\n\n\n')
     file = count_input(str(path), Fields())
     assert has_text_ids([file])
-    assert [record.id for record in read_rows([file], 0, 5, "it")] == ["", "7", "x", "", ""]
-    assert [record.id for record in read_rows([file], 4, 5, "it")] == [""]  # no object in what is read
+    assert [identifier for identifier, _ in read_rows([file], 0, 5)] == ["", "7", "x", "", ""]
+    assert [identifier for identifier, _ in read_rows([file], 4, 5)] == [""]  # no object in what is read
     (tmp_path / "b.txt").write_text("one\n")
     with pytest.raises(UsageError, match=r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
         has_text_ids([file, count_input(str(tmp_path / "b.txt"), Fields())])
 
 
-def test_messages_name_the_line_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(input_files, "MARK", 2)
+def test_messages_name_the_line_of_the_file(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,n\n" + "one,1\n" * 6 + "two\n")
     with pytest.raises(UsageError, match=r"a\.csv: line 8: 1 columns"):
-        list(read_rows([count_input(str(path), Fields())], 6, 7, "it"))
+        count_input(str(path), Fields())
 
 
 def test_what_names_stand_for(tmp_path, monkeypatch):
@@ -111,7 +110,7 @@ def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):
     assert check_same([file], [str(path)], "it")[0].sha256 == file.sha256
     path.write_text("one\ntwx\n")
     with pytest.raises(UsageError, match=r"a\.txt is not the file that it was begun with"):
-        list(read_rows([file], 0, 1, "it"))
+        read_rows([file], 0, 1)
     with pytest.raises(UsageError, match="begun with 1 input files, not 2"):
         check_same([file], [str(path), str(path)], "it")
 
@@ -120,13 +119,13 @@ def test_file_systems_of_fsspec():
     with fsspec.open("memory://shards/a.txt", "wb") as file:
         file.write(b"one\ntwo\n")
     names = find_inputs(["memory://shards/*.txt"])
-    assert names == ["memory://shards/a.txt"] and input_files.needs_network(names) is None
-    assert [record.text for record in read_rows([count_input(names[0], Fields())], 1, 2, "it")] == ["two"]
-    with pytest.raises(NotFoundError, match="no file is there"):
+    assert names == ["memory://shards/a.txt"] and needs_network(names) is None
+    assert read_rows([count_input(names[0], Fields())], 1, 2) == [(1, "two")]
+    with pytest.raises(NotFoundError, match="no such file"):
         find_inputs(["memory://shards/b.txt"])
     with pytest.raises(NotFoundError, match="nowhere"):
         find_inputs(["nowhere://a.txt"])
-    assert input_files.needs_network(["a.txt", "s3://bucket/a.txt"]) == "s3://bucket/a.txt"
+    assert needs_network(["a.txt", "s3://bucket/a.txt"]) == "s3://bucket/a.txt"
 
 
 def test_a_file_system_that_is_not_installed_is_one_line():

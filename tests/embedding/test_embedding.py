@@ -9,26 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from promptcli.data.tables import Record
-from promptcli.data.text import STANDARD, open_source
+from promptcli.data.files import STANDARD
+from promptcli.data.rows import open_rows
 from promptcli.data.vectors import FORMATS, manifest_path, open_sink, read_vectors
 from promptcli.data.vectors.precision import unit
-from promptcli.embedding import writing as embedding
-from promptcli.embedding.writing import embed_file, embed_stream, similarity_stream, windows
+from promptcli.embedding.writing import embed_file, embed_stream, similarity_stream
 from promptcli.errors import PromptcliError
 from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import killed_at_every_step
 from tests.processes import Program
+from tests.reading import batch
 
 
 class Kept:
     """A sink that keeps its rows."""
 
     def __init__(self):
-        self.records, self.parts = [], []
+        self.texts, self.parts = [], []
 
-    def write(self, records, vectors):
-        self.records += records
+    def write(self, batch, vectors):
+        self.texts += batch["text"].to_pylist()
         self.parts.append(vectors)
 
     def close(self):
@@ -37,25 +37,21 @@ class Kept:
     abandon = close
 
 
-def records(texts):
-    return [Record(row, row, text) for row, text in enumerate(texts)]
-
-
 SENTENCES = [f"sentence {i % 7} of {i}" for i in range(25)]
 
 
 @pytest.mark.parametrize("window", [1, 4, 25, 100])
 def test_rows_are_in_order_whatever_the_window(window):
     sink, done, encoder = Kept(), [], FakeEncoder()
-    report = embed_stream(encoder, records(SENTENCES), sink, window=window, progress=done.append)
+    report = embed_stream(encoder, [batch(SENTENCES)], sink, window=window, progress=done.append)
     assert np.array_equal(np.concatenate(sink.parts), np.stack([vector(s) for s in SENTENCES]))
-    assert [record.text for record in sink.records] == SENTENCES
+    assert sink.texts == SENTENCES
     assert report.rows == sum(done) == 25
     assert max(encoder.calls) == min(window, 25)
 
 
 def test_blank_and_cut_sentences_are_counted():
-    report = embed_stream(FakeEncoder(), records(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30]), Kept(), window=2)
+    report = embed_stream(FakeEncoder(), [batch(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30])], Kept(), window=2)
     assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
     assert report.seconds > 0
 
@@ -64,9 +60,9 @@ def test_only_one_window_is_read_ahead():
     read = []
 
     def counted():
-        for record in records(SENTENCES):
-            read.append(record.row)
-            yield record
+        for sentence in SENTENCES:
+            read.append(sentence)
+            yield batch([sentence])
 
     class Stopping(Kept):
         def write(self, rows, vectors):
@@ -76,16 +72,9 @@ def test_only_one_window_is_read_ahead():
         embed_stream(FakeEncoder(), counted(), Stopping(), window=4)
 
 
-def test_windows_end_at_their_characters_too(monkeypatch):
-    monkeypatch.setattr(embedding, "WINDOW_CHARACTERS", 10)
-    assert list(windows(["aaaaaaaa", "bb", "c", "d" * 50, "e", "f"], len, size=3)) == [
-        ["aaaaaaaa", "bb"], ["c", "d" * 50], ["e", "f"],
-    ]  # fmt: skip
-
-
 def test_normalize():
     sink = Kept()
-    embed_stream(FakeEncoder(), records(SENTENCES), sink, normalize=True)
+    embed_stream(FakeEncoder(), [batch(SENTENCES)], sink, normalize=True)
     assert np.allclose(np.linalg.norm(sink.parts[0], axis=1), 1, atol=1e-6)
     zeros = unit(np.zeros((2, 3), np.float32))
     assert zeros.dtype == np.float32 and not zeros.any()
@@ -94,7 +83,7 @@ def test_normalize():
 def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
     monkeypatch.setattr("tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32))
     with pytest.raises(PromptcliError, match="row 2: its vector is not finite"):
-        embed_stream(FakeEncoder(), records(["a", "b", "bad"]), Kept(), window=2)
+        embed_stream(FakeEncoder(), [batch(["a", "b", "bad"])], Kept(), window=2)
 
 
 # --- files and manifests
@@ -104,7 +93,7 @@ def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
     path = folder / name
     path.write_text(text)
     target = folder / f"v{kind}"
-    with open_source(path) as source:
+    with open_rows(path) as source:
         report = embed_file(FakeEncoder(), source, target, **options)
     return target, report
 
@@ -138,7 +127,7 @@ def test_a_file_and_its_manifest(tmp_path, kind):
 
 
 def test_standard_input_has_its_hash_in_the_manifest(tmp_path):
-    with open_source(STANDARD, stdin=io.BytesIO(b"one\ntwo")) as source:
+    with open_rows(STANDARD, stdin=io.BytesIO(b"one\ntwo")) as source:
         embed_file(FakeEncoder(), source, tmp_path / "v.npy")
     manifest = json.loads((tmp_path / "v.npy.manifest.json").read_text())
     assert manifest["input"] == {"path": "-", "sha256": hashlib.sha256(b"one\ntwo").hexdigest()}
@@ -151,7 +140,7 @@ def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkey
     (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": "two"}\nbroken\n')
     embed_stream.__kwdefaults__["window"], usual = 1, embed_stream.__kwdefaults__["window"]
     try:
-        with pytest.raises(PromptcliError, match="line 3"), open_source(tmp_path / "b.jsonl") as source:
+        with pytest.raises(PromptcliError, match="line 3"), open_rows(tmp_path / "b.jsonl") as source:
             embed_file(FakeEncoder(), source, target)
     finally:
         embed_stream.__kwdefaults__["window"] = usual
@@ -180,7 +169,7 @@ def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_manifest(tmp_path):
 def test_a_name_that_is_no_utf8_is_escaped_in_the_manifest(tmp_path):
     source = tmp_path / os.fsdecode(b"caf\xe9.txt")
     source.write_text("one\n")
-    with open_source(source) as lines:
+    with open_rows(source) as lines:
         embed_file(FakeEncoder(), lines, tmp_path / "v.npy")
     assert read_vectors(tmp_path / "v.npy").manifest["input"]["path"].endswith("caf\\xe9.txt")
 
@@ -204,7 +193,7 @@ def test_similarity_is_the_cosine():
 
 # VmHWM and not ru_maxrss: Linux hands the latter down from the process that forked, here the much larger pytest.
 def _embed_and_print_peak(path, target):
-    with open_source(path) as source, target.open("wb") as file, open_sink(file, target.suffix, 256) as sink:
+    with open_rows(path) as source, target.open("wb") as file, open_sink(file, target.suffix, 256) as sink:
         report = embed_stream(FakeEncoder(256), source, sink, window=4096)
     print(report.rows, re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.data.tables import Fields
+from promptcli.data.dialect import Fields
 from promptcli.data.vectors.formats import Block
 from promptcli.embedding.writing import embed_stream
 from promptcli.errors import CheckFailedError, UsageError

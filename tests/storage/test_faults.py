@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.backbones.devices import choose_device
-from promptcli.data import input_files
+from promptcli.data import files
 from promptcli.data.vectors.part_folder import part_name
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
@@ -62,7 +62,7 @@ def test_urls_of_a_plan_are_not_opened(run, monkeypatch):
     assert run(*EMBED)[0] == 0
     plan = Path("out/_plan.json")
     plan.write_text(plan.read_text().replace('"a.txt"', '"https://elsewhere.example/a.txt"'))
-    monkeypatch.setattr(input_files, "_remotely", lambda *given: pytest.fail("a URL was opened"))
+    monkeypatch.setattr(files, "_remotely", lambda *given: pytest.fail("a URL was opened"))
     assert run("vectors", "out")[0] == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.tables import SENTENCES as ALONE
+from promptcli.data.dialect import SENTENCES as ALONE
 from promptcli.errors import UsageError
 from promptcli.models.registry import Registry
 from promptcli.training import methods, objectives

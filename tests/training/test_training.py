@@ -280,7 +280,7 @@ def test_examples_of_every_form(tmp_path):
     ragged = tmp_path / "ragged.csv"
     for rows in ("a,b,c\na,b,c,d\n", "a,b,c,d\n"):
         ragged.write_text("sent0,sent1,hard_neg\n" + rows)
-        with pytest.raises(UsageError, match="4 columns where the header has 3"):
+        with pytest.raises(UsageError, match="4 columns, but the header has 3"):
             read_examples(ragged)
 
 

@@ -130,7 +130,7 @@ def analyze(
 
 def _given(what: str, words: Sequence[str], folder: Path | None) -> Any:
     """Return what is looked at: sentences, what names them, one sentence, or names of tasks."""
-    from promptcli.data.text import are_sentences, check_encodable
+    from promptcli.data.given import are_sentences, check_encodable
 
     takes = ANALYSES[what].takes
     if takes == "nothing":

@@ -123,8 +123,8 @@ def _check_no_parts(sharding: Sharding) -> None:
 
 def _are_sentences(words: list[str]) -> bool:
     """Return whether the words of the command line are sentences: no file has any of their names."""
-    from promptcli.data.streams import check_file
-    from promptcli.data.text import check_encodable
+    from promptcli.data.files import check_file
+    from promptcli.data.given import check_encodable
 
     exist = [word == "-" or os.path.exists(word) for word in words]
     if any("://" in word and " " not in word for word in words) or (len(words) > 1 and all(exist)):
@@ -198,7 +198,7 @@ def similarity(
     A and B are files (or pipes, <(COMMAND)) where files of those names exist; a sentence that is also the name of a
     file is compared from another folder.
     """
-    from promptcli.data.text import note_no_file
+    from promptcli.data.given import note_no_file
     from promptcli.embedding.embed import similarities
 
     for word in (a, b):

@@ -145,7 +145,7 @@ def search(
     runtime: Runtime,
 ) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
-    from promptcli.data.text import note_no_file
+    from promptcli.data.given import note_no_file
     from promptcli.index.indexing import is_query_file, search_index
 
     note_no_file(query)

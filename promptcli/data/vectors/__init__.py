@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.streams import STANDARD, check_file
+from promptcli.data.files import STANDARD, check_file
 from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, Sink, VectorFormat, as_floats, opened
 from promptcli.data.vectors.precision import PRECISIONS, Quantized
 from promptcli.errors import CheckFailedError, UsageError

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.streams import open_hashed, read_lines
-from promptcli.data.tables import Record, id_text, open_parquet, read_batches, values_of
+from promptcli.data.files import open_file, read_lines
+from promptcli.data.rows import Batch, id_text, open_parquet, read_batches, values_of
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
 
@@ -41,8 +41,8 @@ _HEADER = 256
 class Sink:
     """Takes the rows of a vector file in order."""
 
-    def write(self, records: Sequence[Record], vectors: NDArray[Any]) -> None:
-        """Append one window: ``vectors`` (n, d), row i of ``records[i]``; float32 unless a ``Precision`` made less."""
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+        """Append one window: ``vectors`` (n, d), for row i of ``batch``; float32 unless a ``Precision`` made less."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -67,7 +67,13 @@ def _ids_of(values: list[Any], first: int, path: Path) -> Sequence[int | str]:
     numbers = range(first, first + len(values))
     if values == list(numbers):
         return numbers
-    return [id_text(value, "id", (str(path), "row", row + 1)) for row, value in zip(numbers, values, strict=True)]
+    ids = list[str]()
+    for row, value in zip(numbers, values, strict=True):
+        try:
+            ids.append(id_text(value))
+        except ValueError as problem:
+            raise UsageError(f"{path}: row {row + 1}: 'id' {problem}") from None
+    return ids
 
 
 def _check_texts(texts: Sequence[Any] | None, where: object) -> None:
@@ -92,7 +98,7 @@ class _HeadedSink(Sink):
         self._dtype = np.dtype("<f4")
         file.write(header(0, width, self._dtype))
 
-    def write(self, records: Sequence[Record], vectors: NDArray[Any]) -> None:
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         self._dtype, self._width = vectors.dtype.newbyteorder("<"), vectors.shape[1]
         self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
         self._rows += len(vectors)
@@ -156,7 +162,7 @@ def _read_jsonl(path: Path) -> Content:
     rows: list[Floats] = []
     ids: list[Any] = []
     texts: list[Any] = []
-    with open_hashed(path) as raw:
+    with open_file(path) as raw:
         for number, line in enumerate(read_lines(raw, str(path)), 1):
             try:
                 values = json.loads(line)
@@ -174,7 +180,7 @@ def _read_jsonl(path: Path) -> Content:
 
 
 def _jsonl_columns(path: Path) -> Sequence[str]:
-    with open_hashed(path) as raw:
+    with open_file(path) as raw:
         line = next(read_lines(raw, str(path)), "{}")
     try:
         return list(json.loads(line))
@@ -188,16 +194,15 @@ class _JsonlSink(Sink):
     def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
         self._file, self._with_text = file, with_text
 
-    def write(self, records: Sequence[Record], vectors: NDArray[Any]) -> None:
-        for start in range(0, len(records), _WRITTEN):
-            part = slice(start, start + _WRITTEN)
-            lines = zip(records[part], _digits(vectors[part]), strict=True)
-            self._file.write("".join(self._line(record, numbers) for record, numbers in lines).encode())
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+        columns = batch.select(["id", "text"] if self._with_text else ["id"])
+        for start in range(0, len(batch), _WRITTEN):
+            rows = columns.slice(start, _WRITTEN).to_pylist()
+            numbers = _digits(vectors[start : start + _WRITTEN])
+            heads = (json.dumps(row, ensure_ascii=False)[:-1] for row in rows)
+            lines = (f'{head}, "{COLUMN}": [{row}]}}\n' for head, row in zip(heads, numbers, strict=True))
+            self._file.write("".join(lines).encode())
         self._file.flush()
-
-    def _line(self, record: Record, numbers: str) -> str:
-        known: dict[str, Any] = {"id": record.id, "text": record.text} if self._with_text else {"id": record.id}
-        return f'{json.dumps(known, ensure_ascii=False)[:-1]}, "{COLUMN}": [{numbers}]}}\n'
 
     def close(self) -> None:
         self._file.flush()
@@ -410,16 +415,14 @@ class ParquetSink(Sink):
         self.about: str | None = None  #: What the file is to say of itself; may be set until it is closed.
         self._writer: Any = None
 
-    def write(self, records: Sequence[Record], vectors: NDArray[Any]) -> None:
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         """Append one window as a row group."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns = {"id": pa.array([record.id for record in records])}
-        if self._with_text:
-            columns["text"] = pa.array([record.text for record in records], pa.string())
-        columns[COLUMN] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        table = pa.table(columns)
+        numbers = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+        batch = batch.select(["id", "text"] if self._with_text else ["id"]).append_column(COLUMN, numbers)
+        table = pa.Table.from_batches([batch])
         if self._writer is None:  # the type of the ids shows in the first window
             self._writer = pq.ParquetWriter(
                 self._file, table.schema, compression="zstd", use_dictionary=False, write_page_checksum=True

@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.files import is_remote
 from promptcli.data.given import is_unicode
-from promptcli.data.input_files import InputFile, check_unchanged, is_remote
-from promptcli.data.tables import Record, open_parquet, read_batches
+from promptcli.data.rows import InputFile, check_unchanged, open_parquet, read_batches
 from promptcli.data.vectors import new_vectors, output_of
 from promptcli.data.vectors.formats import ABOUT, BLOCK, Block, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
@@ -311,6 +311,8 @@ def merge_parts(folder: str | Path, output: str | Path, *, force: bool = False) 
         UsageError: The output cannot be written.
         CheckFailedError: The folder is unfinished, or a part is not the one of the manifest.
     """
+    import pyarrow as pa
+
     folder, target = Path(folder), Path(output)
     parts = PartFolder(folder)
     about = parts.manifest
@@ -323,10 +325,19 @@ def merge_parts(folder: str | Path, output: str | Path, *, force: bool = False) 
         manifest |= {key: value for key, value in asdict(about).items() if key not in ("parts", "shards")}
         manifest["dtype"] = about.precision
         for block in parts.blocks():
-            records = [_record(block, place) for place in range(len(block.ids))]
-            sink.write(records, block.vectors.astype(about.precision, copy=False))
-            advance(len(records))
+            texts = block.texts or [""] * len(block.ids)
+            batch = pa.record_batch({"id": list(block.ids), "text": texts})
+            sink.write(batch, block.vectors.astype(about.precision, copy=False))
+            advance(len(batch))
     return about.rows
+
+
+class Record(NamedTuple):
+    """A sampled row."""
+
+    row: int
+    id: int | str
+    text: str
 
 
 def sample_parts(folder: str | Path, rows: int, *, seed: int = 0) -> list[tuple[Record, NDArray[np.float32]]]:

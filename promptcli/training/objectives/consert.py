@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.states import Batch
-from promptcli.data.tables import SENTENCES
+from promptcli.data.dialect import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
 from promptcli.training.objectives.contrastive import equal_sentences
 from promptcli.training.objectives.objective import Columns, Objective

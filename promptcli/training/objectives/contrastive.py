@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from promptcli.data.tables import SENTENCES
+from promptcli.data.dialect import SENTENCES
 from promptcli.data.training_examples import PAIRS, TRIPLETS
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.denoising import bias_batch, padded_blank

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.data.tables import SENTENCES
+from promptcli.data.dialect import SENTENCES
 from promptcli.encoder.batching import to_device
 from promptcli.training.methods.distill import DistillSettings
 from promptcli.training.objectives.objective import Columns, Objective

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.data import streams as lines_module
-from promptcli.data.tables import Record
-from promptcli.data.text import STANDARD, open_source
+from promptcli.data import files
+from promptcli.data.files import STANDARD
+from promptcli.data.rows import open_rows
 from promptcli.errors import NotFoundError, PromptcliError
 from tests.reading import fails, parquet, read, texts, write
 
@@ -32,7 +32,7 @@ def test_any_lines_come_back_row_by_row(tmp_path_factory, content, ending, last_
     if not data:
         return
     path = write(tmp_path_factory.mktemp("text"), "a.txt", data)
-    assert read(path) == [Record(row, row, line) for row, line in enumerate(content)]
+    assert read(path) == [(row, line) for row, line in enumerate(content)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,7 +68,7 @@ def test_a_line_of_a_megabyte(tmp_path):
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines_module, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
     fails(write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB")
 
 
@@ -91,14 +91,14 @@ def test_folder_for_file(tmp_path, name):
 
 def test_wrong_encoding_names_line_byte_and_cure(tmp_path):
     path = write(tmp_path, "a.txt", b"one\ncaf\xe9 au lait\n")
-    fails(path, "a.txt: line 2, byte 4 (0xe9): not UTF-8", "iconv -f LATIN1")
-    fails(write(tmp_path, "b.txt", "café\n".encode("utf-16")), "line 1, byte 1: UTF-16", "iconv -f UTF-16")
-    fails(write(tmp_path, "c.txt", "café\n".encode("utf-16-le")), "line 1, byte 2", "NUL", "iconv -f UTF-16")
-    fails(write(tmp_path, "d.csv", b"text\ncaf\xe9\n"), "d.csv: line 2, byte 4")
+    fails(path, "a.txt: line 2: not UTF-8", "iconv -f LATIN1")
+    fails(write(tmp_path, "b.txt", "café\n".encode("utf-16")), "line 1: UTF-16", "iconv -f UTF-16")
+    fails(write(tmp_path, "c.txt", "café\n".encode("utf-16-le")), "line 1", "NUL", "iconv -f UTF-16")
+    fails(write(tmp_path, "d.csv", b"text\ncaf\xe9\n"), "d.csv: line 2")
 
 
 def test_nul_byte(tmp_path):
-    fails(write(tmp_path, "a.txt", b"one\ntwo\0\n"), "a.txt: line 2, byte 4: a NUL byte")
+    fails(write(tmp_path, "a.txt", b"one\ntwo\0\n"), "a.txt: line 2: a NUL byte")
     fails(write(tmp_path, "a.jsonl", b'{"text": "a\\u0000"}'), "line 1", "NUL")
 
 
@@ -145,26 +145,26 @@ def test_gzip_without_its_extension_is_said(tmp_path):
 def test_standard_input_is_text_or_with_a_field_json_lines():
     assert texts(STANDARD, stdin=b"one\ntwo") == ["one", "two"]
     found = read(STANDARD, text="body", stdin=b'{"id": "a", "body": "one"}\n{"id": "b", "body": "two"}')
-    assert found == [Record(0, "a", "one"), Record(1, "b", "two")]
+    assert found == [("a", "one"), ("b", "two")]
     fails(STANDARD, "standard input is empty", stdin=b"")
-    fails(STANDARD, "standard input: line 1, byte 1 (0xff)", stdin=b"\xff")
+    fails(STANDARD, "standard input: line 1", stdin=b"\xff")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.csv"])
 def test_hash_is_of_the_bytes_in_the_file(tmp_path, name):
     path = write(tmp_path, name, "text\r\none\n\ntwo")
-    with open_source(path) as source:
+    with open_rows(path) as source:
         list(source)
         assert source.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_hash_of_standard_input_and_parquet(tmp_path):
-    with open_source(STANDARD, stdin=io.BytesIO(b"one\ntwo\n")) as source:
+    with open_rows(STANDARD, stdin=io.BytesIO(b"one\ntwo\n")) as source:
         list(source)
         assert source.sha256() == hashlib.sha256(b"one\ntwo\n").hexdigest()
         assert source.total() is None
     path = parquet(tmp_path, {"text": ["one", "two"]})
-    with open_source(path) as source:
+    with open_rows(path) as source:
         assert source.total() == 2
         assert source.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -174,7 +174,7 @@ def test_hash_of_standard_input_and_parquet(tmp_path):
     [("a.txt", "one\ntwo", 2), ("a.txt", "one\n\n", 2), ("a.csv", "text\none\ntwo\n", 2), ("a.txt.gz", "one\n", None)],
 )
 def test_total_where_it_is_cheap(tmp_path, name, content, total):
-    with open_source(write(tmp_path, name, content)) as source:
+    with open_rows(write(tmp_path, name, content)) as source:
         assert source.total() == total
 
 
@@ -183,17 +183,21 @@ def test_total_where_it_is_cheap(tmp_path, name, content, total):
 
 def test_jsonl_fields_and_ids(tmp_path):
     path = write(tmp_path, "a.jsonl", '{"id": 7, "text": "one"}\n{"text": "two\\nlines", "id": "x"}\n')
-    assert read(path) == [Record(0, "7", "one"), Record(1, "x", "two\nlines")]
-    assert read(write(tmp_path, "b.jsonl", '{"sentence": "one", "n": 1}')) == [Record(0, 0, "one")]
-    assert read(write(tmp_path, "c.ndjson", '{"id": 1, "content": "one"}')) == [Record(0, "1", "one")]
-    assert read(write(tmp_path, "d.jsonl", '{"a": "one", "b": "k"}'), "a", "b") == [Record(0, "k", "one")]
+    assert read(path) == [("7", "one"), ("x", "two\nlines")]
+    assert read(write(tmp_path, "b.jsonl", '{"sentence": "one", "n": 1}')) == [(0, "one")]
+    assert read(write(tmp_path, "c.ndjson", '{"id": 1, "content": "one"}')) == [("1", "one")]
+    assert read(write(tmp_path, "d.jsonl", '{"a": "one", "b": "k"}'), "a", "b") == [("k", "one")]
 
 
 def test_jsonl_blank_lines_keep_their_rows(tmp_path):
     assert read(write(tmp_path, "a.jsonl", '\n{"text": "b"}\n\n{"text": "d"}\n')) == [
-        Record(0, 0, ""), Record(1, 1, "b"), Record(2, 2, ""), Record(3, 3, "d"),
+        (0, ""), (1, "b"), (2, ""), (3, "d"),
     ]  # fmt: skip
-    assert [r.id for r in read(write(tmp_path, "b.jsonl", '\n{"text": "b", "id": "i"}\n\n'))] == ["", "i", ""]
+    assert [identifier for identifier, _ in read(write(tmp_path, "b.jsonl", '\n{"text": "b", "id": "i"}\n\n'))] == [
+        "",
+        "i",
+        "",
+    ]
     assert texts(write(tmp_path, "c.jsonl", "\n\n")) == ["", ""]
 
 
@@ -202,7 +206,7 @@ def test_jsonl_blank_lines_keep_their_rows(tmp_path):
     [
         ('{"text": "cut', ["malformed JSON"]),
         ("[" * 100_000, ["malformed JSON"]),
-        ('["one"]', ["no JSON object"]),
+        ('["one"]', ["not a JSON object"]),
         ('{"text": 3}', ["'text' is 3", "a sentence is text"]),
         ('{"text": null}', ["'text' is None"]),
         ('{"body": "x"}', ["no field 'text'", "body"]),
@@ -224,12 +228,12 @@ def test_jsonl_wrong_ids(tmp_path):
 
 def test_csv_quotes_line_ends_and_rows(tmp_path):
     path = write(tmp_path, "a.csv", 'id,text\r\n1,"a, ""b""\r\nc"\r\n\r\n3,plain\r\n')
-    assert read(path) == [Record(0, "1", 'a, "b"\r\nc'), Record(1, "", ""), Record(2, "3", "plain")]
+    assert read(path) == [("1", 'a, "b"\r\nc'), ("", ""), ("3", "plain")]
 
 
 def test_tsv_quotes_are_characters(tmp_path):
     path = write(tmp_path, "a.tsv", 'text\tlabel\n"unbalanced\t1\nits "own" way\t0\n')
-    assert read(path) == [Record(0, 0, '"unbalanced'), Record(1, 1, 'its "own" way')]
+    assert read(path) == [(0, '"unbalanced'), (1, 'its "own" way')]
 
 
 def test_one_column_needs_no_name(tmp_path):
@@ -242,7 +246,7 @@ def test_the_right_field_is_asked_for(tmp_path):
     fails(path, "`text_field` 'text'", "columns: a, b", text="text")
     fails(path, "`id_field` 'key'", "columns: a, b", text="a", identifier="key")
     fails(write(tmp_path, "b.csv", "text,text\n1,2\n"), "columns: text, text")
-    assert read(path, "b", "a") == [Record(0, "1", "2")]
+    assert read(path, "b", "a") == [("1", "2")]
 
 
 def test_rows_of_another_length(tmp_path):
@@ -262,7 +266,7 @@ def test_broken_csv_quotes(tmp_path):
 def test_parquet(tmp_path):
     many = [f"sentence {i}" for i in range(10_000)]
     path = parquet(tmp_path, {"id": list(range(5, 10_005)), "text": many, "other": [0] * 10_000}, row_group_size=3000)
-    assert read(path) == [Record(i, str(i + 5), many[i]) for i in range(10_000)]
+    assert read(path) == [(str(i + 5), many[i]) for i in range(10_000)]
     assert texts(parquet(tmp_path, {"s": pa.array(["a", "b"]).dictionary_encode()})) == ["a", "b"]
     assert texts(parquet(tmp_path, {"s": pa.array(["a", "b"], pa.large_string())})) == ["a", "b"]
 

@@ -1,0 +1,494 @@
+"""Rows of files, pipes and URLs as Arrow batches: text, CSV, TSV, JSON lines and Parquet; row i is line i.
+
+A batch of sentences has the columns ``text`` and ``id``: the file's own ids as text, or the numbers of the rows.
+Batches of another layout (see ``dialect``) have its columns, all of them text.
+"""
+
+import contextlib
+import csv
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from promptcli.data.dialect import ID, OPTIONAL, TEXT, Columns, Dialect, Fields, dialect_of, headless
+from promptcli.data.files import (
+    LONGEST_LINE,
+    STANDARD,
+    HashedBytes,
+    check_file,
+    count_lines,
+    is_remote,
+    open_file,
+    read_lines,
+    state_of,
+)
+from promptcli.data.given import check_encodable, is_unicode
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+from promptcli.storage.documents import shown
+
+#: Rows of a batch, and characters of its first column, at most: a file of very long lines does not fill the memory.
+BATCH, _CHARACTERS = 4096, 1 << 20
+
+#: A ``pyarrow.RecordBatch``.
+Batch = Any
+#: Numbered rows of a file: of JSON an object, else its fields; None if the line is blank.
+_Numbered = Iterator[tuple[int, Any]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an open file; they can be walked once."""
+
+    name: str  #: the path as given
+    columns: Columns  #: column of a batch -> column of the file
+    batches: Iterator[Batch]
+    sha256: Callable[[], str]  #: hex SHA-256 of the bytes of the file; right after the last batch
+    total: Callable[[], int | None]  #: about how many rows there are; None if that is not cheap to know
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.batches
+
+    def tuples(self) -> Iterator[tuple[str, ...]]:
+        """Yield each row's texts, without the id of a sentence."""
+        names = [column for column in self.columns if column != ID]
+        for batch in self.batches:
+            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+    def texts(self) -> Iterator[str]:
+        """Yield the first text of each row."""
+        return (row[0] for row in self.tuples())
+
+
+@contextlib.contextmanager
+def open_rows(
+    path: str | Path,
+    fields: Fields = Fields(),  # noqa: B008
+    *,
+    stdin: BinaryIO | None = None,
+    skip_blank: bool = False,
+) -> Iterator[Rows]:
+    """Open a file and read its first batch, so that a wrong file or field is known before any work is done.
+
+    Args:
+        path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``.
+        fields: Which columns are read.
+        stdin: Read if the path is ``-``: JSON lines if a field is named, else plain text.
+        skip_blank: Leave out sentences without a character; the other rows keep their numbers.
+    """
+    with _open(path, fields, stdin if str(path) == str(STANDARD) else None) as rows:
+        batches = _numbered(rows.batches) if TEXT in rows.columns else rows.batches
+        if skip_blank:
+            batches = filter(len, map(_without_blank, batches))
+        first = next(batches, None)
+        if first is None:
+            raise UsageError(f"{_called(path)} is empty; give a file with at least one row")
+        yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
+
+
+@contextlib.contextmanager
+def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iterator[tuple[str, str]], int]]:  # noqa: B008
+    """Open pairs of sentences, two sentences or the rows of two files; yield the pairs and their number.
+
+    Files are walked once before, to find faults first; the sentences of a pipe are kept instead.
+    """
+    are_files = [Path(name).exists() and not Path(name).is_dir() if len(name) < 4096 else False for name in (a, b)]
+    if not any(are_files):
+        for sentence in (a, b):
+            check_encodable(sentence)
+        yield iter([(a, b)]), 1
+        return
+    if not all(are_files):
+        raise UsageError(f"{b if are_files[0] else a!r} is not a file; give two files or two sentences")
+    with contextlib.ExitStack() as stack:
+        sides, counts = list[Iterator[str]](), list[int]()
+        for name in (a, b):
+            with open_rows(name, fields) as rows:
+                kept = None if Path(name).is_file() else list(rows.texts())
+                counts.append(sum(map(len, rows)) if kept is None else len(kept))
+            sides.append(stack.enter_context(open_rows(name, fields)).texts() if kept is None else iter(kept))
+        if counts[0] != counts[1]:
+            raise UsageError(f"{a} has {counts[0]:,} rows and {b} {counts[1]:,}; row i is compared with row i")
+        yield zip(*sides, strict=True), counts[0]
+
+
+def windows(batches: Iterable[Batch], rows: int, characters: int) -> Iterator[Batch]:
+    """Yield batches of ``rows`` rows; fewer at the end, and as soon as they hold so many bytes of text."""
+    import pyarrow as pa
+
+    held, count, size = list[Batch](), 0, 0
+    for batch in batches:
+        while len(batch):
+            held.append(batch.slice(0, rows - count))
+            batch = batch.slice(len(held[-1]))
+            count, size = count + len(held[-1]), size + held[-1].nbytes
+            if count == rows or size >= characters:
+                yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+                held, count, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
+
+
+# Many files as one run of rows
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A counted file of sentences."""
+
+    path: str  #: as it was given
+    size: int
+    sha256: str
+    rows: int
+    stamp: str  #: time of its last change, or what a remote store says of it
+    text: str | None = None  #: column of the sentence; None in plain text
+    id: str | None = None  #: column of the id
+
+
+def count_input(name: str, fields: Fields) -> InputFile:
+    """Read a file once, check every row, and count them; an empty file has none."""
+    size, stamp = state_of(name)
+    with _open(name, fields) as rows:
+        count = sum(map(len, rows))
+        columns, digest = rows.columns, rows.sha256()
+    if state_of(name) != (size, stamp):
+        raise UsageError(f"{name} is being written to; try again when it is complete")
+    return InputFile(name, size, digest, count, stamp, columns.get(TEXT) or None, columns.get(ID))
+
+
+def has_text_ids(files: Sequence[InputFile]) -> bool:
+    """Return whether ids are those of a column, else row numbers; all files with rows must have ids, or none."""
+    named = [file for file in files if file.rows and file.id is not None]
+    if named and (without := [file.path for file in files if file.rows and file.id is None]):
+        raise UsageError(f"{named[0].path} has ids (column {named[0].id!r}) and {without[0]} has none; give both ids")
+    return bool(named)
+
+
+def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> list[InputFile]:
+    """Return counted files under their present names; ``began``, for messages, was begun with them."""
+    if len(names) != len(files):
+        raise UsageError(
+            f"{began} was begun with {len(files):,} input files, not {len(names):,}; give the same files, or another"
+            " folder with -o"
+        )
+    renamed = [dataclasses.replace(file, path=name) for file, name in zip(files, names, strict=True)]
+    for file in renamed:
+        check_unchanged(file, began)
+    return renamed
+
+
+def check_unchanged(file: InputFile, began: str) -> None:
+    """Refuse a file that differs from the one counted; its bytes are read only if its size or stamp leave a doubt."""
+    size, stamp = state_of(file.path)
+    if (size, stamp) != (file.size, file.stamp) and (size != file.size or _sha256(file.path) != file.sha256):
+        raise UsageError(
+            f"{file.path} is not the file that {began} was begun with (its content has changed); put that one back, or"
+            " give another folder with -o"
+        )
+
+
+def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) -> Iterator[Batch]:
+    """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over all files."""
+    first = 0
+    for file in files:
+        lower, upper = max(start - first, 0), min(stop - first, file.rows)
+        if lower < upper:
+            check_unchanged(file, began)
+            with _open(file.path, Fields(file.text, file.id), start=lower) as rows:
+                for batch in _numbered(rows.batches, first + lower):
+                    yield batch.slice(0, upper - lower)
+                    lower += len(batch)
+                    if lower >= upper:
+                        break
+        first += file.rows
+
+
+# From the bytes of one file to its batches
+
+
+@contextlib.contextmanager
+def _open(path: str | Path, fields: Fields, stdin: BinaryIO | None = None, *, start: int = 0) -> Iterator[Rows]:
+    """Open the rows of a file from row ``start`` on, without ids if it has none."""
+    name, dialect = _called(path), dialect_of(path)
+    local = None if stdin is not None or is_remote(path) else Path(path)
+    if dialect.format == "parquet":
+        if local is not None:
+            check_file(local, regular=True)
+        with open_file(path) as file:
+            columns, batches, count = _read_parquet(file, fields, name, start)
+            yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
+        return
+    with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
+        raw = HashedBytes(file)
+        if stdin is not None and fields != Fields():
+            dialect = Dialect("jsonl")
+        columns, batches = _read_lines(read_lines(raw, name, gzipped=dialect.gzipped), dialect, fields, name, start)
+
+        def total() -> int | None:
+            if local is None or dialect.gzipped or not local.is_file():  # counting would empty a pipe
+                return None
+            return max(count_lines(local) - (dialect.format in ("csv", "tsv")), 0)
+
+        yield Rows(str(path), columns, batches, raw.sha256, total)
+
+
+def _called(path: str | Path) -> str:
+    return "standard input" if str(path) == str(STANDARD) else str(path)
+
+
+def _sha256(path: str | Path) -> str:
+    with open_file(path) as file:
+        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+
+
+def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
+    """Yield batches of sentences with the numbers of the rows as ids if they have none."""
+    import numpy as np
+    import pyarrow as pa
+
+    for batch in batches:
+        if ID in batch.schema.names:
+            yield batch
+        else:
+            yield batch.append_column(ID, pa.array(np.arange(row, row + len(batch))))
+        row += len(batch)
+
+
+def _without_blank(batch: Batch) -> Batch:
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
+
+
+def _read_lines(
+    lines: Iterator[str], dialect: Dialect, fields: Fields, name: str, start: int
+) -> tuple[Columns, Iterator[Batch]]:
+    first = next(lines, None)
+    if first is None:
+        return {}, iter(())
+    if columns := headless(first, fields):
+        dialect = Dialect("tsv", dialect.gzipped, columns)
+    header, rows = _READERS[dialect.format](itertools.chain([first], lines), name, dialect)
+    chosen = fields.choose(header, name)
+    return chosen, _batches(itertools.islice(rows, start, None), header, chosen, name)
+
+
+def _read_text(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[None, _Numbered]:
+    return None, ((number, [line.removesuffix("\n").removesuffix("\r")]) for number, line in enumerate(lines, 1))
+
+
+def _read_jsonl(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
+    rows = (
+        (number, _json_object(line, name, number) if line.strip() else None) for number, line in enumerate(lines, 1)
+    )
+    begin = list[tuple[int, Any]]()
+    for number, row in rows:  # the first object has the columns
+        begin.append((number, row))
+        if row is not None:
+            return list(row), itertools.chain(begin, rows)
+    return None, iter(begin)
+
+
+def _json_object(line: str, name: str, number: int) -> dict[str, Any]:
+    import msgspec
+
+    values: Any
+    try:
+        values = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):  # it is strict: NaN, say, is a number to Python's own
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{name}: line {number}: malformed JSON: {error}") from None
+    if not isinstance(values, dict):
+        example = 'give one object a line, e.g. {"text": "..."}'
+        raise UsageError(f"{name}: line {number}: {shown(values)} is not a JSON object; {example}")
+    return values
+
+
+def _read_csv(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str], _Numbered]:
+    csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
+    reader, hint = csv.reader(lines, strict=True), "a text with commas or quotes is written in double quotes"
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        try:
+            yield from ((reader.line_num, row) for row in reader)
+        except csv.Error as error:
+            raise UsageError(f"{name}: line {reader.line_num}: {error}; {hint}") from None
+
+    return _below_header(rows(), name, hint)
+
+
+def _read_tsv(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str], _Numbered]:
+    """Read tab-separated values; a quote is a character like any other, as in GLUE's files."""
+    rows: Iterator[tuple[int, list[str]]] = (
+        (number, line.removesuffix("\n").removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)
+    )
+    if header := list(dialect.header):
+        rows = itertools.chain([(0, header)], ((number, row[: len(header)]) for number, row in rows))
+    return _below_header(rows, name, "a text holds no tabs")
+
+
+def _below_header(rows: Iterator[tuple[int, list[str]]], name: str, hint: str) -> tuple[list[str], _Numbered]:
+    _, header = next(rows)
+
+    def checked() -> _Numbered:
+        for number, row in rows:
+            if len(row) == len(header):
+                yield number, row
+            elif any(map(str.strip, row)):
+                counts = f"{len(row)} columns, but the header has {len(header)} ({', '.join(header)})"
+                raise UsageError(f"{name}: line {number}: {counts}; {hint}")
+            else:
+                yield number, None
+
+    return header, checked()
+
+
+_READERS: dict[str, Callable[[Iterator[str], str, Dialect], tuple[list[str] | None, _Numbered]]] = {
+    "text": _read_text,
+    "jsonl": _read_jsonl,
+    "csv": _read_csv,
+    "tsv": _read_tsv,
+}
+
+
+def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: str) -> Iterator[Batch]:
+    """Yield the chosen columns of rows."""
+    places: dict[str, int] = {column: 0 if header is None else header.index(column) for column in columns.values()}
+    blank: list[Any] = [""] * len(places)
+    numbers, cells, size = list[int](), list[Sequence[Any]](), 0
+    for number, row in rows:
+        if row is None:
+            values = blank
+        elif isinstance(row, dict):
+            lacking = next((column for column in places if column not in row and column != OPTIONAL), None)
+            if lacking is not None:
+                raise UsageError(f"{name}: line {number}: no field {lacking!r}; its fields: {', '.join(row)}")
+            values = [row.get(column) for column in places]
+        else:
+            values = [row[place] for place in places.values()]
+        numbers.append(number)
+        cells.append(values)
+        size += len(str(values[0]))
+        if len(cells) == BATCH or size >= _CHARACTERS:
+            yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+            numbers, cells, size = [], [], 0
+    if cells:
+        yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+
+
+def _read_parquet(file: BinaryIO, fields: Fields, name: str, start: int) -> tuple[Columns, Iterator[Batch], int]:
+    def opened() -> contextlib.AbstractContextManager[Any]:
+        return open_parquet(file, name, hint="give another file", error=UsageError)
+
+    with opened() as parquet:
+        columns = fields.choose(parquet.schema_arrow.names, name)
+        sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+
+    def batches() -> Iterator[Batch]:
+        group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
+        row = sum(sizes[:group])
+        options: dict[str, Any] = {"columns": list(columns.values()), "row_groups": list(range(group, len(sizes)))}
+        with opened() as parquet:
+            for batch in read_batches(parquet, BATCH, **options):
+                wanted = batch.slice(max(start - row, 0))
+                row = max(start, row)
+                values = [values_of(wanted, column, name) for column in columns.values()]
+                yield _batch(columns, values, name, "row", range(row + 1, row + 1 + len(wanted)))
+                row += len(wanted)
+
+    return columns, batches(), sum(sizes)
+
+
+@contextlib.contextmanager
+def open_parquet(
+    source: Path | str | BinaryIO,
+    name: Path | str,
+    *,
+    hint: str,
+    error: type[PromptcliError] = CheckFailedError,
+    sums: bool = False,
+) -> Iterator[Any]:
+    """Yield an open ``pyarrow.parquet.ParquetFile``; ``name``, ``hint`` and ``error`` are for what is wrong with it.
+
+    With ``sums`` the checksum of each page is compared when it is read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # small pages at a time: without a buffer size a complete column chunk is read at once
+        with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:  # the last: the name of a column
+        raise error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}") from None
+
+
+def read_batches(file: Any, rows: int, **options: Any) -> Iterator[Batch]:
+    """Yield batches of at most ``rows`` rows, all texts valid UTF-8; options are those of ``iter_batches``."""
+    for batch in file.iter_batches(rows, **options):
+        batch.validate(full=True)
+        yield batch
+
+
+def values_of(batch: Batch, column: str, name: Path | str) -> list[Any]:
+    """Return a column of a batch as Python's values; ``name`` is the file's."""
+    array = batch.column(column)
+    try:
+        values: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError) as problem:  # such as a date after the year 9999
+        why = f"cannot be read ({one_line(problem, 80)}); give text or whole numbers"
+        raise UsageError(f"{name}: column {column!r} of {array.type} {why}") from None
+    return values
+
+
+def _batch(columns: Columns, values: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]) -> Batch:
+    """Return the batch of some columns, all text; ``numbers`` are those of its lines or rows in the file."""
+    import pyarrow as pa
+
+    arrays = {}
+    for place, ((column, in_file), cells) in enumerate(zip(columns.items(), values, strict=True)):
+        as_text = id_text if column == ID else _cell_text if place else _sentence_text
+        texts = list[str]()
+        for number, cell in zip(numbers, cells, strict=True):
+            try:
+                texts.append(
+                    cell if type(cell) is str and cell.isascii() and "\0" not in cell else as_text(cell, in_file)
+                )
+            except ValueError as problem:
+                raise UsageError(f"{name}: {kind} {number}: {in_file!r} {problem}") from None
+        arrays[column] = pa.array(texts, pa.string())
+    return pa.record_batch(arrays)
+
+
+def id_text(value: Any, column: str = ID) -> str:
+    """Return an id as text; raise ``ValueError`` unless it is text or a whole number."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"is {shown(value)}; an id is text or a whole number")
+    return _sentence_text(str(value), column)
+
+
+def _sentence_text(value: Any, column: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"is {shown(value)}; a sentence is text")
+    if "\0" in value:
+        raise ValueError("holds a NUL character")
+    if not is_unicode(value):
+        raise ValueError("holds half a surrogate pair")
+    return value
+
+
+def _cell_text(value: Any, column: str) -> str:
+    """Return a cell other than the sentence as text; a label or a score may be a number."""
+    if value is None and column == OPTIONAL:
+        return ""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError("is empty; give text or a number")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if number else _sentence_text(value, column)
