@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,14 +98,16 @@ def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iter
 
     Files are walked once before, to find faults first; the sentences of a pipe are kept instead.
     """
-    are_files = [Path(name).exists() and not Path(name).is_dir() if len(name) < 4096 else False for name in (a, b)]
+    are_files = [os.path.exists(name) and not os.path.isdir(name) for name in (a, b)]  # a sentence is not too long
     if not any(are_files):
         for sentence in (a, b):
             check_encodable(sentence)
         yield iter([(a, b)]), 1
         return
     if not all(are_files):
-        raise UsageError(f"{b if are_files[0] else a!r} is not a file; give two files or two sentences")
+        raise UsageError(
+            f"{b if are_files[0] else a!r} is not a file, but the other argument is; give two files or two sentences"
+        )
     with contextlib.ExitStack() as stack:
         sides, counts = list[Iterator[str]](), list[int]()
         for name in (a, b):
@@ -113,7 +116,7 @@ def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iter
                 counts.append(sum(map(len, rows)) if kept is None else len(kept))
             sides.append(stack.enter_context(open_rows(name, fields)).texts() if kept is None else iter(kept))
         if counts[0] != counts[1]:
-            raise UsageError(f"{a} has {counts[0]:,} rows and {b} {counts[1]:,}; row i is compared with row i")
+            raise UsageError(f"{a} has {counts[0]:,} rows and {b} has {counts[1]:,}; give as many of each")
         yield zip(*sides, strict=True), counts[0]
 
 

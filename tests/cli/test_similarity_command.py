@@ -45,7 +45,7 @@ def test_similarity_of_what_does_not_fit(run, fake):
     Path("b.txt").write_text("one\n")
     Path("c.txt").write_bytes(b"1\n2\n3\n\xff\n")
     refused(run("similarity", "a.txt", "b.txt"), 2, "a.txt has 4 rows and b.txt has 1")
-    refused(run("similarity", "a.txt", "a sentence"), 2, "'a sentence' is no file")
+    refused(run("similarity", "a.txt", "a sentence"), 2, "'a sentence' is not a file")
     refused(run("similarity", "a.txt", "c.txt"), 2, "c.txt: line 4")
     refused(run("similarity", "caf\udce9", "tea"), 2, "not UTF-8")
     assert not fake
