@@ -16,7 +16,7 @@ from promptcli.storage.documents import parse_json, parse_toml
 
 #: The sentence slot of a template; alone it is the empty template.
 SLOT = "[X]"
-#: The mask slot of a template, whatever the backbone's own mask token is called.
+#: The mask slot of a template; the backbone may have another mask token.
 MASK = "[MASK]"
 
 
@@ -62,7 +62,7 @@ class Recipe:
         " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection, dense, normalize.",
         plug_ins="transforms",
     )
-    denoise: str = setting("none", "Template denoising h - h_hat: none, or where it is taken: hidden, head, logits.")
+    denoise: str = setting("none", "Template denoising h - h_hat: none, or its place: hidden, head, logits.")
     max_length: int | None = setting(
         None, "Longest input in tokens, specials and template included. Default: all positions of the backbone."
     )
@@ -76,7 +76,7 @@ class Recipe:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values; ``text_rule`` only where there is one."""
+        """Return the fields as JSON-ready values; ``text_rule`` only if it is set."""
         values = {**dataclasses.asdict(self), "transforms": list(self.transforms)}
         if self.text_rule is None:
             del values["text_rule"]  # fingerprints and stored recipes stay those of before there were any
@@ -116,7 +116,7 @@ class Recipe:
         return dataclasses.replace(self, **dict[str, Any](changes))
 
     def explicit(self) -> "Recipe":
-        """Return the recipe with the default of ``period`` written out: on where the prompt has words of its own.
+        """Return the recipe with the default of ``period`` resolved: on if the prompt has words.
 
         ``[X]`` alone has none, nor has a deep prefix.
         """
@@ -126,15 +126,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Prompts:
-    """Texts in front of a sentence, by name, as sentence-transformers keeps them beside a model."""
+    """Texts in front of a sentence, by name, as sentence-transformers stores them."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
-    default: str | None = None  #: name of the one that stands there where none is asked for
+    default: str | None = None  #: name of the default text
     counted: bool = True  #: whether the pooling takes the text's tokens in (``include_prompt``)
 
     @property
     def text(self) -> str:
-        """What stands in front of a sentence where nothing is asked for."""
+        """Default text in front of a sentence."""
         return self.texts.get(self.default or "", "")
 
 
@@ -145,13 +145,13 @@ _LONG_ARGUMENT = re.compile(r"[a-z-]+:[\d-]*\d{19}")
 
 @dataclass(frozen=True)
 class Choice:
-    """A model by name, changes of its recipe, and where it is computed; loaded when it is needed."""
+    """A model by name, changes of its recipe, and how to compute it; loaded when it is needed."""
 
     model: str | None = None  #: a model's name, a recipe, a folder or a hub id; None: the default
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
     backbone: str = BARE.backbone  #: of recipes that name none
     device: str = "auto"
-    #: As ``load`` takes it. None: what the work calls for, float32 for figures and ``auto`` for bulk encoding.
+    #: See ``load``. None: the default of the work, float32 for figures and ``auto`` for bulk encoding.
     dtype: str | None = None
     backend: str = "torch"
 
@@ -165,14 +165,14 @@ _OTHER_TYPES: dict[str, Any] = {
 
 
 def split_spec(text: str) -> tuple[str, str | None]:
-    """Split ``name:argument`` as in ``ditto:1-10``; the argument is None where there is no colon."""
+    """Split ``name:argument`` as in ``ditto:1-10``; the argument is None without a colon."""
     name, colon, argument = text.partition(":")
     return name, argument if colon else None
 
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'
 
-#: The learning-free rows of the papers' tables, by name: for masked models, and what does not look at the kind.
+#: The learning-free rows of the papers' tables, by name: for masked models, or for any.
 MASKED_RECIPES: dict[str, Recipe] = {
     "static-avg": Recipe(pooling="static/avg"),
     "last-avg": Recipe(pooling="last/avg"),
@@ -212,7 +212,7 @@ _ONE_PASS: dict[str, Recipe] = {
     "knowledge": _at_last_token(f"{_KNOWLEDGE}{_EOL}"),
 }
 
-#: Those of causal models, which read the last token; each also with Token Prepending (published at layer -2).
+#: Recipes of causal models, which read the last token; each also with Token Prepending (published at layer -2).
 CAUSAL_RECIPES: dict[str, Recipe] = {
     **_ONE_PASS,
     **{

@@ -233,7 +233,7 @@ def test_similarity_pairs_what_it_is_given(encoder):
     cosines = pc.similarity(["a cat", "a dog"], ["a cat", "the sea"], encoder)
     assert cosines.shape == (2,) and cosines[0] == pytest.approx(1, abs=1e-5)
     assert pc.similarity("a dog", "the sea", encoder) == pytest.approx(float(cosines[1]), abs=1e-5)
-    with pytest.raises(pc.PromptcliError, match="1 and 2 sentences make no pairs"):
+    with pytest.raises(pc.PromptcliError, match="1 and 2 sentences do not make pairs"):
         pc.similarity("a", ["b", "c"], encoder)
 
 
@@ -335,5 +335,5 @@ def test_examples_are_written_where_people_look():
 
 def test_what_names_no_model_is_refused_before_the_hub_is_asked():
     for model in (None, 3):
-        with pytest.raises(pc.UsageError, match="is no model; give an encoder"):
+        with pytest.raises(pc.UsageError, match="is not a model; give an encoder"):
             pc.load(model)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ class Manifest:
     provenance: dict[str, Any] = field(default_factory=dict)
     scores: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, StoredFile] = field(default_factory=dict)  #: The other files, by relative name.
-    fingerprint: str | None = None  #: Of the encoder; None in the registry.
+    fingerprint: str | None = None  #: The encoder's; None in the registry.
     target: str | None = None  #: ``to`` of the ``export`` that wrote it.
     #: A backbone that was written in another form than it was loaded from: the hash of the form written here, and the
     #: hashes by which it is known.

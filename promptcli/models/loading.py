@@ -1,8 +1,8 @@
-"""Encoders: what names one, loading, comparing and saving it."""
+"""Encoders by name: load, compare, list and save them."""
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -22,7 +22,7 @@ from promptcli.recipe import Choice, Recipe
 
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
-#: Sentences: a list, or what names them: ``demo``, a task, a file.
+#: A list of sentences, or a name for them: ``demo``, a task, a file.
 Sentences = str | Path | Sequence[str]
 
 
@@ -57,26 +57,25 @@ def load(
 
     Args:
         choice: A model of the registry or its alias, a named recipe, a ``Recipe`` or a file of one, a folder, or a
-            model's id on the hub. What a folder or repository says of itself is believed: an encoder of ours, or a
-            sentence-transformers model with its pooling, layers and prompts; a plain language model is averaged over
-            first and last layer, a causal one read at its last token, and that is said.
-        backbone: In place of the recipe's.
-        prompt: In place of the recipe's.
-        pooling: In place of the recipe's.
-        transforms: In place of the recipe's.
-        denoise: In place of the recipe's.
-        max_length: In place of the recipe's, in tokens.
-        revision: Of a model on the hub.
+            hub id. An encoder of promptcli or sentence-transformers keeps its pooling, layers and prompts; of a plain
+            language model the first and last layer are averaged, a causal one is read at its last token, with a note.
+        backbone: Replaces the recipe's.
+        prompt: Replaces the recipe's.
+        pooling: Replaces the recipe's.
+        transforms: Replace the recipe's.
+        denoise: Replaces the recipe's.
+        max_length: Replaces the recipe's, in tokens.
+        revision: Branch, tag or commit of a model on the hub.
         device: ``auto``, ``cpu``, ``cuda``, ...
-        dtype: ``stored``: float32, and for causal models that of their files where the device computes in it;
-            ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the hardware computes in it.
+        dtype: ``stored`` (float32; for causal models that of their files if the device supports it), ``float32``,
+            ``bfloat16``, ``float16``, or ``auto`` (bfloat16 if the hardware is fast in it).
         offline: Never use the network.
-        backend: What computes it on a processor: ``torch``, ``openvino``, ``onnx``, ``onnx-int8``, or ``auto``.
-        rows: How many will be encoded, for ``auto``.
+        backend: Runtime on a CPU: ``torch``, ``openvino``, ``onnx``, ``onnx-int8``, or ``auto``.
+        rows: Number of sentences that will be encoded, for ``auto``.
 
     Raises:
-        NotFoundError: Nothing of that name is known; with what there is.
-        UsageError: Its parts do not fit together, or the backend does not compute it.
+        NotFoundError: The name is unknown.
+        UsageError: The parts do not fit together, or the backend does not support them.
 
     Example:
         >>> import promptcli as pc
@@ -94,7 +93,7 @@ def load(
 
 
 def entry_of(model: Model) -> Entry:
-    """Return the entry that names or holds an encoder."""
+    """Return a model as an entry."""
     if isinstance(model, Entry):
         return model
     if isinstance(model, Encoder):
@@ -104,12 +103,12 @@ def entry_of(model: Model) -> Entry:
     if isinstance(model, Choice):
         return resolve(open_registry(), model)
     if not isinstance(model, str | Path):
-        raise UsageError(f"{model!r} is no model; give an encoder, a recipe, or what names one, e.g. 'mini'")
+        raise UsageError(f"{model!r} is not a model; give an encoder, a recipe, or a name, e.g. 'mini'")
     return named(open_registry(), str(model))
 
 
 def backbone_model(model: Model) -> Model:
-    """Return a model whose backbone alone is looked at: a name that is no model's stands for its plain recipe."""
+    """Return a model for work on its backbone: an unknown name is taken as a backbone with the plain recipe."""
     if not isinstance(model, str | Path):
         return model
     registry, name = open_registry(), str(model)
@@ -126,7 +125,7 @@ def open_model(
     rows: int | None = None,
     backbone: Backbone | None = None,
 ) -> Encoder:
-    """Return the encoder that ``model`` is or names; ``backbone``: a loaded one to share. See ``load``."""
+    """Return a model's encoder; ``backbone``: a loaded one to share. See ``load``."""
     if isinstance(model, Encoder):
         return model
     if isinstance(model, Choice):
@@ -141,36 +140,19 @@ def open_model(
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:
             note(f"assumed: {DEFAULT if entry.name == DEFAULT else plain}; another: `model` NAME")
-        elif not entry.tensors:  # the changes make another method, with nothing of what the default one learned
+        elif not entry.tensors:  # the changes leave nothing of the default entry
             note(f"assumed: {plain}, not {DEFAULT}; another: `model` NAME")
     return encoder
 
 
-def open_models(
-    models: Sequence[Model],
-    *,
-    device: str = "auto",
-    dtype: str = "stored",
-    backend: str = "torch",
-    refused: Callable[[int, UsageError], None] | None = None,
-) -> list[Encoder]:
-    """Return the encoders of several models, see ``load``; those of one backbone share it, but for those that tuned it.
-
-    ``refused`` is called with the place of each that cannot be made on its backbone, which is then left out; without it
-    that is an error.
-    """
+def open_models(models: Sequence[Model], *, dtype: str = "stored") -> list[Encoder]:
+    """Return the encoders of several models; those on one backbone share it unless they tuned it."""
     encoders: list[Encoder] = []
-    for place, model in enumerate(models):
+    for model in models:
         entry = model if isinstance(model, Encoder) else entry_of(model)
-        of_it = (made for made in encoders if made.backbone.name == entry.recipe.backbone)
-        backbone = next((made.backbone for made in of_it if not tuned_weights(made.tensors())), None)
-        try:
-            placed = model if isinstance(model, Choice) else entry
-            encoders.append(open_model(placed, device=device, dtype=dtype, backend=backend, backbone=backbone))
-        except UsageError as error:
-            if refused is None:
-                raise
-            refused(place, error)
+        shared = (encoder for encoder in encoders if encoder.backbone.name == entry.recipe.backbone)
+        backbone = next((encoder.backbone for encoder in shared if not tuned_weights(encoder.tensors())), None)
+        encoders.append(open_model(model if isinstance(model, Choice) else entry, dtype=dtype, backbone=backbone))
     return encoders
 
 
@@ -190,14 +172,14 @@ def similarity(
     """
     left, right = check_texts(first), check_texts(second)
     if len(left) != len(right):
-        raise UsageError(f"{len(left)} and {len(right)} sentences make no pairs; give equally many")
+        raise UsageError(f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one length")
     vectors = open_model(encoder).encode([*left, *right], normalize_embeddings=True)
     cosines: NDArray[np.float32] = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
     return float(cosines[0]) if isinstance(first, str) else cosines
 
 
 def list_models() -> list[Card]:
-    """Return what is known of every model that ``load`` finds by name, shipped and saved.
+    """Return the cards of all shipped and saved models.
 
     Example:
         >>> import promptcli as pc

@@ -1,7 +1,7 @@
-"""What a model's folder says of itself, read faithfully or refused by name: the table of what is read.
+"""Read a model's folder faithfully, or refuse it with the part that cannot be read.
 
-An encoder of ours, an adapter of peft, a model of sentence-transformers or model2vec, an author's checkpoint, or a
-plain language model; told apart by the files that they have, in this order.
+Encoders of promptcli, peft adapters, models of sentence-transformers and model2vec, the authors' own checkpoints, plain
+language models: recognised by their files, in this order.
 """
 
 import re
@@ -31,10 +31,9 @@ from promptcli.storage.tensors import load_tensors
 _ADAPTER, _CONFIG = "adapter_config.json", "config.json"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
-#: What a folder of a deep prefix is, as peft has it.
 PREFIX_ADAPTER = "peft prefix tuning"
-_NO_LIMIT = 1 << 30  # tokens; a tokenizer's file has a larger number where there is no limit
-#: Modes of sentence-transformers' Pooling, and our weights.
+_NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means no limit
+#: Mode of sentence-transformers' Pooling -> our weights.
 MODES = {
     "cls": "cls",
     "max": "max",
@@ -43,7 +42,7 @@ MODES = {
     "weightedmean": "weighted",
     "lasttoken": "last-token",
 }
-#: The flags of older files, in the order in which their vectors are joined.
+#: Flag in older files -> mode, in the order in which their vectors are concatenated.
 FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -52,7 +51,7 @@ FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-#: Families whose published models come with code of their own, and what to take in their place.
+#: Families whose published models come with remote code -> an alternative.
 _INSTEAD = {
     "nomic_bert": "nomic-ai/modernbert-embed-base",
     "new": "Alibaba-NLP/gte-modernbert-base",
@@ -60,7 +59,7 @@ _INSTEAD = {
     "xlm-roberta-flash": "intfloat/multilingual-e5-base",
     "jina_embeddings_v3": "intfloat/multilingual-e5-base",
 }
-#: Files of an export that hold a graph, and nothing that a recipe could be read from.
+#: Targets of exports that hold a graph, from which no recipe can be read.
 _GRAPHS = ("onnx", "openvino")
 #: PromptBERT's test templates, of BERT and of RoBERTa (run.sh of its code).
 _TEMPLATES = {
@@ -73,7 +72,7 @@ _DENOISE = {"projection:mlm": "head", "projection:tanh": "hidden"}
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder to be read."""
+    """A folder to read."""
 
     name: str  #: as the user gave it: a folder, or a hub id
     path: Path
@@ -82,17 +81,17 @@ class _Folder:
         """Return the content of a JSON file."""
         path = self.path / file
         if not path.is_file():
-            raise UsageError(f"{self.name} has no {file}: half of its files are not there; {_HINT}")
-        found = read_document(path, Any, hint=_HINT, error=UsageError)
-        items: Any = found if kind is list and isinstance(found, list) else []
-        if not isinstance(found, kind) or not all(isinstance(item, dict) for item in items):
-            raise UsageError(f"{file} of {self.name} is no JSON {'list' if kind is list else 'object'}; {_HINT}")
-        return found
+            raise UsageError(f"{self.name} has no {file}; {_HINT}")
+        content = read_document(path, Any, hint=_HINT, error=UsageError)
+        items: Any = content if kind is list and isinstance(content, list) else []
+        if not isinstance(content, kind) or not all(isinstance(item, dict) for item in items):
+            raise UsageError(f"{file} of {self.name} is not a JSON {'list' if kind is list else 'object'}; {_HINT}")
+        return content
 
     def optional(self, file: str) -> dict[str, Any]:
-        """Return the content of a JSON file, empty where it is not there."""
-        found: dict[str, Any] = self.document(file) if (self.path / file).is_file() else {}
-        return found
+        """Return the content of a JSON file; empty if it is missing."""
+        content: dict[str, Any] = self.document(file) if (self.path / file).is_file() else {}
+        return content
 
     def tensors(self, file: str) -> dict[str, Tensor]:
         """Return the tensors of a safetensors file."""
@@ -106,7 +105,7 @@ class _Folder:
 
 
 def read_model(name: str) -> Entry:
-    """Return the encoder that a folder, or a hub id with ``@revision`` after it, says it is."""
+    """Return the encoder in a folder or under a hub id, with ``@revision`` after it."""
     path, revision = locate(name, files=FILES, one_of=MARKS)
     entry = read_folder(name, path)
     loaded = {"source": name, "revision": revision, **entry.provenance.get("loaded", {})}
@@ -114,30 +113,30 @@ def read_model(name: str) -> Entry:
 
 
 def read_folder(name: str, path: Path) -> Entry:
-    """Return the encoder that a folder is; ``name`` is what it is called by. See ``read_model``."""
+    """Return the encoder in a folder; ``name`` is its name in messages and recipes."""
     folder = _Folder(name, path)
     for file, read in _READERS.items():
         if (path / file).is_file():
             return read(folder)
-    raise UsageError(f"{name} is nothing that is read: it has none of {', '.join(_READERS)}")
+    raise UsageError(f"{name} is not a model folder: it has none of {', '.join(_READERS)}")
 
 
-def _found(
+def _entry(
     folder: _Folder, kind: str, recipe: Recipe, tensors: Mapping[str, Tensor], *notes: str, **more: Any
 ) -> Entry:
-    for said in notes:
-        note(f"{folder.name} {said}")
+    for text in notes:
+        note(f"{folder.name} {text}")
     name = folder.name if kind == "language model" else folder.path.resolve().name
     return Entry(name, recipe, dict(tensors), {"loaded": {"kind": kind}}, **more)
 
 
-def _ours(folder: _Folder) -> Entry:
-    """Read what ``save``, ``push`` and ``export`` write."""
+def _promptcli(folder: _Folder) -> Entry:
+    """Read a folder that ``save``, ``push`` or ``export`` wrote."""
     manifest = read_manifest(folder.path)
     if manifest.target in _GRAPHS:
         raise UsageError(
-            f"{folder.name} is an export for {manifest.target}: a graph, which promptcli does not run from there; load"
-            " the model that it was made from"
+            f"{folder.name} is an export for {manifest.target}: a graph, from which no recipe can be read; load the"
+            " model that it was made from"
         )
     entry = read_entry(folder.path, checked=True)
     if manifest.target is not None and is_table(folder.path):
@@ -152,9 +151,9 @@ def _ours(folder: _Folder) -> Entry:
 
 
 def _adapter(folder: _Folder) -> Entry:
-    """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA a backbone of its own."""
+    """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
     kind, recipe, tensors = _adapted(folder)
-    return _found(folder, kind, recipe, tensors, _unsaid(recipe))
+    return _entry(folder, kind, recipe, tensors, _assumed(recipe))
 
 
 def _adapted(folder: _Folder) -> tuple[str, Recipe, dict[str, Tensor]]:
@@ -166,16 +165,14 @@ def _adapted(folder: _Folder) -> tuple[str, Recipe, dict[str, Tensor]]:
         return "peft LoRA adapter", recipe, {}
     if kind != "PREFIX_TUNING":
         raise UsageError(
-            f"{folder.name} is a peft adapter of type {kind}; only prefix tuning and LoRA are read (vectors learned"
-            " before [CLS] are no prompt of promptcli)"
+            f"{folder.name} is a peft adapter of type {kind}; only prefix tuning and LoRA are supported (promptcli"
+            " has no prompts before [CLS])"
         )
     stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
     sizes = ("num_layers", "num_attention_heads", "token_dim", "num_virtual_tokens")
     layers, heads, width, length = (_size(config, name) for name in sizes)
     if stored is None or 0 in (layers, heads, width, length) or tuple(stored.shape) != (length, 2 * layers * width):
-        raise UsageError(
-            f"{folder.name}: prompt_embeddings is not there, or not of the shape that {_ADAPTER} says; {_HINT}"
-        )
+        raise UsageError(f"{folder.name}: prompt_embeddings is missing, or not of the shape in {_ADAPTER}; {_HINT}")
     numbers = from_prompt_embeddings(stored.float(), (layers, 2, heads, length, width // heads))
     revision = config.get("revision")
     base = f"{config.get('base_model_name_or_path') or ''}{f'@{revision}' if revision else ''}"
@@ -187,22 +184,22 @@ def _size(config: Mapping[str, Any], name: str) -> int:
     return size if isinstance(size, int) and size > 0 else 0
 
 
-def _unsaid(recipe: Recipe) -> str:
-    return f"says nothing of how sentences are read; assumed: {recipe.prompt} {recipe.pooling}"
+def _assumed(recipe: Recipe) -> str:
+    return f"does not say how sentences are read; assumed: {recipe.prompt} {recipe.pooling}"
 
 
 def _kinds(folder: _Folder) -> list[tuple[str, str]]:
     """Return the modules' classes, without their package, and their folders."""
-    found = []
+    kinds = []
     for module in folder.document(MODULES, list):
         kind, path = str(module.get("type")), str(module.get("path") or "")
         if not kind.startswith("sentence_transformers."):
             raise UsageError(
-                f"{folder.name} has a module {kind} ({path or '.'}), which is code of its own and is never run; take a"
-                " model whose modules.json names sentence_transformers' classes only"
+                f"{folder.name} has a module {kind} ({path or '.'}), which is remote code and is never run; take a"
+                " model whose modules.json names only classes of sentence_transformers"
             )
-        found.append((kind.rpartition(".")[2], "" if path == "." else path))
-    return found or [("no module", "")]
+        kinds.append((kind.rpartition(".")[2], "" if path == "." else path))
+    return kinds or [("no module", "")]
 
 
 def _sentence_transformers(folder: _Folder) -> Entry:
@@ -212,8 +209,8 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise UsageError(
-            f"{folder.name} begins with {', '.join(kinds[:2])}; what is read is Transformer and Pooling, or"
-            " StaticEmbedding, and after them Dense, Normalize, Dropout"
+            f"{folder.name} begins with {', '.join(kinds[:2])}; supported: Transformer and Pooling, or"
+            " StaticEmbedding, then Dense, Normalize, Dropout"
         )
     inside = f"{modules[0][1]}/" if modules[0][1] else ""
     config = folder.document(f"{inside}{_CONFIG}")
@@ -226,7 +223,7 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     prompts = _prompts(folder, about, counted)
     text = prompts.text.lower() if lowered else prompts.text
     if text and not counted:
-        raise UsageError(f"{folder.name} has a default prompt that its pooling leaves out, which is not read")
+        raise UsageError(f"{folder.name} has a default prompt that its pooling leaves out, which is not supported")
     after = added_after(folder.path / inside) if FAMILIES[family].causal else ""
     recipe = Recipe(
         backbone=str(folder.path / inside) if inside else folder.name,
@@ -237,59 +234,57 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         text_rule="lower" if lowered else None,
         max_length=longest,
     )
-    return _found(folder, "sentence-transformers", recipe, tensors, prompts=prompts)
+    return _entry(folder, "sentence-transformers", recipe, tensors, prompts=prompts)
 
 
 def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
-    """Refuse a language model that would be read as another one, or needs code of its own; return its family."""
+    """Return the family of a language model; refuse one that is not supported or needs remote code."""
     family = family_of(config)
     if family in FAMILIES and "auto_map" not in config:
         return str(family)
-    own = "it comes with code of its own, which is never run" if "auto_map" in config else "no family that is read"
+    reason = "it comes with remote code, which is never run" if "auto_map" in config else "its family is not supported"
     if config.get("use_bidirectional_attention"):
-        own = "its tokens attend to both sides, which is not read"
+        reason = "its tokens attend to both sides, which is not supported"
     instead = _INSTEAD.get(str(config.get("model_type")))
-    takes = f"take e.g. {instead}" if instead else f"what is read: {', '.join(FAMILIES)}"
-    raise UsageError(f"{folder.name} is a {config.get('model_type')}: {own}; {takes}")
+    remedy = f"take e.g. {instead}" if instead else f"supported: {', '.join(FAMILIES)}"
+    raise UsageError(f"{folder.name} is a {config.get('model_type')}: {reason}; {remedy}")
 
 
 def _after_pooling(
     folder: _Folder, modules: list[tuple[str, str]], width: int = 0
 ) -> tuple[list[str], dict[str, Tensor]]:
-    """Return the modules after the pooling, kinds and paths, as transforms and their numbers.
+    """Return the modules after the pooling (kinds and paths) as transforms and their tensors.
 
-    ``width`` is that of the pooled vectors; 0 where nobody says it.
+    ``width``: of the pooled vectors, 0 if unknown.
     """
     tensors: dict[str, Tensor] = {}
     transforms: list[str] = []
     for number, (kind, path) in enumerate(modules):
         if kind == "Dense":
-            spec, own = _dense(folder, path, number)
+            spec, layer = _dense(folder, path, number)
             transforms.append(spec)
-            tensors |= own
-            out, takes = own[f"dense.{number}.weight"].shape
+            tensors |= layer
+            out, takes = layer[f"dense.{number}.weight"].shape
             if width not in (0, takes):
                 raise UsageError(
                     f"{folder.name} has a Dense layer for vectors of {takes} numbers ({path}), and those before it have"
-                    f" {width}: not of one model; {_HINT}"
+                    f" {width}; {_HINT}"
                 )
             width = out
         elif kind == "Normalize":
             transforms.append("normalize")
-        elif kind != "Dropout":  # which does nothing where nothing is learned
-            raise UsageError(
-                f"{folder.name} has a module {kind} ({path}), which is not read; what is: Dense, Normalize, Dropout"
-            )
+        elif kind != "Dropout":  # has no effect at inference
+            raise UsageError(f"{folder.name} has a module {kind} ({path}); supported: Dense, Normalize, Dropout")
     return transforms, tensors
 
 
 def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tensor]]:
-    """Return the transform that a Dense module is, with its numbers."""
+    """Return the transform of a Dense module and its tensors."""
     config = folder.document(f"{path}/{_CONFIG}")
     activation = str(config.get("activation_function")).rpartition(".")[2].lower()
     if activation not in ACTIVATIONS:
         raise UsageError(
-            f"{folder.name} has a Dense layer with {activation} ({path}); what is read: {', '.join(ACTIVATIONS)}"
+            f"{folder.name} has a Dense layer with {activation} ({path}); supported: {', '.join(ACTIVATIONS)}"
         )
     stored = folder.tensors(f"{path}/model.safetensors")
     weight = stored.get("linear.weight")
@@ -306,7 +301,7 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
 
 
 def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompts:
-    texts = {"query": "", "document": ""}  # as that library has them, whatever the file says
+    texts = {"query": "", "document": ""}  # sentence-transformers always has these
     given, default = about.get("prompts") or {}, about.get("default_prompt_name")
     if not isinstance(given, dict) or not all(isinstance(text, str | None) for text in given.values()):
         raise UsageError(f"{folder.name} has prompts that are not texts by name: {shown(given)}; {_HINT}")
@@ -315,7 +310,7 @@ def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompt
         raise UsageError(f"{folder.name} takes the prompt {default!r} by default and has none of that name; {_HINT}")
     for text in texts.values():
         if SLOT in text or MASK in text:
-            raise UsageError(f"{folder.name} has a prompt with {SLOT} or {MASK} in it, {text!r}, which is not read")
+            raise UsageError(f"{folder.name} has a prompt with {SLOT} or {MASK} ({text!r})")
     return Prompts(texts, default, counted)
 
 
@@ -329,17 +324,17 @@ def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
     others = [key for key, on in config.items() if key.startswith("pooling_mode_") and on is True and key not in FLAGS]
     unknown = [mode for mode in modes if mode not in MODES] + others
     if unknown or not modes:
-        raise UsageError(f"{folder.name} pools by {', '.join(unknown) or 'nothing'}; what is read: {', '.join(MODES)}")
+        raise UsageError(f"{folder.name} pools by {', '.join(unknown) or 'nothing'}; supported: {', '.join(MODES)}")
     return "+".join(MODES[mode] for mode in modes), bool(config.get("include_prompt", True))
 
 
 def _limits(folder: _Folder, inside: str, config: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """Return the longest input in tokens, None for the backbone's own, and whether text is lowered.
+    """Return the longest input in tokens (None: the backbone's limit), and whether text is lower-cased.
 
-    The module's own limit goes before the tokenizer's, where newer versions keep it.
+    Older versions store the limit with the module, newer ones with the tokenizer.
     """
     module = folder.optional(f"{inside}sentence_bert_config.json")
-    # where there is no limit, a tokenizer's file says so by an integer of 31 digits, which no document of ours may hold
+    # not read_document: a tokenizer without a limit has an integer of 31 digits
     limit = json_field(folder.path / f"{inside}tokenizer_config.json", "model_max_length")
     longest = module.get("max_seq_length") or limit
     positions = config.get("max_position_embeddings")
@@ -365,13 +360,13 @@ def _table(folder: _Folder) -> Entry:
     where = str(folder.path / inside) if inside else folder.name
     recipe = Recipe(where, period=False, pooling="static/avg", transforms=tuple(transforms))
     about = folder.optional("config_sentence_transformers.json")
-    return _found(
+    return _entry(
         folder, "table of words", recipe, tensors, prompts=_prompts(folder, about, True) if about else Prompts()
     )
 
 
 def _plain(folder: _Folder) -> Entry:
-    """Read the authors' own checkpoints, told by tensors and names, and whatever says nothing of sentences."""
+    """Read the authors' own checkpoints, recognised by tensors and names, and plain language models."""
     if _is_model2vec(folder):
         return _table(folder)
     config = folder.document(_CONFIG)
@@ -387,15 +382,15 @@ def _plain(folder: _Folder) -> Entry:
         kind, recipe = "SimCSE checkpoint", Recipe(pooling="last/cls")
     else:
         recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else Recipe().pooling)
-        return _found(folder, "language model", recipe, {}, _unsaid(recipe))
+        return _entry(folder, "language model", recipe, {}, _assumed(recipe))
     supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
-    said = f"is taken for a {kind}, {'supervised' if supervised else 'unsupervised'} by its name"
+    taken = f"is taken for a {kind}, {'supervised' if supervised else 'unsupervised'} by its name"
     stored = folder.tensors(weights.name) if names else {}
     recipe, tensors = _head(recipe.replace(backbone=folder.name), stored, supervised)
     if kind == "PromCSE checkpoint":
         numbers = _prefix(folder, config, stored["prefix_encoder.embedding.weight"])
         recipe, tensors = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"), {**tensors, PREFIX: numbers}
-    return _found(folder, kind, recipe, tensors, said)
+    return _entry(folder, kind, recipe, tensors, taken)
 
 
 def _prefix(folder: _Folder, config: Mapping[str, Any], stored: Tensor) -> Tensor:
@@ -410,7 +405,7 @@ def _prefix(folder: _Folder, config: Mapping[str, Any], stored: Tensor) -> Tenso
 
 
 def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tuple[Recipe, dict[str, Tensor]]:
-    """Return a recipe with the head that a supervised checkpoint keeps, and the head's numbers."""
+    """Return a recipe with the head that a supervised checkpoint keeps, and the head's tensors."""
     if not supervised:
         return recipe, {}
     if "mlp.dense.weight" not in stored:
@@ -420,17 +415,16 @@ def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tup
     if "mlp.LayerNorm.weight" in stored:
         norm = {name: stored[f"mlp.LayerNorm.{name}"].float() for name in ("weight", "bias")}
         transform, parts = "projection:mlm", {"dense": dense, "LayerNorm": norm}
-        tensors = {f"projection.0.{part}.{name}": one for part, own in parts.items() for name, one in own.items()}
+        tensors = {f"projection.0.{part}.{name}": one for part, layer in parts.items() for name, one in layer.items()}
     denoise = _DENOISE[transform] if MASK in recipe.prompt else "none"
     return recipe.replace(transforms=(transform,), denoise=denoise), tensors
 
 
-#: File that marks what a folder is -> how it is read, in the order in which they are looked for.
+#: File that identifies a kind of folder -> its reader, in order of precedence.
 _READERS: dict[str, Callable[[_Folder], Entry]] = {
-    MANIFEST: _ours,
+    MANIFEST: _promptcli,
     _ADAPTER: _adapter,
     MODULES: _sentence_transformers,
     _CONFIG: _plain,
 }
-#: The same names alone.
 MARKS = tuple(_READERS)

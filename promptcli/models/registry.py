@@ -127,7 +127,7 @@ class Registry:
             yield folder
 
     def save(self, entry: Entry, *, force: bool = False, backbone: Path | None = None) -> Entry:
-        """Save an entry, completely or not at all, and return it as it is saved.
+        """Save an entry, completely or not at all, and return the saved one.
 
         Args:
             entry: Its name must be free, unless ``force``.

@@ -16,7 +16,7 @@ from promptcli.settings import BARE
 
 #: The entry if nothing is chosen.
 DEFAULT = "mini"
-#: difflib's likeness from which a word is taken for a mistyped name of ours, and the hub is not asked.
+#: A word as similar as this (difflib) to a known name is taken for it, mistyped, and the hub is not asked.
 _MISTYPED = 0.75
 #: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")

@@ -163,13 +163,13 @@ def test_a_causal_model_is_read_at_its_last_token_and_that_is_said(tiny_folder, 
     with caplog.at_level("INFO", logger="promptcli"):
         encoder = load(folder)
     assert encoder.recipe.pooling == "last/last-token"
-    assert "says nothing of how sentences are read; assumed" in caplog.text
+    assert "does not say how sentences are read; assumed" in caplog.text
 
 
 def test_a_plain_model_is_averaged_and_that_is_said(tiny_folder, caplog):
     with caplog.at_level("INFO", logger="promptcli"):
         assert load(tiny_folder("bert")).recipe.pooling == pc.Recipe().pooling
-    assert "says nothing of how sentences are read; assumed" in caplog.text
+    assert "does not say how sentences are read; assumed" in caplog.text
 
 
 @pytest.mark.parametrize("command", [["embed", "{text}"], ["similarity", "a dog", "a cat"]])
@@ -214,9 +214,9 @@ def add_module(kind):
         (change("1_Pooling/config.json", pooling_mode=[]), "pools by nothing"),
         (change("config.json", use_bidirectional_attention=True), "attend to both sides"),
         (change("config.json", model_type="nomic_bert", auto_map={"AutoModel": "x"}), "nomic_bert"),
-        (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X), which is not read"),
-        (add_module("custom_st.Transformer"), "code of its own and is never run"),
-        (lambda folder: write(folder, "modules.json", {"a": 1}), "is no JSON list"),
+        (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X); supported"),
+        (add_module("custom_st.Transformer"), "remote code and is never run"),
+        (lambda folder: write(folder, "modules.json", {"a": 1}), "is not a JSON list"),
         (lambda folder: write(folder, "modules.json", []), "begins with no module"),
     ],
 )

@@ -288,7 +288,7 @@ def test_the_recipe_is_changed_by_options_and_names_may_have_slashes_after_the_a
 def test_a_configuration_that_is_no_object_is_said(registry, authors, content):
     folder = authors("my-unsup-simcse", head())
     (folder / "config.json").write_text(content)
-    with pytest.raises(UsageError, match=r"config.json of .* is no (JSON )?object"):
+    with pytest.raises(UsageError, match=r"config.json of .* is not a (JSON )?object"):
         import_model(registry, str(folder), "new")
 
 

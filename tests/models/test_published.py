@@ -107,7 +107,7 @@ def test_a_model_with_code_of_its_own_is_refused_and_another_named(folder, tmp_p
     path = save_published("gte-base", tmp_path / "model")
     config = json.loads((path / "config.json").read_text())
     write(path, "config.json", {**config, "model_type": family, "auto_map": {"AutoModel": "modeling.Model"}})
-    with pytest.raises(UsageError, match=rf"code of its own, which is never run; take e\.g\. {instead}"):
+    with pytest.raises(UsageError, match=rf"remote code, which is never run; take e\.g\. {instead}"):
         pc.load(path)
 
 
