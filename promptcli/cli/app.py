@@ -63,7 +63,7 @@ _COMMANDS = (
         Listed("import", "models.import_model", "Import a model trained elsewhere."),
         Listed("show", "models.show", "Show a model: its recipe, where it came from, and its scores."),
         Listed("remove", "models.remove", "Delete a model you saved and its aliases, or only an alias."),
-        Listed("alias", "models.alias", "Let ALIAS stand for a model."),
+        Listed("alias", "models.alias", "Set an alias of a model."),
     ),
 )
 

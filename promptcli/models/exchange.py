@@ -61,19 +61,22 @@ def import_model(
     force: bool = False,
     **changes: str | int | bool | Sequence[str] | None,
 ) -> "Imported":
-    """Save in the registry what others trained, and return what it was taken for; ``load(name)`` then opens it.
+    """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
+
+    Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and model2vec, peft
+    adapters of prefix tuning and LoRA, plain language models.
 
     Args:
-        source: A folder, or a hub id with ``@revision`` where it matters.
-        name: Of the entry.
-        convert: Pickled weights may be converted, by a process that reads nothing but tensors.
+        source: A folder, or a hub id, with @REVISION after it.
+        name: Name of the model in the registry.
+        convert: Convert pickled weights to safetensors, by a process that reads only tensors.
         offline: Never use the network.
-        force: Replace an entry of that name.
-        changes: Fields of the recipe that stand in for the recognised ones: ``pooling="last/avg"``.
+        force: Replace a model of that name.
+        changes: Fields of the recipe that replace the recognised ones, e.g. ``pooling="last/avg"``.
 
     Raises:
         NotFoundError: No such folder or hub id.
-        UsageError: It is nothing that is read.
+        UsageError: The model is not supported.
     """
     from promptcli.models import importing
     from promptcli.models.loading import open_registry

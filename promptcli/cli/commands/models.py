@@ -1,21 +1,26 @@
-"""The commands ``models list``, ``show``, ``import``, ``remove``, ``alias``: what encodes."""
+"""The commands ``models list``, ``show``, ``import``, ``remove`` and ``alias``."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.options import Force, Json, RecipeOptions
+from promptcli.cli.options import Json, RecipeOptions
+from promptcli.cli.signatures import command_of
+from promptcli.errors import CheckFailedError
+from promptcli.models import exchange
 from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
+    from promptcli.models.importing import Imported
     from promptcli.models.registry import Card, Registry
 
 Name = Annotated[str, typer.Argument(help="Entry or alias.")]
 
 
 def method_line(recipe: Recipe) -> str:
-    """Return a recipe's prompt, pooling and transforms in one line, denoising where there is any."""
+    """Return a recipe's prompt, pooling and transforms in one line, and denoising if any."""
     parts = [recipe.prompt, recipe.pooling, " ".join(recipe.transforms) or "-"]
     return " | ".join([*parts, *([f"denoise {recipe.denoise}"] if recipe.denoise != "none" else [])])
 
@@ -28,22 +33,20 @@ def list_models(
     if recipes:
         _list_recipes(as_json=json)
         return
-    from promptcli.errors import CheckFailedError
-
     registry = _registry()
     aliases = registry.aliases()
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name in registry.names():
         names = sorted(alias for alias, of in aliases.items() if of == name)
         try:
-            found.append(_row(registry.card(name), names))
+            rows.append(_row(registry.card(name), names))
         except CheckFailedError as error:  # one damaged entry does not hide the others
             console.note(str(error))
     if json:
-        console.result_json(found)
+        console.result_json(rows)
         return
     heads = ["name", "origin", "width", "backbone", "method", *(["aliases"] if aliases else []), "created"]
-    dated = [{**row, "created": (row["created"] or "")[:10]} for row in found]  # in a table the day is enough
+    dated = [{**row, "created": (row["created"] or "")[:10]} for row in rows]  # the day is enough in a table
     console.result_table(heads, [[_cell(row[head]) for head in heads] for row in dated])
 
 
@@ -74,7 +77,7 @@ def show(name: Name, json: Json = False) -> None:
         return
     recipe, provenance, scores = shown.pop("recipe"), shown.pop("provenance"), shown.pop("scores")
     del shown["method"], shown["backbone"]
-    shown["tensors"] = "fitted numbers of its own" if card.tensors else "none: the recipe is all"
+    shown["tensors"] = "fitted" if card.tensors else "none: the recipe is complete"
     _print_fields("", shown)
     _print_fields("recipe", recipe)
     _print_fields("from", provenance)
@@ -92,44 +95,22 @@ def remove(name: Name) -> None:
 
 def alias(
     new: Annotated[str, typer.Argument(metavar="ALIAS", help="The new name.")],
-    name: Annotated[str, typer.Argument(help="The model it stands for.")],
+    name: Annotated[str, typer.Argument(help="Name of a model.")],
 ) -> None:
-    """Let ALIAS stand for a model."""
+    """Set an alias of a model."""
     registry = _registry()
     registry.alias(new, name)
-    console.note(f"{new} now stands for {registry.aliases()[new]}")
+    console.note(f"{new} is an alias of {registry.aliases()[new]}")
 
 
-def import_model(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A folder, or a hub id (@REVISION after it): SimCSE's, PromptBERT's or PromCSE's checkpoint, a"
-            " sentence-transformers folder, a peft prefix-tuning adapter."
-        ),
-    ],
-    name: Annotated[str, typer.Option(help="Name of the registry entry to make.")],
-    convert: Annotated[
-        bool,
-        typer.Option(
-            "--convert",
-            help="Pickled weights may be converted to safetensors, by a process that reads tensors and nothing else.",
-        ),
-    ] = False,
-    force: Force = False,
-    json: Json = False,
-    *,
-    recipe: RecipeOptions,
-) -> None:
-    """Import a model trained elsewhere; the recipe is recognised from the files, shown, and changed by options."""
-    from promptcli.models import exchange
-
-    made = exchange.import_model(source, name, convert=convert, force=force, **recipe.changes())
+@command_of(exchange.import_model, flags={"name": "--name", "changes": RecipeOptions})
+def import_model(import_model: "partial[Imported]", json: Json = False) -> None:
+    imported = import_model()
     if json:
-        console.result_json(made.to_dict())
+        console.result_json(imported.to_dict())
         return
-    console.note(f"{made.kind}: {method_line(made.entry.recipe)}")
-    console.result(name)
+    console.note(f"{imported.kind}: {method_line(imported.entry.recipe)}")
+    console.result(imported.entry.name)
 
 
 def _registry() -> "Registry":
@@ -161,7 +142,7 @@ def _print_fields(heading: str, fields: dict[str, Any]) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "-"
-    if isinstance(value, dict):  # the rows of a table within it are for --json
+    if isinstance(value, dict):  # rows of a table in it are only shown by --json
         return str({key: len(rows) if _is_table(rows) else rows for key, rows in value.items()})
     return "-" if value is None else str(value)
 
