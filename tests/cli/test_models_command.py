@@ -100,7 +100,7 @@ def test_remove_and_alias(run, registry):
         (("remove", "whit"), 3, "promptcli models list"),
         (("remove", "mini"), 2, "shipped"),
         (("alias", "white", "mini"), 2, "model's name"),
-        (("alias", "a/b", "mini"), 2, "no name"),
+        (("alias", "a/b", "mini"), 2, "not a name"),
         (("alias", "a", "whit"), 3, "mini, mini-static, white"),
     ],
 )
