@@ -23,7 +23,7 @@ from promptcli.encoder.encoder import TUNED
 from promptcli.models.export import export
 from promptcli.models.importing import import_model
 from promptcli.models.registry import Entry, Registry
-from promptcli.models.target import PROBES, Choices, lowest_cosine
+from promptcli.models.target import PROBES, lowest_cosine
 from tests.making import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer
@@ -157,11 +157,11 @@ def main() -> None:
     for tool in sys.argv[1:] or ARROWS:
         target, package, loader, recipes = ARROWS[tool]
         entries = {recipe: made(recipe) for recipe in recipes}
-        choices = Choices(base="owner/mini-bert" if target == "peft" else None)
+        base = "owner/mini-bert" if target == "peft" else None
         with tempfile.TemporaryDirectory() as work:
             folders = [str(Path(work, recipe)) for recipe in recipes]
             for entry, folder in zip(entries.values(), folders, strict=True):
-                export(entry, target, Path(folder), choices=choices)
+                export(entry, target, Path(folder), base=base)
             given = json.dumps([list(PROBES), folders, work])
             subprocess.run([sys.executable, "-c", loader + _READ], input=given, text=True, check=True)
             for number, (recipe, entry) in enumerate(entries.items()):
@@ -171,8 +171,8 @@ def main() -> None:
                 there = theirs.any(axis=1)  # that a vector is zero is said by the command
                 cosine = lowest_cosine(ours[there], theirs[there])
                 model = "MODEL" if recipe in LEARNED else recipe
-                base = " --base OWNER/NAME" if choices.base else ""
-                command = f"`promptcli export {model} -o FOLDER --to {target}{base}`"
+                option = " --base OWNER/NAME" if base else ""
+                command = f"`promptcli export {model} -o FOLDER --to {target}{option}`"
                 print(f"| {recipe} | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
                 if (changes := IMPORTED.get(tool, {}).get(recipe)) is not None:
                     cosine = lowest_cosine(imported(Path(folders[number]), changes), theirs)

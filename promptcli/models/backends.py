@@ -1,7 +1,7 @@
-"""What computes an encoder: torch, or a graph of the whole encoder that another library runs; the table of backends.
+"""Backends that compute an encoder: torch, or another library that runs the encoder as a graph.
 
-A graph is made once and kept in a folder by the encoder's fingerprint; whenever it is opened, its vectors of some
-probes are compared with those that torch made in float32. Tokens, batches and streams stay the encoder's own.
+A graph is made once and kept in a folder named by the encoder's fingerprint; whenever it is opened, its vectors of some
+probes are compared with torch's in float32.
 """
 
 import queue
@@ -24,15 +24,15 @@ from promptcli.errors import CheckFailedError, UsageError, unknown
 from promptcli.models.target import PROBES, lacking, lowest_cosine, require
 from promptcli.notes import note
 from promptcli.recipe import Recipe
-from promptcli.storage.folders import atomic_folder
+from promptcli.storage.folders import write_folder
 
-#: From so many rows on a graph is worth making and opening, by what it saves on `mini` and on 6 layers, 384 wide.
+#: Rows from which a graph is worth making, measured on `mini` and on a model of 6 layers, 384 wide.
 WORTHWHILE = 50_000
-#: Of a float32 graph: the largest difference to torch's numbers, as a share of the largest of these.
+#: Largest difference of a float32 graph from torch's vectors, as a share of the largest number.
 LARGEST_DIFFERENCE = 1e-5
-#: Of a bfloat16 graph: the lowest cosine to torch's float32 vectors.
+#: Lowest cosine of a bfloat16 graph to torch's float32 vectors.
 LOWEST_COSINE = 0.9999
-_PROBES, _ABOUT = "probes.npy", "about.txt"
+_PROBES, _REMARK = "probes.npy", "remark.txt"
 
 #: Token ids and mask in, (n, d) float32 out.
 Run = Callable[[Batch], np.ndarray]
@@ -42,17 +42,17 @@ Run = Callable[[Batch], np.ndarray]
 class Backend:
     """One way to compute an encoder."""
 
-    libraries: tuple[str, ...]  #: that it imports
-    extra: str  #: of promptcli that installs them
-    dtypes: tuple[str, ...]  #: that it computes in, the one for ``stored`` first
-    write: Callable[[Encoder, Path], str]  #: fills the folder of a graph; returns what a user should know of it
+    libraries: tuple[str, ...]  #: the modules it imports
+    extra: str  #: the extra of promptcli that installs them
+    dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
+    write: Callable[[Encoder, Path], str]  #: fills a folder; returns a remark for the user, or nothing
     load: Callable[[Path, str], Run]
 
 
 def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> tuple[str, str]:
-    """Return what ``auto`` takes for so many rows, None where nobody knows how many, and why."""
+    """Return the backend that ``auto`` means for a number of rows (None: unknown), and the reason."""
     if rows is None or rows < WORTHWHILE:
-        known = "nobody knows how many rows come" if rows is None else f"{rows:,} rows"
+        known = "the number of rows is unknown" if rows is None else f"{rows:,} rows"
         return "torch", f"{known}; a graph is worth making from {WORTHWHILE:,} on"
     if not bfloat16:
         return "torch", "without bfloat16 arithmetic no graph is faster in float32"
@@ -73,17 +73,12 @@ def build_on(
 ) -> Encoder:
     """Make the encoder of a recipe, computed by a backend: a name of ``BACKENDS``, ``torch`` or ``auto``.
 
-    Graphs are kept in ``folder`` and run on the processor; ``rows`` is how many will be encoded, for ``auto``. The
-    options are those of ``build_encoder``; dtype ``auto`` takes bfloat16 where backend and processor compute in it, and
-    its vectors are near enough to float32's.
-
-    Raises:
-        UsageError: An unknown backend, a library that is not installed, another device, a precision that the backend
-            does not have, or a recipe that is no graph.
-        CheckFailedError: The graph's vectors are not torch's.
+    Graphs are kept in ``folder`` and run on the processor; ``rows`` to encode decide for ``auto``. The options are
+    those of ``build_encoder``; dtype ``auto`` takes bfloat16 if the processor computes in it and its vectors are close
+    enough to float32's.
     """
     if backend == "auto":
-        installed = [name for name, one in BACKENDS.items() if not lacking(*one.libraries)]
+        installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
         on_processor = choose_device(device) == "cpu"
         backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
         if not on_processor:
@@ -93,15 +88,14 @@ def build_on(
         return build_encoder(recipe, device=device, dtype=dtype, **options)
     if backend not in BACKENDS:
         raise unknown("backend", backend, [*BACKENDS, "torch", "auto"])
-    chosen = BACKENDS[backend]
-    require(*chosen.libraries, extra=chosen.extra)
+    require(*BACKENDS[backend].libraries, extra=BACKENDS[backend].extra)
     if device not in ("auto", "cpu"):
         raise UsageError(
             f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or `backend`"
         )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     members = encoder.members or [encoder]
-    return encoder.computed_by([_graph_of(one, backend, folder, _dtypes(backend, dtype)) for one in members])
+    return encoder.computed_by([_graph_of(member, backend, folder, _dtypes(backend, dtype)) for member in members])
 
 
 def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
@@ -116,33 +110,34 @@ def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
 
 
 def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, ...]) -> Graph:
-    """Return an encoder's graph, made where it is not kept yet, in the first precision that is near enough."""
+    """Return an encoder's graph, made if it is missing, in the first precision that is close enough."""
     if encoder.averaged_rows() is not None:
         raise UsageError(
             f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table, which no backend does"
             " faster; leave out `backend`"
         )
     chosen = BACKENDS[backend]
-    kept = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
-    if (found := _read(kept)) is None:
+    graph = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
+    try:
+        remark = (graph / _REMARK).read_text(encoding="utf-8")
+        wanted = np.load(graph / _PROBES, allow_pickle=False)
+    except (OSError, ValueError, EOFError):  # missing or damaged
         note(f"making a graph for {backend}, kept in {folder}")
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic_folder(kept, marker=_ABOUT, force=True) as temporary:
+        wanted = encoder.encode(PROBES)
+        with write_folder(graph) as temporary:
             with opening(f"the graph for {backend}"):
-                about = chosen.write(encoder, temporary)
-            torchs = encoder.encode(PROBES)
-            np.save(temporary / _PROBES, torchs)
-            (temporary / _ABOUT).write_text(about, encoding="utf-8")
-    else:
-        about, torchs = found
-    if about:
-        note(f"{backend}: {about}")
+                remark = chosen.write(encoder, temporary)
+            np.save(temporary / _PROBES, wanted)
+            (temporary / _REMARK).write_text(remark, encoding="utf-8")
+    if remark:
+        note(f"{backend}: {remark}")
     rows, pad = encoder.inputs(PROBES).rows, encoder.backbone.tokenizer.pad
     batch = make_batch(rows, None, pad, torch.device("cpu"), encoder.max_length)
     for dtype in dtypes:
-        with opening(f"{kept}, a graph that may be deleted,"):
-            run = chosen.load(kept, dtype)
-            fault = _FAULTS[dtype](torchs, run(batch))
+        with opening(f"{graph}, a graph that may be deleted,"):
+            run = chosen.load(graph, dtype)
+            fault = _FAULTS[dtype](wanted, run(batch))
         if fault is None:
             return Graph(run, {"dtype": dtype, "backend": backend})
         if dtype != dtypes[-1]:
@@ -150,29 +145,21 @@ def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, .
     raise CheckFailedError(f"backend {backend}: {fault}; leave out `backend`, or give `dtype` float32")
 
 
-def _read(kept: Path) -> tuple[str, np.ndarray] | None:
-    """Return what is to be said of a kept graph, and torch's vectors; None where there is none, or no whole one."""
-    try:
-        return (kept / _ABOUT).read_text(encoding="utf-8"), np.load(kept / _PROBES, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-
-
-def _far(torchs: np.ndarray, found: np.ndarray) -> str | None:
-    difference = np.abs(torchs - found).max() / np.abs(torchs).max()
+def _float32_fault(wanted: np.ndarray, vectors: np.ndarray) -> str | None:
+    difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
     return None if difference <= LARGEST_DIFFERENCE else f"float32 vectors differ from torch's by {difference:.1e}"
 
 
-def _turned(torchs: np.ndarray, found: np.ndarray) -> str | None:
-    cosine = lowest_cosine(torchs, found)
+def _bfloat16_fault(wanted: np.ndarray, vectors: np.ndarray) -> str | None:
+    cosine = lowest_cosine(wanted, vectors)
     return None if cosine >= LOWEST_COSINE else f"bfloat16 vectors have cosines of only {cosine:.5f} to float32's"
 
 
-#: What is wrong with a graph's vectors, None where they are near enough; int8's loss is measured, not bounded.
+#: The fault of a graph's vectors by precision, None if they are close enough; int8's loss is measured, not bounded.
 _FAULTS: dict[str, Callable[[np.ndarray, np.ndarray], str | None]] = {
-    "float32": _far,
-    "bfloat16": _turned,
-    "int8": lambda torchs, found: None,
+    "float32": _float32_fault,
+    "bfloat16": _bfloat16_fault,
+    "int8": lambda wanted, vectors: None,
 }
 
 
@@ -188,7 +175,7 @@ def _write_openvino(encoder: Encoder, folder: Path) -> str:
 
 
 def _load_openvino(folder: Path, dtype: str) -> Run:
-    """One request a stream; a caller waits for a free one."""
+    """Return a function with a request per stream; a caller waits for a free one."""
     import openvino
 
     threads = torch.get_num_threads()
@@ -237,7 +224,7 @@ def _load_onnx(folder: Path, dtype: str) -> Run:
     options.intra_op_num_threads = threads // stream_count(threads)
     (path,) = folder.glob("*.onnx")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
+    names = [node.name for node in session.get_inputs()]
 
     def run(batch: Batch) -> np.ndarray:
         vectors: np.ndarray = session.run(None, dict(zip(names, _inputs(batch), strict=True)))[0]

@@ -26,10 +26,10 @@ def write_card(
     tags: Sequence[str] = (),
     relation: str | None = None,
 ) -> None:
-    """Write a folder's README: the entry's name, its recipe as it stands there, and Python that uses it.
+    """Write a folder's README: the entry's name, its recipe, and Python that uses it.
 
-    What the entry was trained or fitted on is listed where it is a data set of the hub. ``library`` is the hub's
-    ``library_name``, ``relation`` the one to the base model as the hub calls it: ``adapter``, ``finetune``.
+    The data it was trained or fitted on are listed if they are a data set of the hub. ``library`` is the hub's
+    ``library_name``, ``relation`` the relation to the base model in the hub's terms: ``adapter``, ``finetune``.
     """
     about: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
     if is_hub_id(recipe.backbone):

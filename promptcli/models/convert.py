@@ -1,6 +1,6 @@
-"""Tensors of a ``pytorch_model.bin`` to safetensors, in a process of its own (``python -m`` this module).
+"""Convert a ``pytorch_model.bin`` to safetensors in a separate process (``python -m`` this module).
 
-A pickle can run code. Here torch's reader of tensors and nothing else reads it, in a process that then ends.
+A pickle can run code: only torch's reader of tensors opens it.
 """
 
 import subprocess
@@ -16,11 +16,7 @@ _LONGEST = 600  # seconds
 
 
 def convert_apart(pickle: Path, target: Path) -> None:
-    """Write the tensors of a pickle as safetensors; the file is read by a process that is started for it.
-
-    Raises:
-        UsageError: It holds anything but tensors, which was not run, or cannot be read.
-    """
+    """Write the tensors of a pickle as safetensors; the file is read by a process that is started for it."""
     command = [sys.executable, "-m", "promptcli.models.convert", str(pickle), str(target)]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)

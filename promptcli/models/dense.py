@@ -1,4 +1,4 @@
-"""Transforms as dense layers, where they are some: the one form in which every other program holds them."""
+"""Transforms as dense layers, the form that every other program has; not all transforms are."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ _CLASSES = {
     f"torch.nn.modules.activation.{name}": ACTIVATIONS[name.lower()]
     for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
 }
-_PROBES = 16  # random vectors that a map must treat as an affine one does
-_FAR = 2.0**14  # so far out the slope is read free of the rounding of the constant
+_PROBES = 16  # random vectors on which a map is compared with its affine form
+_FAR = 2.0**14  # length of the vectors that give the slope: the constant's rounding is negligible
 _CLOSE = 1e-4
 
 
@@ -45,43 +45,36 @@ NORMALIZE = Norm(torch.ones(0), torch.zeros(0))
 
 
 def layers_of(encoder: Encoder) -> list[Dense | Norm]:
-    """Return the transforms of an encoder as layers, in order.
-
-    Raises:
-        InexactError: One of them is neither affine nor a network of such layers; with its name.
-    """
+    """Return the transforms of an encoder as layers, in order; InexactError names one that is not."""
     layers: list[Dense | Norm] = []
     width = encoder.backbone.last_width
     for transform in encoder.transforms:
         if isinstance(transform, ClsPooler):
             head = head_tensors(encoder.backbone)
-            found: list[Dense | Norm] | None = [Dense(head["weight"], head["bias"], next(iter(_CLASSES)))]
+            parts: list[Dense | Norm] | None = [Dense(head["weight"], head["bias"], next(iter(_CLASSES)))]
         elif isinstance(transform, Projection):
-            found = _of_network(transform.module)
+            parts = _of_network(transform.module)
         elif isinstance(transform, OurDense):
             name = transform.spec.rpartition(":")[2]
-            kind = next((one for one in _CLASSES if one.rpartition(".")[2].lower() == name), IDENTITY)
+            kind = next((path for path in _CLASSES if path.rpartition(".")[2].lower() == name), IDENTITY)
             weight, bias = transform.tensors().values()
-            found = [Dense(weight, bias, kind)]
+            parts = [Dense(weight, bias, kind)]
         elif isinstance(transform, Normalize):
             layers.append(NORMALIZE)
             continue
         else:
-            found = _of_map(transform, width)
-        if found is None:
+            parts = _of_map(transform, width)
+        if parts is None:
             raise InexactError(f"transform {transform.spec!r} is neither an affine map nor dense layers")
-        layers += found
-        width = len(found[-1].bias)
+        layers += parts
+        width = len(parts[-1].bias)
     return layers
 
 
 def affine_of(encoder: Encoder) -> tuple[Tensor, Tensor]:
-    """Return W (d, d') and b (d',) of all transforms together.
-
-    Raises:
-        InexactError: One of them is no affine map.
-    """
-    matrix, bias = torch.eye(encoder.backbone.token_rows.size(1)), torch.zeros(encoder.backbone.token_rows.size(1))
+    """Return W (d, d') and b (d',) of all transforms together."""
+    width = encoder.backbone.token_rows.size(1)
+    matrix, bias = torch.eye(width), torch.zeros(width)
     for layer in layers_of(encoder):
         if not isinstance(layer, Dense) or layer.activation != IDENTITY:
             raise InexactError("a table of words can only hold transforms that are affine maps")
@@ -90,7 +83,7 @@ def affine_of(encoder: Encoder) -> tuple[Tensor, Tensor]:
 
 
 def _of_map(transform: Transform, width: int) -> list[Dense | Norm] | None:
-    """Return an affine map as one layer; None where the transform is none."""
+    """Return an affine map as one layer, or None if the transform is not affine."""
 
     def function(vectors: Tensor) -> Tensor:
         for _, step in transform.stages:
@@ -101,14 +94,14 @@ def _of_map(transform: Transform, width: int) -> list[Dense | Norm] | None:
     with torch.inference_mode():
         bias = function(torch.zeros(1, width))[0]
         slope = (function(torch.eye(width) * _FAR) - bias) / _FAR
-        wanted, found = function(random), random @ slope + bias
-    if (wanted - found).abs().max() > _CLOSE * wanted.abs().max():
+        wanted, affine = function(random), random @ slope + bias
+    if (wanted - affine).abs().max() > _CLOSE * wanted.abs().max():
         return None
     return [Dense(slope.T.contiguous(), bias.clone())]
 
 
 def _of_network(network: nn.Module) -> list[Dense | Norm] | None:
-    """Return a network of linear layers, activations and LayerNorms in a row; None where it is another."""
+    """Return a sequence of linear layers, activations and LayerNorms, or None if the network is anything else."""
     layers: list[Dense | Norm] = []
     for module in network.modules():
         if any(True for _ in module.children()):

@@ -1,4 +1,4 @@
-"""What other programs read and what others made: export, import, and the Hugging Face hub."""
+"""Models and other programs: export, import, and the Hugging Face hub."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from promptcli.notes import obeys_offline
 
 if TYPE_CHECKING:
-    from promptcli.models.export import Exported
     from promptcli.models.hub import Pulled, Pushed
     from promptcli.models.importing import Imported
     from promptcli.models.loading import Model
+    from promptcli.models.target import Exported
 
 
 @obeys_offline
@@ -45,10 +45,8 @@ def export(
     """
     from promptcli.models import export as exporting
     from promptcli.models.loading import entry_of
-    from promptcli.models.target import Choices
 
-    choices = Choices(base, int8)
-    return exporting.export(entry_of(encoder), to, Path(folder), choices=choices, force=force)
+    return exporting.export(entry_of(encoder), to, Path(folder), base=base, int8=int8, force=force)
 
 
 @obeys_offline

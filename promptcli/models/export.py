@@ -1,8 +1,7 @@
-"""From an encoder to a folder that another program loads: the table of targets."""
+"""Export an encoder to a folder that another program loads: the table of targets."""
 
-import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from promptcli.models.reading import read_folder
 from promptcli.models.registry import load_encoder
 from promptcli.models.saving import save_encoder, write_table
 from promptcli.models.tables import export_model2vec
-from promptcli.models.target import Choices, InexactError, Source, Target, Written, check_parity
+from promptcli.models.target import Exported, InexactError, Source, Target, check_parity, lacking
 from promptcli.notes import offline
 from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder
@@ -43,13 +42,8 @@ from promptcli.storage.tensors import save_tensors
 CONFIG, WEIGHTS, PROMPT = "adapter_config.json", "adapter_model.safetensors", "prompt_embeddings"
 
 
-def export_peft(source: Source, folder: Path) -> Written:
-    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads.
-
-    Raises:
-        InexactError: The prompt is no deep prefix, and the backbone has no LoRA.
-        UsageError: The base is no model of the hub, and none was named.
-    """
+def export_peft(source: Source, folder: Path) -> Exported:
+    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads."""
     encoder, entry = source.encoder, source.entry
     lora = tuned_weights(encoder.tensors())
     kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
@@ -64,36 +58,32 @@ def export_peft(source: Source, folder: Path) -> Written:
     (folder / CONFIG).write_text(to_json(about), encoding="utf-8")
     save_tensors(tensors, folder / WEIGHTS)
     use = "model = PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder)"
-    own = {name: one for name, one in encoder.tensors().items() if name != PREFIX and not name.startswith(TUNED)}
-    if own:  # peft does not look at it
-        save_tensors(own, folder / TENSORS)
+    others = {name: value for name, value in _untuned(encoder).items() if name != PREFIX}
+    if others:  # peft does not read them
+        save_tensors(others, folder / TENSORS)
     recipe, tags = encoder.recipe.replace(backbone=base), [f"base_model:adapter:{base}"]
     write_card(folder, entry, recipe, use=use, library="peft", tags=tags, relation="adapter")
     before = [encoder.prompt.spec] if is_lora(lora) else []
     rest = [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
-    return Written(
+    return Exported(
         f'PeftModel.from_pretrained(AutoModel.from_pretrained("{base}"), "FOLDER")',
-        notes=(f"peft holds the adapter; what is around the layers is yours to do: {' then '.join(rest)}",),
+        notes=(f"peft holds only the adapter; its user has to apply: {' then '.join(rest)}",),
         backbone="." if is_lora(lora) else f"{base}@{revision}" if revision else base,
     )
 
 
 def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the configuration and the tensor of a deep prefix.
-
-    Raises:
-        InexactError: The prompt is none.
-    """
+    """Return the configuration and the tensor of a deep prefix."""
     prompt, backbone = encoder.prompt, encoder.backbone
     if isinstance(prompt, SoftTemplate):
         raise InexactError(
-            "a soft template is no peft adapter: peft sets learned vectors before [CLS], and these stand inside the"
-            " template; `to` sentence-transformers holds them exactly"
+            "peft puts learned vectors before [CLS], but those of a soft template are inside it;"
+            " `to` sentence-transformers holds them exactly"
         )
     if not isinstance(prompt, DeepPrefix):
         raise InexactError(
-            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, which are what prefix tuning is, and the"
-            " backbone no LoRA; `to` sentence-transformers and `to` onnx hold it, `to` merged a tuned backbone"
+            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone has no LoRA;"
+            " `to` sentence-transformers and `to` onnx hold the encoder, `to` merged a tuned backbone"
         )
     about = {
         "peft_type": "PREFIX_TUNING",
@@ -133,24 +123,20 @@ def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any],
 
 
 def _base(source: Source) -> tuple[str, str | None]:
-    """Return the hub id and the revision of the base, never a path of this machine."""
+    """Return the hub id and the revision of the base; never a local path."""
     backbone = source.encoder.backbone
-    named = source.choices.base or backbone.name
-    if source.choices.base is None and not is_hub_id(named):
+    named = source.base or backbone.name
+    if source.base is None and not is_hub_id(named):
         raise UsageError(
-            f"the base {backbone.name!r} is no model of the hub, so nobody else could load the adapter; name the one it"
-            " is: `base` OWNER/NAME, with @REVISION where it matters"
+            f"the base {backbone.name!r} is not a model of the hub, so others could not load the adapter;"
+            " name its hub id: `base` OWNER/NAME, or OWNER/NAME@REVISION"
         )
     name, _, revision = named.partition("@")
-    return name, revision or (None if source.choices.base else backbone.provenance.revision)
+    return name, revision or (None if source.base else backbone.provenance.revision)
 
 
-def export_sentence_transformers(source: Source, folder: Path) -> Written:
-    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, modules, or one module of ours.
-
-    Raises:
-        CheckFailedError: The vectors that sentence-transformers computes are not the encoder's.
-    """
+def export_sentence_transformers(source: Source, folder: Path) -> Exported:
+    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, its modules, or our module."""
     encoder, entry, load = source.encoder, source.entry, 'SentenceTransformer("FOLDER")'
     probes: Sequence[str]
     try:
@@ -168,55 +154,54 @@ def export_sentence_transformers(source: Source, folder: Path) -> Written:
     use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
     library = "sentence-transformers"
     write_card(folder, entry, encoder.recipe, use=use, library=library, tags=[library])
-    if importlib.util.find_spec("sentence_transformers") is None:
-        lacking = "vectors were not compared: sentence-transformers is not installed (pip install 'promptcli[st]')"
-        return Written(load, notes=(*notes, lacking))
-    found = check_parity(encoder.encode(probes), _encoded_there(folder, list(probes)), library)
-    return Written(load, library, found, notes)
+    if lacking("sentence_transformers"):
+        missing = "vectors were not compared: sentence-transformers is not installed (pip install 'promptcli[st]')"
+        return Exported(load, notes=(*notes, missing))
+    cosine = check_parity(encoder.encode(probes), _encode_with_st(folder, list(probes)), library)
+    return Exported(load, library, cosine, notes)
 
 
-def _encoded_there(folder: Path, probes: list[str]) -> np.ndarray:
-    """Return what sentence-transformers makes of the folder; a module of ours is imported, never run from there."""
+def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
+    """Return sentence-transformers' vectors; our module is imported, never run from the folder."""
     import sentence_transformers
 
     with opening("the exported folder"):
-        modules = folder / MODULES
-        if modules.is_file() and modules.read_text(encoding="utf-8") == OUR_MODULE:
+        if (folder / MODULES).read_text(encoding="utf-8") == OUR_MODULE:
             from promptcli.models.st_module import as_sentence_transformer
 
             with offline():
-                own = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="stored")
-            model = as_sentence_transformer(own)
+                encoder = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="stored")
+            model = as_sentence_transformer(encoder)
         else:
             model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
     return vectors
 
 
-def export_merged(source: Source, folder: Path) -> Written:
-    """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``.
-
-    Raises:
-        UsageError: The backbone is as it was pre-trained: there is nothing to merge.
-    """
+def export_merged(source: Source, folder: Path) -> Exported:
+    """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``."""
     encoder, entry = source.encoder, source.entry
     if not tuned_weights(encoder.tensors()):
         raise UsageError(
-            f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r} as it was pre-trained, so there is nothing"
-            " to merge; `to` sentence-transformers and `to` onnx hold the whole encoder"
+            f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r}, unchanged: there is nothing to merge;"
+            " `to` sentence-transformers and `to` onnx hold the complete encoder"
         )
     save_weights(encoder.backbone, folder)
     definition = tokenizer_definition(encoder.backbone)
     save_tokenizer(encoder.backbone, folder, definition, encoder.backbone.max_tokens)
     use = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
     write_card(folder, entry, encoder.recipe, use=use, library="transformers")
-    kept = {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
     notes = [f"the encoder is its recipe on this backbone: {encoder.recipe.prompt} {encoder.recipe.pooling}"]
-    if kept:
-        save_tensors(kept, folder / TENSORS)
-        names = ", ".join(sorted(kept)[:4]) + (" ..." if len(kept) > 4 else "")
-        notes.append(f"not in a plain checkpoint, and beside it in {TENSORS}: {names}")
-    return Written('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
+    if others := _untuned(encoder):
+        save_tensors(others, folder / TENSORS)
+        names = ", ".join(sorted(others)[:4]) + (" ..." if len(others) > 4 else "")
+        notes.append(f"{TENSORS} has the tensors that are not part of a plain checkpoint: {names}")
+    return Exported('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
+
+
+def _untuned(encoder: Encoder) -> dict[str, Tensor]:
+    """Return an encoder's tensors outside the backbone."""
+    return {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
 
 
 TARGETS: dict[str, Target] = {
@@ -229,65 +214,29 @@ TARGETS: dict[str, Target] = {
 }
 
 
-@dataclass(frozen=True)
-class Exported:
-    """A folder that was made."""
-
-    target: str
-    folder: Path
-    bytes: int  #: of all its files
-    load: str  #: Python that loads it
-    tool: str | None  #: what its vectors were compared by
-    cosine: float | None  #: lowest of the probes to the encoder's own
-    notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return {**vars(self), "folder": str(self.folder), "notes": list(self.notes)}
-
-
 def export(
-    entry: Entry,
-    target: str,
-    folder: Path,
-    *,
-    choices: Choices = Choices(),  # noqa: B008
-    force: bool = False,
+    entry: Entry, to: str, folder: Path, *, base: str | None = None, int8: bool = False, force: bool = False
 ) -> Exported:
-    """Write an encoder as another program, a name of ``TARGETS``, reads it, whole or not at all.
-
-    Raises:
-        UsageError: No such target, something is in the way, or the target cannot hold the encoder; with the reason.
-        NotFoundError: The backbone is gone.
-        CheckFailedError: The other program's vectors are not the encoder's, or the backbone is another one than the
-            entry was made with; nothing is written.
-    """
-    fill = look_up("target", target, TARGETS)
+    """Write an encoder for a program of ``TARGETS``, completely or not at all."""
+    fill = look_up("target", to, TARGETS)
     with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
         encoder = open_whole(entry)
-        source = Source(entry, encoder, choices)
-        written = fill(source, temporary)
+        exported = fill(Source(entry, encoder, base, int8), temporary)
         if not (temporary / MANIFEST).is_file():
-            made = replace(source.entry, recipe=encoder.recipe)
-            placed = made if written.backbone is None else with_backbone(made, written.backbone)
-            write_manifest(temporary, manifest_of(public(placed), fingerprint=encoder.fingerprint, target=target))
+            placed = with_backbone(replace(entry, recipe=encoder.recipe), exported.backbone or encoder.recipe.backbone)
+            write_manifest(temporary, manifest_of(public(placed), fingerprint=encoder.fingerprint, target=to))
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
-    load = written.load.replace("FOLDER", str(folder))
-    return Exported(target, folder, size, load, written.tool, written.cosine, written.notes)
+    load = exported.load.replace("FOLDER", str(folder))
+    return replace(exported, load=load, target=to, folder=folder, bytes=size)
 
 
 def open_whole(entry: Entry) -> Encoder:
-    """Return an entry's encoder in float32 on the processor, its backbone the one it was made with.
-
-    Raises:
-        NotFoundError: The backbone is gone.
-        UsageError: It has other weights than the entry was made with.
-    """
+    """Return an entry's encoder in float32 on the processor, on the backbone it was made with."""
     encoder = load_encoder(entry, device="cpu", dtype="float32")
-    made_with, found = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
-    if entry.tensors and made_with and made_with != found:
+    stored, loaded = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
+    if entry.tensors and stored and stored != loaded:
         raise UsageError(
             f"model {entry.name!r} was made with other weights of {entry.recipe.backbone!r} (sha256"
-            f" {str(made_with)[:12]}, now {found[:12]}); put those back, or make the model again"
+            f" {str(stored)[:12]}, now {loaded[:12]}); put those back, or make the model again"
         )
     return encoder

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -25,6 +26,7 @@ from promptcli.models.export import open_whole
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import Registry, load_encoder
 from promptcli.models.saving import save_encoder
+from promptcli.models.target import PROBES
 from promptcli.notes import is_offline, note, offline
 from promptcli.storage.files import scratch_folder
 
@@ -119,9 +121,12 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     about.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=about)
     save_encoder(entry, encoder, folder, backbone=backbone)
+    vectors = encoder.encode(PROBES)
     del encoder  # memory may not hold two
     with offline():
         written = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="float32")
+    if not np.array_equal(written.encode(PROBES), vectors):
+        raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")
     write_manifest(folder, replace(read_manifest(folder), fingerprint=written.fingerprint, created=""))
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
     tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)

@@ -1,4 +1,4 @@
-"""Somebody else's model into the registry: read as ``registry.reading`` reads it, kept with all that it needs."""
+"""Import a model of others into the registry: recognised by ``reading``, stored with its backbone."""
 
 import shutil
 from dataclasses import dataclass, replace
@@ -16,16 +16,16 @@ from promptcli.models.registry import Registry, load_encoder
 from promptcli.models.target import PROBES
 from promptcli.notes import note
 
-#: What of a folder belongs to its backbone, beside the tokenizer's files.
+#: The files of a backbone besides weights and tokenizer.
 _BODY = ("config.json", "adapter_config.json")
 
 
 @dataclass(frozen=True)
 class Imported:
-    """An entry that was made."""
+    """An imported entry."""
 
     entry: Entry
-    kind: str  #: what the folder was taken for
+    kind: str  #: the recognised kind of folder
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -41,16 +41,7 @@ def import_model(
     convert: bool = False,
     force: bool = False,
 ) -> Imported:
-    """Save what others trained, in a folder or under a hub id with ``@revision`` where it matters, as an entry.
-
-    A backbone in a folder is copied into the entry, one of the hub is named. ``changes`` are fields of the recipe
-    that stand in for the recognised ones; with ``convert`` pickles may be converted, by a process that reads nothing
-    but tensors.
-
-    Raises:
-        NotFoundError: No such folder or hub id, or the base of an adapter cannot be had.
-        UsageError: The folder is nothing that is read, or its parts do not fit together; the registry is as before.
-    """
+    """Save a folder or a model of the hub as an entry; see ``exchange.import_model``."""
     registry.check_free(name, force=force)
     files = [*FILES, "*.bin"] if convert else FILES
     path, revision = locate(source, files=files, one_of=MARKS)
@@ -58,18 +49,20 @@ def import_model(
     with registry.new_folder() as temporary:
         read = path
         if convert and not list(path.rglob("*.safetensors")):
-            note(f"a separate process reads the tensors of {source}'s pickles, and nothing else, into safetensors")
+            note(f"a separate process converts {source}'s pickles to safetensors; it reads only tensors")
             read = _converted(path, temporary / "converted")
         with opening(f"model {source!r}"):
-            found = read_folder(source, read)
-        kind = str(found.provenance.get("loaded", {}).get("kind", "model of promptcli"))
+            entry = read_folder(source, read)
+        kind = str(entry.provenance.get("loaded", {}).get("kind", "model of promptcli"))
         given = changes or {}
         if "backbone" in given and kind != PREFIX_ADAPTER:
-            own = f"`backbone`: {source} ({kind}) brings its own backbone, or names it in adapter_config.json"
-            raise UsageError(f"{own}; leave it out")
-        entry = replace(found, recipe=found.recipe.replace(**({"period": None} if "prompt" in given else {}), **given))
+            raise UsageError(
+                f"`backbone`: {source} ({kind}) has its own backbone, or names it in adapter_config.json; leave it out"
+            )
+        period = {"period": None} if "prompt" in given else {}
+        entry = replace(entry, recipe=entry.recipe.replace(**period, **given))
         if not entry.recipe.backbone:
-            raise UsageError(f"{source} does not say what it was trained on; name it by `backbone`")
+            raise UsageError(f"{source} does not name its base model; name it by `backbone`")
         backbone = _copied(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
         if backbone is not None:
             entry = with_backbone(entry, str(backbone))
@@ -103,21 +96,21 @@ def _converted(path: Path, folder: Path) -> Path:
 
 
 def _copied(backbone: str, source: str, path: Path, read: Path, target: Path) -> Path | None:
-    """Copy the files of a backbone that stands in the folder; return where; None where it is named, not copied."""
+    """Copy a backbone that is inside the folder and return the copy; None if it is named by its hub id."""
     if backbone == source:
         if not Path(source).is_dir() and read == path:
             return None
-        own = read
+        folder = read
     else:
-        own = Path(backbone)
-        if not own.is_relative_to(read):
+        folder = Path(backbone)
+        if not folder.is_relative_to(read):
             return None
-    if not (own / _BODY[1]).is_file():
-        weight_files(f"model {source!r}", own)
+    if not (folder / _BODY[1]).is_file():
+        weight_files(f"model {source!r}", folder)
     target.mkdir()
-    for file in sorted(own.iterdir()):
+    for file in sorted(folder.iterdir()):
         if file.name in _BODY or is_tokenizer_file(file) or (file.match("*.safetensors*") and file.is_file()):
             shutil.copyfile(file, target / file.name)
-    if (own / OWN_TOKENIZER).is_dir():
-        shutil.copytree(own / OWN_TOKENIZER, target / OWN_TOKENIZER)
+    if (folder / OWN_TOKENIZER).is_dir():
+        shutil.copytree(folder / OWN_TOKENIZER, target / OWN_TOKENIZER)
     return target

@@ -1,6 +1,6 @@
 """An encoder as one traceable graph, token ids and their mask in, vectors out: ``--to onnx`` and ``--to openvino``.
 
-``tokenizer.json`` has the template and the period rule in it, so that its ids are the graph's input as they are.
+``tokenizer.json`` includes the template and the period rule, so its ids are the graph's input.
 """
 
 import contextlib
@@ -26,19 +26,19 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.errors import UsageError
 from promptcli.models.tables import StaticTable, static_table
-from promptcli.models.target import TOO_LONG, TYPED, InexactError, Source, Written, check_parity, require, uncut
+from promptcli.models.target import TOO_LONG, TYPED, Exported, InexactError, Source, check_parity, require, uncut
 from promptcli.models.tokenization import with_template
 
 
 @dataclass(frozen=True)
 class _TracedBatch(Batch):
-    """A batch of unknown size: nothing of it is looked at while the graph is made."""
+    """A batch of unknown size: the exporter must not depend on its values."""
 
     mask: Tensor = field(default_factory=lambda: torch.ones(1, 1))
 
     @property
     def padded(self) -> bool:
-        """Always taken for padded."""
+        """Always true."""
         return True
 
     def real(self) -> Tensor:
@@ -47,24 +47,21 @@ class _TracedBatch(Batch):
 
 
 class EncoderGraph(nn.Module):
-    """The encoder's own parts, in the encoder's own order.
+    """The encoder's parts in the encoder's order.
 
-    Ditto's diagonal is read off the attention matrix, which an exporter knows, instead of a kernel that it does not;
-    the biases of denoising are a table, one row a length.
-
-    Raises:
-        InexactError: A part that is a program and no graph.
+    Ditto's diagonal is taken from the attention matrix instead of a kernel that exporters do not know; the biases of
+    denoising are a table with a row per length.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         weights = encoder.pooling.weights
         if weights.rewriting is not None or isinstance(weights, WordTfIdf):
-            raise InexactError(f"weights {weights.spec!r} rewrite or cut sentences by a program, which is no graph")
+            raise InexactError(f"weights {weights.spec!r} rewrite or cut sentences, which a graph cannot express")
         self.model = encoder.backbone.model  # registered, so that its weights are the graph's
         self.encoder = encoder
-        own = encoder.pooling.needs
-        self.needs = replace(own, diagonals=frozenset(), matrices=own.matrices | own.diagonals, slot=None)
+        needs = encoder.pooling.needs
+        self.needs = replace(needs, diagonals=frozenset(), matrices=needs.matrices | needs.diagonals, slot=None)
         places = range(encoder.max_length - encoder.template.length + 1)
         with torch.no_grad():
             self.biases = encoder.bias_at(list(places)) if encoder.denoising.place != "none" else None
@@ -97,7 +94,7 @@ class TableGraph(nn.Module):
         self.rows = nn.Parameter(table.rows, requires_grad=False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return (n, d) float32 from ids and mask, both (n, t) int64; a vector of zeros where there is no token."""
+        """Return (n, d) float32 from ids and mask, both (n, t) int64; zeros for an empty row."""
         mask = attention_mask.float()
         return (mask.unsqueeze(1) @ self.rows[input_ids]).squeeze(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
@@ -111,31 +108,20 @@ _ROWS = 32  # sentences of a batch
 Runner = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def export_onnx(source: Source, folder: Path) -> Written:
-    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model and its loss.
-
-    Raises:
-        UsageError: onnx, onnxscript or onnxruntime are not installed, or a part of the recipe is no graph.
-        CheckFailedError: onnxruntime's vectors are not the encoder's.
-    """
+def export_onnx(source: Source, folder: Path) -> Exported:
+    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model, its loss as a note."""
     require("onnx", "onnxscript", "onnxruntime", extra="onnx")
-    encoder = source.encoder
-    notes = write_graph(encoder, folder)
-    found = _compare(encoder, folder, _onnxruntime(folder / MODEL), "onnxruntime")
-    if source.choices.int8:
-        notes.append(quantise(encoder, folder))
-    return Written(f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", found, tuple(notes))
+    notes = write_graph(source.encoder, folder)
+    cosine = _compare(source.encoder, folder, _onnxruntime(folder / MODEL), "onnxruntime")
+    if source.int8:
+        notes.append(quantise(source.encoder, folder))
+    return Exported(f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", cosine, tuple(notes))
 
 
-def export_openvino(source: Source, folder: Path) -> Written:
-    """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer.
-
-    Raises:
-        UsageError: A library is not installed, int8 is asked for, or a part of the recipe is no graph.
-        CheckFailedError: OpenVINO's vectors are not the encoder's.
-    """
+def export_openvino(source: Source, folder: Path) -> Exported:
+    """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer."""
     require("onnx", "onnxscript", "openvino", extra="openvino")
-    if source.choices.int8:
+    if source.int8:
         raise UsageError("`int8` is for `to` onnx; OpenVINO quantises by its own tool (nncf)")
     import openvino
 
@@ -145,15 +131,15 @@ def export_openvino(source: Source, folder: Path) -> Written:
         compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", precise)
 
     def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        vectors: np.ndarray = compiled({"input_ids": ids, "attention_mask": mask})[0]
+        vectors: np.ndarray = compiled(dict(zip(_INPUTS, (ids, mask), strict=True)))[0]
         return vectors
 
-    found = _compare(source.encoder, folder, run, "openvino")
-    return Written(f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")', "openvino", found, tuple(notes))
+    cosine = _compare(source.encoder, folder, run, "openvino")
+    return Exported(f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")', "openvino", cosine, tuple(notes))
 
 
 def write_graph(encoder: Encoder, folder: Path) -> list[str]:
-    """Write graph and tokenizer; return what differs from the encoder."""
+    """Write graph and tokenizer; return the differences from the encoder."""
     try:
         table = static_table(encoder)
     except InexactError:
@@ -183,7 +169,7 @@ def write_graph(encoder: Encoder, folder: Path) -> list[str]:
 
 
 def write_openvino(encoder: Encoder, folder: Path) -> list[str]:
-    """Write OpenVINO's model of the graph, in float32, and the tokenizer; return what differs from the encoder."""
+    """Write OpenVINO's model of the graph, in float32, and the tokenizer; return the differences."""
     import openvino
 
     notes = write_graph(encoder, folder)
@@ -195,7 +181,7 @@ def write_openvino(encoder: Encoder, folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep torch's exporter from writing to stdout and from warning of itself."""
+    """Silence torch's exporter."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -220,7 +206,7 @@ def _onnxruntime(path: Path) -> Runner:
 
 
 def encode_with(run: Runner, folder: Path, sentences: list[str], pad: int) -> np.ndarray:
-    """Return the vectors (n, d) that a graph makes of n sentences by the tokenizer in its folder."""
+    """Return a graph's vectors (n, d) of n sentences, by the tokenizer in its folder."""
     parts = []
     for start in range(0, len(sentences), _ROWS):
         rows = file_inputs(folder / "tokenizer.json", sentences[start : start + _ROWS])
@@ -232,7 +218,7 @@ def encode_with(run: Runner, folder: Path, sentences: list[str], pad: int) -> np
 
 
 def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
-    """Return the lowest cosine over the probes, in one batch of all lengths and one by one for the first."""
+    """Return the lowest cosine over the probes in one batch, and over the first alone."""
     probes = uncut(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
         probes.append(TOO_LONG)
@@ -242,7 +228,7 @@ def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
 
 
 def quantise(encoder: Encoder, folder: Path) -> str:
-    """Write the weights as 8-bit integers; return what that costs on the demo pairs, and the size."""
+    """Write the weights as 8-bit integers; return their size and the loss on the demo pairs, in words."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _quiet():

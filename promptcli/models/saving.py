@@ -1,7 +1,8 @@
-"""A whole encoder into a folder of the one form; modules of sentence-transformers where they are exactly the recipe.
+"""Write an encoder to a folder: as modules of sentence-transformers if they express the recipe exactly.
 
-Then the template stands in ``tokenizer.json``, and the backbone's own tokenizer beside it. Else the backbone's files
-are copied, and one module calls promptcli. The names of modules and keys are those of all versions since 2.
+Then ``tokenizer.json`` includes the template, and the backbone's tokenizer is kept in its own folder. Otherwise the
+backbone's files are copied, and one module calls promptcli. The names of modules and keys are those of all versions
+since 2.
 """
 
 import shutil
@@ -51,7 +52,7 @@ from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
-#: The token that is read, in the place of the template's mask, so that a sentence may hold the mask token itself.
+#: The token that is read in place of the template's mask, so that a sentence may contain the mask token.
 _READ = "[promptcli-mask]"
 #: Weights -> the flag of the module Pooling, in the order in which it joins several.
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
@@ -67,22 +68,14 @@ class _Module:
 
 
 def write_table(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Write a static recipe: one table of words.
-
-    Raises:
-        InexactError: See ``static_table``.
-    """
+    """Write a static recipe: one table of words."""
     table = static_table(encoder)
     write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
     return table.notes, uncut(encoder)
 
 
 def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Write Transformer, pooling and dense layers; return what differs there, and sentences where nothing does.
-
-    Raises:
-        InexactError: The recipe has a part that no module of sentence-transformers is.
-    """
+    """Write Transformer, pooling and dense layers; return the differences, and sentences without any."""
     if encoder.backbone.words_only:
         raise InexactError("a table of words has no layers")
     texts = dict(encoder.prompts)
@@ -121,22 +114,22 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
     """Return the modules that choose layers and pool tokens, and the name of the weights."""
     states, _, spec = encoder.pooling.spec.partition("/")
     width, last = encoder.backbone.width, encoder.backbone.n_layers
-    kinds = ["avg" if one == "mask" else one for one in (split_spec(part)[0] for part in spec.split("+"))]
+    kinds = ["avg" if kind == "mask" else kind for kind in (split_spec(weights)[0] for weights in spec.split("+"))]
     if kinds != [kind for kind in _FLAGS if kind in kinds]:
-        raise InexactError(f"weights {spec!r} are no module of sentence-transformers")
+        raise InexactError(f"weights {spec!r} is not a module of sentence-transformers")
     if not states.startswith(("last", "first-last", "layer-")):
-        raise InexactError(f"states {states!r} with {spec!r} are no module of sentence-transformers")
+        raise InexactError(f"states {states!r} with {spec!r} is not a module of sentence-transformers")
     if encoder.denoising.place != "none":
-        raise InexactError("denoising depends on the length of the sentence, which no module knows")
+        raise InexactError("denoising depends on the length of the sentence, which no module has")
     layers = encoder.pooling.states.needs.layers
     modules = []
     if layers != {last}:
-        chosen = torch.zeros(last + 1)
-        chosen[sorted(layers)] = 1
+        layer_weights = torch.zeros(last + 1)
+        layer_weights[sorted(layers)] = 1
         config = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": last}
-        modules.append(_Module("WeightedLayerPooling", config, {"layer_weights": chosen}))
-    chosen_modes = {flag: kind in kinds for kind, flag in _FLAGS.items()}
-    modules.append(_Module("Pooling", {"word_embedding_dimension": width, **chosen_modes}))
+        modules.append(_Module("WeightedLayerPooling", config, {"layer_weights": layer_weights}))
+    flags = {flag: kind in kinds for kind, flag in _FLAGS.items()}
+    modules.append(_Module("Pooling", {"word_embedding_dimension": width, **flags}))
     return modules, split_spec(spec)[0]
 
 
@@ -158,17 +151,13 @@ def _after(encoder: Encoder) -> list[_Module]:
 
 
 def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:
-    """Return the tokenizer with the template in it, and the rows of the tokens that it adds.
-
-    Raises:
-        InexactError: A learned prompt that is no row of words.
-    """
+    """Return the tokenizer including the template, and the rows of the tokens that it adds."""
     backbone, template, prompt = encoder.backbone, encoder.template, encoder.prompt
     if type(prompt) not in (Prompt, SoftTemplate):
         raise InexactError(f"prompt {prompt.spec.partition(':')[0]!r} is more than tokens around the sentence")
     soft = prompt.slots if isinstance(prompt, SoftTemplate) else []
     if soft and template.pieces(["\0"], False)[0].strip() != "\0":
-        raise InexactError("a soft template whose words touch the sentence has no ids of their own in this vocabulary")
+        raise InexactError("words of a soft template that touch the sentence have no ids in this vocabulary")
     definition = tokenizer_definition(backbone)
     names = [f"[promptcli-{number}]" for number in range(len(soft))] + ([_READ] if read else [])
     ids = add_tokens(definition, names) if names else []
@@ -184,11 +173,7 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
 
 
 def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Return what differs between the ids of the tokenizer and of the encoder, and the probes where nothing does.
-
-    Raises:
-        InexactError: Ids of a sentence that is neither blank nor cut.
-    """
+    """Return the differences between the tokenizer's ids and the encoder's, and the probes without any."""
     probes = [*PROBES, TOO_LONG, BLANK]
     found, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
     left, right = len(encoder.template.prefix), len(encoder.template.suffix)
@@ -197,23 +182,19 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
         for one, other in zip(found, inputs.rows, strict=True)
     ]
     if not all(equal or cut for equal, cut in zip(same[:-1], inputs.truncated, strict=False)):
-        raise InexactError("transformers' tokenizer of this family does not give the encoder's ids, whatever its file")
+        raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")
     notes = []
     if encoder.recipe.period:
         notes.append(TYPED)
     if not all(same[:-1]):
         notes.append(f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template after it")
     if not same[-1]:
-        notes.append("a blank sentence has another vector there")
+        notes.append("an empty sentence has another vector there")
     return tuple(notes), [probe for probe, equal in zip(PROBES, same, strict=False) if equal]
 
 
 def save_folder(entry: Entry, encoder: Encoder, folder: Path, *, force: bool = False) -> None:
-    """Make a folder of an encoder, whole or not at all, with a card; ``force`` replaces one that is there.
-
-    Raises:
-        UsageError: Something is in the way.
-    """
+    """Write an encoder with a card, completely or not at all."""
     with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
         save_encoder(entry, encoder, temporary)
         use = f'import promptcli as pc\n\nvectors = pc.load("{folder.name}").encode(sentences)'
@@ -223,20 +204,17 @@ def save_folder(entry: Entry, encoder: Encoder, folder: Path, *, force: bool = F
 def save_encoder(
     entry: Entry, encoder: Encoder, folder: Path, *, backbone: str | None = None, target: str | None = None
 ) -> tuple[str | None, tuple[str, ...], Sequence[str]]:
-    """Write an encoder into a folder that is there and empty; ``target`` is that of ``export``.
+    """Write an encoder into an empty folder; ``target`` is ``to`` of ``export``.
 
-    One in less than float32 is made again from its entry, so that nothing is lost. The backbone is not written where
-    ``backbone`` says what others call it.
+    An encoder in less than float32 is made again from its entry, so that nothing is lost. With ``backbone``, a name by
+    which others know it, the backbone is not written.
 
     Returns:
-        Why no modules of sentence-transformers are the recipe (None: they are), what differs there, and sentences whose
-        vectors they have.
-
-    Raises:
-        UsageError: Its backbone is word vectors.
+        Why modules of sentence-transformers cannot express the recipe (None: they do), the differences, and sentences
+        whose vectors are the same there.
     """
     if encoder.recipe.backbone.startswith("glove:"):
-        raise UsageError("word vectors are one file and no folder: give others the file and `model` static-avg")
+        raise UsageError("word vectors are a file: share it, and use it with `model` static-avg")
     if encoder.backbone.dtype != torch.float32:
         encoder = load_encoder(entry, device="cpu", dtype="float32")
     tensors, known = encoder.tensors(), {}
@@ -272,31 +250,31 @@ def _resolved(entry: Entry, encoder: Encoder) -> Entry:
 
 
 def _known(encoder: Encoder, folder: Path) -> dict[str, str]:
-    """Return the hash of the backbone's weights as they were written, and that by which it is known, if unchanged."""
+    """Return the hashes of an unchanged backbone's weights as they were written and as they were loaded."""
     if tuned_weights(encoder.tensors()) or encoder.backbone.merged:
         return {}
     return {"written": weights_digest(folder), "weights": encoder.backbone.provenance.weights_sha256}
 
 
 def _copy_backbone(encoder: Encoder, folder: Path) -> None:
-    """Write configuration, weights and tokenizer, and nothing else that lies in the backbone's folder."""
+    """Write only the configuration, weights and tokenizer of the backbone's folder."""
     _copy_tokenizer(encoder, folder)
     if encoder.backbone.merged:
         save_weights(encoder.backbone, folder)
         return
-    own = encoder.backbone.folder
-    copied = [path for path in own.iterdir() if path.name == "config.json" or path.match("*.safetensors*")]
-    check_links(f"backbone {encoder.backbone.name!r}", own, copied)
-    for path in copied:
-        if path.name not in (TENSORS, MANIFEST):
-            shutil.copyfile(path, folder / path.name)
+    source = encoder.backbone.folder
+    files = [path for path in source.iterdir() if path.name == "config.json" or path.match("*.safetensors*")]
+    _copy(encoder, source, [path for path in files if path.name != TENSORS], folder)
 
 
 def _copy_tokenizer(encoder: Encoder, folder: Path) -> None:
     folder.mkdir()
-    own = encoder.backbone.folder
-    own = own / OWN_TOKENIZER if (own / OWN_TOKENIZER).is_dir() else own
-    copied = [path for path in own.iterdir() if is_tokenizer_file(path)]
-    check_links(f"backbone {encoder.backbone.name!r}", own, copied)
-    for path in copied:
-        shutil.copyfile(path, folder / path.name)
+    source = encoder.backbone.folder
+    source = source / OWN_TOKENIZER if (source / OWN_TOKENIZER).is_dir() else source
+    _copy(encoder, source, [path for path in source.iterdir() if is_tokenizer_file(path)], folder)
+
+
+def _copy(encoder: Encoder, source: Path, files: Sequence[Path], target: Path) -> None:
+    check_links(f"backbone {encoder.backbone.name!r}", source, files)
+    for path in files:
+        shutil.copyfile(path, target / path.name)

@@ -25,7 +25,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         self.max_seq_length = encoder.max_length
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
-        """Return the texts as they are: the encoder tokenises."""
+        """Return the texts unchanged: the encoder tokenises."""
         return {"texts": [(prompt or "") + text for text in inputs]}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:

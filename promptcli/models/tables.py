@@ -1,10 +1,9 @@
-"""A static recipe as one table, a row a token, transforms folded in: ``--to model2vec``, and StaticEmbedding.
+"""A static recipe as one table, a row per token, transforms folded in: for model2vec, StaticEmbedding and graphs.
 
-An affine map of a mean is the mean of the mapped rows. What stands around every sentence (the special tokens, a
-template) is a row of its own, which a token of its own brings in.
+An affine map of a mean is the mean of the mapped rows. The special tokens and the template around every sentence become
+one row, chosen by an added token.
 """
 
-import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,13 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.models.card import write_card
 from promptcli.models.dense import affine_of
-from promptcli.models.target import PROBES, TYPED, InexactError, Source, Written, check_parity, uncut
+from promptcli.models.target import PROBES, TYPED, Exported, InexactError, Source, check_parity, lacking, uncut
 from promptcli.models.tokenization import AROUND, add_tokens, token_ids, with_template
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
 
-#: Weights -> how many of the template's first and last tokens do not count.
+#: Weights -> how many of the template's first and last tokens are left out.
 _OUTSIDE = {"avg": 0, "unbiased": 1}
 
 
@@ -38,32 +37,28 @@ class StaticTable:
 
 
 def static_table(encoder: Encoder) -> StaticTable:
-    """Return the table of an encoder.
-
-    Raises:
-        InexactError: Its recipe reads layers, learned prompts, or weights that are no row's own.
-    """
+    """Return the table of an encoder."""
     states, _, weights = encoder.pooling.spec.partition("/")
     kind = split_spec(weights)[0]
     if states not in ("static", "mlm-head") or kind not in _OUTSIDE:
         raise InexactError(
-            f"pooling {encoder.pooling.spec!r} is no average of static rows; a table holds static/avg, static/unbiased"
+            f"pooling {encoder.pooling.spec!r} does not average static rows; a table holds static/avg, static/unbiased"
         )
     if encoder.backbone.words_only:
-        raise InexactError("word vectors have a tokenizer of their own, which no tokenizer.json holds")
+        raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
     if type(encoder.prompt) is not Prompt or encoder.denoising.place != "none":
-        raise InexactError("learned prompts and denoising are no rows of words")
+        raise InexactError("learned prompts and denoising are not rows of words")
     backbone, template = encoder.backbone, encoder.template
-    own = (backbone.token_rows if states == "static" else backbone.head.rows).detach().float().cpu()
+    base = (backbone.token_rows if states == "static" else backbone.head.rows).detach().float().cpu()
     matrix, bias = affine_of(encoder)
-    mapped = own @ matrix + bias
+    mapped = base @ matrix + bias
     rows = mapped if kind == "avg" else _rewritten(encoder, mapped)
     outside = [*template.prefix, *template.suffix]
     around = outside[_OUTSIDE[kind] : len(outside) - _OUTSIDE[kind]]
     definition = with_template(encoder, marked=bool(around))
     definition["post_processor"] = None
     room = encoder.max_length - len(outside)
-    notes = ["a blank sentence has a vector of zeros there"]
+    notes = ["an empty sentence has a vector of zeros there"]
     if len(outside) < template.length:
         notes.append("a sentence that is cut loses the mark of the template after it there")
     if around:
@@ -84,11 +79,7 @@ def static_table(encoder: Encoder) -> StaticTable:
 
 
 def _rewritten(encoder: Encoder, mapped: Tensor) -> Tensor:
-    """Return the row of each token after the rewriting of ``unbiased``: what becomes of the token alone.
-
-    Raises:
-        InexactError: A vocabulary whose tokens are not rewritten one by one.
-    """
+    """Return the row of each token after the rewriting of ``unbiased``, applied to the token alone."""
     tokens, weights = encoder.backbone.tokenizer, encoder.pooling.weights
     if not tokens.splits_punctuation or weights.spec == "unbiased:freq":
         raise InexactError(
@@ -104,16 +95,8 @@ def _rewritten(encoder: Encoder, mapped: Tensor) -> Tensor:
     return rows
 
 
-_UNKNOWN = "words that the vocabulary does not know are left out there, and no sentence is cut"
-
-
-def export_model2vec(source: Source, folder: Path) -> Written:
-    """Fill a folder that ``StaticModel.from_pretrained(folder)`` loads, and ``SentenceTransformer(folder)``.
-
-    Raises:
-        InexactError: The recipe is no table; with the reason.
-        CheckFailedError: model2vec's vectors are not the encoder's.
-    """
+def export_model2vec(source: Source, folder: Path) -> Exported:
+    """Fill a folder that ``StaticModel.from_pretrained(folder)`` loads, and ``SentenceTransformer(folder)``."""
     encoder, entry = source.encoder, source.entry
     table = static_table(encoder)
     rows = table.rows[: 1 + max(token_ids(table.definition))].contiguous()  # model2vec takes a row a token, no more
@@ -130,16 +113,17 @@ def export_model2vec(source: Source, folder: Path) -> Written:
     (folder / "config.json").write_text(to_json(about), encoding="utf-8")
     use = "from model2vec import StaticModel\n\nvectors = StaticModel.from_pretrained(folder).encode(sentences)"
     write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
-    load, notes = 'StaticModel.from_pretrained("FOLDER")', (*table.notes, _UNKNOWN)
-    if importlib.util.find_spec("model2vec") is None:
-        return Written(load, notes=(*notes, "vectors were not compared: model2vec is not installed"))
+    load = 'StaticModel.from_pretrained("FOLDER")'
+    notes = (*table.notes, "words that the vocabulary does not know are left out there, and no sentence is cut")
+    if lacking("model2vec"):
+        return Exported(load, notes=(*notes, "vectors were not compared: model2vec is not installed"))
     import model2vec
 
     known = [row for row in PROBES if encoder.backbone.tokenizer.unk not in encoder.inputs([row]).rows[0]]
     probes = uncut(encoder, known)
     with opening("the exported folder"):
         theirs = model2vec.StaticModel.from_pretrained(folder).encode(probes)
-    return Written(load, "model2vec", check_parity(encoder.encode(probes), theirs, "model2vec"), notes)
+    return Exported(load, "model2vec", check_parity(encoder.encode(probes), theirs, "model2vec"), notes)
 
 
 def write_static(folder: Path, definition: dict[str, Any], rows: dict[str, Tensor], *, path: str) -> None:

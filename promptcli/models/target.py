@@ -1,9 +1,10 @@
-"""What a target of ``export`` is, a function that fills a folder; and how that is compared with the encoder."""
+"""What a target of ``export`` takes and returns, and how the other program's vectors are compared."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,34 +15,35 @@ from promptcli.models.entries import Entry
 
 
 @dataclass(frozen=True)
-class Choices:
-    """What a user may choose about an export."""
-
-    base: str | None = None  #: of an adapter: the hub id, with ``@revision``, to be written down as its base
-    int8: bool = False  #: of a graph: write one with weights of 8 bits, too, and measure it
-
-
-@dataclass(frozen=True)
 class Source:
-    """What is exported."""
+    """The encoder to export, and the options of its targets."""
 
     entry: Entry
     encoder: Encoder  #: float32, on the processor
-    choices: Choices = Choices()
+    base: str | None = None  #: peft: the hub id, with ``@revision``, to record as the base
+    int8: bool = False  #: onnx: also write 8-bit weights, and measure what they lose
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a target says of the folder it filled."""
+class Exported:
+    """An exported folder."""
 
     load: str  #: Python that loads it
-    tool: str | None = None  #: what its vectors were compared by; None where they could not be
-    cosine: float | None = None  #: lowest of the probes to the encoder's own
-    notes: tuple[str, ...] = field(default=())  #: what differs, and what loading needs
-    backbone: str | None = None  #: what the folder's own recipe calls its backbone; None: what the encoder's does
+    tool: str | None = None  #: the program whose vectors were compared; None if it is not installed
+    cosine: float | None = None  #: the lowest of the probes' vectors to the encoder's
+    notes: tuple[str, ...] = ()  #: differences, and what loading needs
+    backbone: str | None = None  #: the backbone by the folder's own recipe; None: the encoder's
+    target: str = ""
+    folder: Path = Path()
+    bytes: int = 0  #: of all files
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        names = ("target", "folder", "bytes", "load", "tool", "cosine", "notes")
+        return {name: getattr(self, name) for name in names} | {"folder": str(self.folder), "notes": list(self.notes)}
 
 
-Target = Callable[[Source, Path], Written]
+Target = Callable[[Source, Path], Exported]
 
 
 def lacking(*names: str) -> list[str]:
@@ -50,16 +52,12 @@ def lacking(*names: str) -> list[str]:
 
 
 def require(*names: str, extra: str) -> None:
-    """Refuse to run without libraries.
-
-    Raises:
-        UsageError: One is not installed; with the extra that brings it.
-    """
+    """Refuse to run without libraries; ``extra`` brings them."""
     if missing := lacking(*names):
         raise UsageError(f"this needs {', '.join(missing)}, not installed here: pip install 'promptcli[{extra}]'")
 
 
-#: Sentences that an export is compared on: short and long, with and without end mark, other scripts, odd blanks.
+#: Sentences that exports are compared on: short and long, with and without end mark, other scripts, odd spaces.
 PROBES = (
     "A man is playing the guitar.",
     "Two children run across a green field",
@@ -73,14 +71,14 @@ PROBES = (
 
 
 def uncut(encoder: Encoder, sentences: Sequence[str] = PROBES) -> list[str]:
-    """Return those sentences that the encoder reads whole."""
+    """Return the sentences that the encoder does not truncate."""
     return [text for text, cut in zip(sentences, encoder.inputs(sentences).truncated, strict=True) if not cut]
 
 
-#: One that is cut, and one of nothing: the only ones whose ids may differ, and then it is said.
+#: A truncated and an empty sentence: only their ids may differ, which a note reports.
 TOO_LONG = "the town is far away " * 400
 BLANK = " "
-#: What tokenizers do to a special token in a sentence: what stands on both of its sides is normalised as a text.
+#: Tokenizers normalise the text before and after a special token separately.
 TYPED = "a sentence in which a special token is typed out, e.g. [MASK], has another vector there"
 #: Lowest cosine of an exported vector to the encoder's own.
 LEAST_COSINE = 0.99999
@@ -91,24 +89,20 @@ class InexactError(UsageError):
 
 
 def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the lowest cosine of rows (n, d) of the same number; two vectors of zeros are the same."""
+    """Return the lowest cosine of rows of (n, d); two vectors of zeros are the same."""
     both_zero = ~ours.any(axis=1) & ~theirs.any(axis=1)
     cosines = np.sum(unit(ours).astype(np.float64) * unit(theirs), axis=1)
     return float(np.where(both_zero, 1.0, cosines).min())
 
 
 def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
-    """Return the lowest cosine of the vectors of both sides; where theirs are zero is said in a target's notes.
-
-    Raises:
-        CheckFailedError: It is below ``LEAST_COSINE``, or shapes differ.
-    """
+    """Return the lowest cosine, at least ``LEAST_COSINE``; rows of zeros, which a note reports, do not count."""
     theirs = np.asarray(theirs, dtype=np.float32)
-    there = theirs.any(axis=1)
-    found = lowest_cosine(ours[there], theirs[there]) if ours.shape == theirs.shape else float("nan")
-    if not found >= LEAST_COSINE:
+    nonzero = theirs.any(axis=1)
+    lowest = lowest_cosine(ours[nonzero], theirs[nonzero]) if ours.shape == theirs.shape else float("nan")
+    if not lowest >= LEAST_COSINE:
         raise CheckFailedError(
-            f"{tool} gives other vectors than the encoder (lowest cosine {found:.6f}, shapes {theirs.shape} and"
+            f"{tool} gives other vectors than the encoder (lowest cosine {lowest:.6f}, shapes {theirs.shape} and"
             f" {ours.shape}); nothing was written"
         )
-    return found
+    return lowest

@@ -9,11 +9,11 @@ from promptcli.backbones.tokenizer import adding_no_blank
 from promptcli.encoder.encoder import Encoder
 from promptcli.models.target import InexactError
 
-#: Stands in front of every text for all that is around it, where an export has no other place; no sentence holds it.
+#: Put in front of every text by exports that have no other place for the template; no sentence contains it.
 AROUND = "⊢⊢⊢"
 
 _PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text that has no end mark; no text has no end
-_START, _END = rf"\A(?!{AROUND})", r"(?<!⊢)\z"  # AROUND itself, whose text is normalised too, stays as it is
+_START, _END = rf"\A(?!{AROUND})", r"(?<!⊢)\z"  # AROUND itself is normalised too, and stays unchanged
 
 #: Text rules as replacements of a pattern by a text, in order.
 _RULES: dict[str, tuple[tuple[str, str], ...]] = {"prompteol": (('"', "'"), (r"\?\z", "."))}
@@ -30,20 +30,16 @@ def with_template(
     """Return a ``tokenizer.json`` that puts the template around a sentence.
 
     A post-processor sets the template's ids around the sentence's, so that truncation cuts the sentence only. The
-    normalizer adds the period and what the template adds to the sentence's own piece (a blank; characters that touch
-    [X] where the vocabulary may join them).
+    normalizer adds the period and the template's part of the sentence's piece (a space, characters that touch [X]).
 
     Args:
         encoder: Whose template, period and text rule it is.
-        definition: The backbone's own, changed.
-        left: Ids in the place of the template's own before the sentence.
-        right: Ids in the place of those after it.
+        definition: The backbone's, changed; None: unchanged.
+        left: Ids before the sentence; None: the template's.
+        right: Ids after it.
         marked: ``AROUND`` is put in front of every text.
-
-    Raises:
-        InexactError: A rule that is no replacement.
     """
-    made = tokenizer_definition(encoder.backbone) if definition is None else copy.deepcopy(dict(definition))
+    changed = tokenizer_definition(encoder.backbone) if definition is None else copy.deepcopy(dict(definition))
     template, rule = encoder.template, encoder.recipe.text_rule
     before, after = template.pieces(["\0"], False)[0].split("\0")
     steps: list[dict[str, Any]] = [{"type": "Strip", "strip_left": True, "strip_right": True}]
@@ -52,31 +48,31 @@ def with_template(
     if rule == "lower":
         steps.append({"type": "Lowercase"})
     elif rule is not None and rule not in _RULES:
-        raise InexactError(f"text rule {rule!r} is no replacement that a tokenizer.json can hold")
+        raise InexactError(f"text rule {rule!r} cannot be expressed in a tokenizer.json")
     steps += [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in _RULES.get(rule or "", ())]
     if before and not marked:
         steps.append({"type": "Prepend", "prepend": before})
     if after:
         steps.append({"type": "Replace", "pattern": {"Regex": _END}, "content": after})
-    own = made.get("normalizer") or {}
-    members = own.get("normalizers", [own] if own else [])
-    steps += [member for member in members if member["type"] != "Prepend"]  # a blank that the template sets itself
-    if marked:  # at the end: what is put in front of a text makes the tokenizers library panic in BERT's normalizer
+    normalizer = changed.get("normalizer") or {}
+    members = normalizer.get("normalizers", [normalizer] if normalizer else [])
+    steps += [member for member in members if member["type"] != "Prepend"]  # a space that the template sets itself
+    if marked:  # last: the tokenizers library panics if it comes before BERT's normalizer
         steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": AROUND + before})
-    made["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    adding_no_blank(made.get("pre_tokenizer"))  # the template says where one belongs
+    changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    adding_no_blank(changed.get("pre_tokenizer"))  # the template has the spaces
     sides = {
         "<left>": template.prefix if left is None else left,
         "<right>": template.suffix if right is None else right,
     }
-    texts = {token["id"]: token["content"] for token in made["added_tokens"]}
+    texts = {token["id"]: token["content"] for token in changed["added_tokens"]}
 
     def around(*sequences: str) -> list[dict[str, Any]]:
         slots: list[dict[str, Any]] = [{"Sequence": {"id": name, "type_id": 0}} for name in sequences]
         ends = [{"SpecialToken": {"id": name, "type_id": 0}} for name in sides]
         return [ends[0], *slots, ends[1]]
 
-    made["post_processor"] = {
+    changed["post_processor"] = {
         "type": "TemplateProcessing",
         "single": around("A"),
         "pair": around("A", "B"),
@@ -85,15 +81,11 @@ def with_template(
             for name, ids in sides.items()
         },
     }
-    return made
+    return changed
 
 
 def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
-    """Add special tokens to a ``tokenizer.json``; return their ids, which follow the highest there is.
-
-    Raises:
-        InexactError: The vocabulary has holes, which the tokenizers library would fill.
-    """
+    """Add special tokens to a ``tokenizer.json``; return their ids, which follow the highest id."""
     ids = token_ids(definition)
     first = max(ids) + 1
     if len(ids) < first:
@@ -106,5 +98,5 @@ def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
 def token_ids(definition: Mapping[str, Any]) -> set[int]:
     """Return the ids of all tokens of a ``tokenizer.json``."""
     vocabulary = definition["model"]["vocab"]
-    own = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
-    return {*own, *(token["id"] for token in definition["added_tokens"])}
+    ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+    return {*ids, *(token["id"] for token in definition["added_tokens"])}

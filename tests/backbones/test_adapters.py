@@ -14,7 +14,7 @@ from promptcli.errors import UsageError
 from promptcli.models.export import export_merged, export_peft
 from promptcli.models.registry import Entry
 from promptcli.models.tables import export_model2vec
-from promptcli.models.target import Choices, InexactError, Source, lowest_cosine
+from promptcli.models.target import InexactError, Source, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 from tests.making import random_encoder
 from tests.reference import sentence_transformers_folder
@@ -25,7 +25,7 @@ PREFIX = Recipe(prompt="deep-prefix:3", pooling="last/cls")
 
 def test_a_deep_prefix_is_peft_s_prefix_tuning(tiny_backbone, tiny_folder, tmp_path):
     encoder = random_encoder(PREFIX, tiny_backbone("bert"))
-    export_peft(Source(Entry("x", PREFIX), encoder, Choices(base="owner/tiny@abc")), tmp_path)
+    export_peft(Source(Entry("x", PREFIX), encoder, base="owner/tiny@abc"), tmp_path)
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny", "abc")
     body = AutoModel.from_pretrained(tiny_folder("bert"), add_pooling_layer=False).eval()
@@ -53,7 +53,7 @@ def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
     encoder = build_encoder(recipe, device="cpu", dtype="float32", tensors=tensors)
     plain = build_encoder(recipe, device="cpu", dtype="float32").encode(SENTENCES)
     assert np.abs(plain - encoder.encode(SENTENCES)).max() > 1e-3
-    export_peft(Source(Entry("x", recipe), encoder, Choices(base="owner/tiny")), tmp_path)
+    export_peft(Source(Entry("x", recipe), encoder, base="owner/tiny"), tmp_path)
     model = PeftModel.from_pretrained(body, tmp_path).eval()
     for sentence in SENTENCES[:4]:
         ids = torch.tensor(encoder.inputs([sentence]).rows)
@@ -68,16 +68,16 @@ def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "choices", "said"),
+    ("recipe", "base", "said"),
     [
-        (PREFIX, Choices(), "`base` OWNER/NAME"),
-        (RECIPES["cls"], Choices(base="a/b"), "no learned keys and values"),
-        (Recipe(prompt="soft-template:it is [X] [MASK]", pooling="last/mask"), Choices(base="a/b"), "before \\[CLS\\]"),
+        (PREFIX, None, "`base` OWNER/NAME"),
+        (RECIPES["cls"], "a/b", "no learned keys and values"),
+        (Recipe(prompt="soft-template:it is [X] [MASK]", pooling="last/mask"), "a/b", "before \\[CLS\\]"),
     ],
 )
-def test_what_peft_cannot_hold_is_refused_with_the_reason(recipe, choices, said, tiny_backbone, tmp_path):
+def test_what_peft_cannot_hold_is_refused_with_the_reason(recipe, base, said, tiny_backbone, tmp_path):
     with pytest.raises(UsageError, match=said):
-        export_peft(Source(Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), choices), tmp_path)
+        export_peft(Source(Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), base), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

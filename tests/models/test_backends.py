@@ -22,7 +22,7 @@ SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for 
     [
         (["openvino", "onnx"], True, WORTHWHILE, "openvino", "50,000 rows"),
         (["openvino", "onnx"], True, WORTHWHILE - 1, "torch", "49,999 rows"),
-        (["openvino", "onnx"], True, None, "torch", "nobody knows"),
+        (["openvino", "onnx"], True, None, "torch", "number of rows is unknown"),
         (["openvino", "onnx"], False, 10**9, "torch", "without bfloat16"),
         (["onnx"], True, 10**9, "torch", r"pip install 'promptcli\[openvino\]'"),
     ],
@@ -126,7 +126,7 @@ def test_auto_takes_float32_where_bfloat16_is_too_far(stand_in, tiny_folder, tmp
         (RECIPES["prompt"], {"backend": "onyx"}, "openvino, onnx, onnx-int8, stand-in, torch, auto"),
         (RECIPES["prompt"], {"dtype": "float16"}, "computes in float32 or bfloat16, not float16"),
         (RECIPES["prompt"], {"device": "mps"}, "runs on the processor, not on 'mps'"),
-        (Recipe(pooling="first-last/unbiased"), {}, "by a program, which is no graph"),
+        (Recipe(pooling="first-last/unbiased"), {}, "which a graph cannot express"),
         (RECIPES["static-avg"], {}, "averages rows of a table"),
     ],
 )

@@ -94,7 +94,7 @@ def test_causal_models_are_read_at_their_last_token(family, tiny_backbone, tmp_p
         (Recipe(prompt="deep-prefix:3", pooling="last/cls"), "more than tokens"),
         (Recipe(transforms=("flow",)), "neither an affine map nor dense layers"),
         (PROMPT.replace(transforms=("topk-tokens:5",)), "neither an affine map"),
-        (RECIPES["prompteol"], "whatever its file"),
+        (RECIPES["prompteol"], "of this family"),
         (Recipe(prompt=f"soft-template-lookup:{TEMPLATE}", pooling="last/mask"), "more than tokens"),
     ],
     ids=["ditto", "denoised", "deep-prefix", "flow", "topk", "qwen2", "lookup"],

@@ -333,7 +333,6 @@ def test_a_size_of_no_part_of_the_model_is_no_reason_to_refuse_it(tiny_folder, t
 def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_backbone, tmp_path):
     from promptcli.models.entries import Entry, manifest_of
     from promptcli.models.export import export
-    from promptcli.models.target import Choices
     from promptcli.storage.documents import to_json
     from tests.making import random_encoder, random_numbers
 
@@ -350,7 +349,7 @@ def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_
     ):
         recipe = recipe.replace(backbone=str(tiny_folder("bert")))
         encoder, numbers = random_encoder(recipe, backbone), random_numbers(recipe, backbone)
-        export(Entry("x", recipe, numbers), to, tmp_path / str(number), choices=Choices(base="owner/tiny"))
+        export(Entry("x", recipe, numbers), to, tmp_path / str(number), base="owner/tiny")
         options = {"backbone": recipe.backbone} if to == "peft" else {}
         back, own = load(tmp_path / str(number), **options).encode(SENTENCES), encoder.encode(SENTENCES)
         there = back.any(axis=1)  # of filtered words only: zeros

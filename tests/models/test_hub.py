@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 from huggingface_hub import HfApi, constants
+from safetensors.torch import load_file, save_file
 
 import promptcli as pc
 from promptcli.encoder.encoder import TUNED, build_encoder
@@ -255,6 +256,20 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
     np.testing.assert_array_equal(vectors(registry.load("x")), before)
     with pytest.raises(UsageError, match="'x' is there already"):
         pull(api, registry, REPO, "x")
+
+
+def test_what_is_damaged_on_the_way_out_is_not_sent(hub, api, entry, monkeypatch):
+    real = publishing.save_encoder
+
+    def other(entry, encoder, folder, **options):
+        real(entry, encoder, folder, **options)
+        tensors = load_file(folder / "tensors.safetensors")
+        save_file({name: tensor * 1.001 for name, tensor in tensors.items()}, folder / "tensors.safetensors")
+
+    monkeypatch.setattr(publishing, "save_encoder", other)
+    with pytest.raises(CheckFailedError, match="was changed after the manifest was written"):
+        push(api, entry(transforms=["whitening"]), REPO)
+    assert not hub.asked
 
 
 def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):

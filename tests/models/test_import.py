@@ -19,7 +19,7 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.models.export import export_peft
 from promptcli.models.importing import import_model
 from promptcli.models.registry import Entry, Registry
-from promptcli.models.target import Choices, Source
+from promptcli.models.target import Source
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from tests.killing import in_a_process_that_dies
@@ -124,7 +124,7 @@ def test_peft_s_prefix_goes_out_and_comes_back(registry, tiny_backbone, tiny_fol
     recipe = Recipe(prompt="deep-prefix:3", pooling="last/avg")
     encoder = random_encoder(recipe, tiny_backbone("bert"))
     (tmp_path / "adapter").mkdir()
-    export_peft(Source(Entry("x", recipe), encoder, Choices(base="owner/tiny")), tmp_path / "adapter")
+    export_peft(Source(Entry("x", recipe), encoder, base="owner/tiny"), tmp_path / "adapter")
     changes = {"backbone": str(tiny_folder("bert")), "pooling": "last/avg"}
     import_model(registry, str(tmp_path / "adapter"), "back", changes=changes)
     np.testing.assert_array_equal(vectors(registry, "back"), encoder.encode(SENTENCES))

@@ -15,8 +15,8 @@ from promptcli.errors import UsageError
 from promptcli.models import exchange
 
 if TYPE_CHECKING:
-    from promptcli.models.export import Exported
     from promptcli.models.hub import Pulled, Pushed
+    from promptcli.models.target import Exported
 
 
 @command_of(exchange.export, flags={"folder": "--output -o", "to": Flag("--to", metavar="TARGET", required=True)})
