@@ -89,7 +89,7 @@ def test_a_static_recipe_is_a_table_of_words(tiny_backbone, tmp_path):
     assert len(rows) == len(vocabulary["model"]["vocab"]) + 1  # the token of what stands around a sentence
     there = sentence_transformers_folder.vectors(tmp_path, SENTENCES)
     assert lowest_cosine(encoder.encode(SENTENCES), there) > 0.999999
-    with pytest.raises(InexactError, match="is no average of static rows"):
+    with pytest.raises(InexactError, match="does not average static rows"):
         export_model2vec(Source(Entry("x", PREFIX), random_encoder(PREFIX, tiny_backbone("bert"))), tmp_path)
 
 

@@ -146,7 +146,7 @@ def test_lora_adapters_are_backbones(registry, tiny_folder, tmp_path):
     body = AutoModel.from_pretrained(tiny_folder("bert"), add_pooling_layer=False)
     made = get_peft_model(body, LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
     made.save_pretrained(tmp_path / "lora")
-    with pytest.raises(UsageError, match="brings its own backbone, or names it in"):
+    with pytest.raises(UsageError, match="has its own backbone, or names it in"):
         import_model(registry, str(tmp_path / "lora"), "lora", changes={"backbone": "mini-bert"})
     entry = import_model(registry, str(tmp_path / "lora"), "lora").entry
     assert entry.recipe.pooling == "last/cls"
