@@ -1,35 +1,49 @@
 """The entrance: the table of commands, and the one place where an error becomes a line and an exit code.
 
-Exit codes: 0 well; 1 failure; 2 usage; 3 data or model not there; 4 a check failed; 130 Ctrl-C; 143 SIGTERM.
+Exit codes: 0 well; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C; 143 SIGTERM.
 """
 
 import contextlib
 import errno
 import functools
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
 import promptcli
-from promptcli.cli.console import say, show_library_notes, write_what_cannot_be_shown
+from promptcli.cli.console import say, set_up_streams
 from promptcli.cli.options import Runtime
 from promptcli.cli.signatures import expand
-from promptcli.cli.stopping import Stopped, stopped_by, stopping_by_exception
-from promptcli.cli.usage import Commands, Listed, check_spelling, usage_message
+from promptcli.cli.usage import Commands, Listed, usage_message
 from promptcli.errors import PromptcliError, is_out_of_memory, one_line
 
-#: The commands of the papers' methods, then the others: name, ``module.function`` of cli/commands, help in the list.
-_COMMANDS = (
+#: Name, ``module.function`` of cli/commands, and help in the list: the commands of the papers' methods.
+_FIRST = (
     Listed("embed", "embed.embed", "Encode sentences into vectors."),
     Listed("eval", "evaluate.evaluate_command", "Score encoders on STS, transfer, retrieval and own tasks."),
     Listed("train", "train.train", "Train a sentence encoder by a method of the papers.", ends="settings_in_force"),
     Listed("search-templates", "searching.search_templates", "Find the template that suits a backbone best."),
     Listed("ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."),
     Listed("optiprompt", "train.train", "Learn a template's words as vectors: train optiprompt.", word="optiprompt"),
+    Commands.of(
+        "index",
+        "Build, change and search an index of sentences.",
+        Listed("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
+        Listed("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
+        Listed("delete", "index.delete", "Delete rows by their ids."),
+        Listed("compact", "index.compact", "Write an index again without its deleted rows."),
+        Listed("search", "index.search", "Print the rows that are nearest to each query."),
+        Listed("dups", "index.dups", "Print groups of near-duplicates, or the nearest pairs."),
+        Listed("info", "index.info", "Print what an index holds."),
+        Listed("check", "index.check", "Read every file of an index and compare its checksum."),
+    ),
+)
+_OTHERS = (
     Listed("analyze", "analyze.analyze", "Look inside models: anisotropy, attention, tokens, maps.", ends="help_text"),
     Listed("config", "config.config", "Show, set and unset your own defaults."),
     Listed("examples", "examples.examples", "Write the small files that the guides' commands read."),
@@ -44,18 +58,6 @@ _COMMANDS = (
     Listed("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
     Listed("templates", "templates.templates", "List templates, or show what one becomes for a backbone."),
     Listed("vectors", "vectors.vectors", "Check, merge or sample a folder of vectors in parts."),
-    Commands.of(
-        "index",
-        "Build, change and search an index of sentences.",
-        Listed("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
-        Listed("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
-        Listed("delete", "index.delete", "Delete rows by their ids."),
-        Listed("compact", "index.compact", "Write an index again without its deleted rows."),
-        Listed("search", "index.search", "Print the rows that are nearest to each query."),
-        Listed("dups", "index.dups", "Print groups of near-duplicates, or the nearest pairs."),
-        Listed("info", "index.info", "Print what an index holds."),
-        Listed("check", "index.check", "Read every file of an index and compare its checksum."),
-    ),
     Commands.of(
         "models",
         "List, show, import, remove and alias models.",
@@ -98,89 +100,94 @@ def command() -> Commands:
         cls=Commands,
         context_settings={"help_option_names": ["-h", "--help"]},
         add_completion=False,
-        rich_markup_mode=None,
+        rich_markup_mode="rich",
     )
     app.callback()(expand(_root))
     program = typer.main.get_command(app)
     assert isinstance(program, Commands)
-    program.commands.update({row.name: row for row in _COMMANDS if row.name})
+    for panel, rows in (("Commands", _FIRST), ("More commands", _OTHERS)):
+        for row in rows:
+            row.rich_help_panel = panel
+            program.add_command(row)
     return program
 
 
-_INTERRUPTED = "interrupted; nothing half written is left"
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which unwinds the stack as Ctrl-C does."""
+
+
+def _terminate(number: int, frame: Any) -> NoReturn:
+    raise _Terminated
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    write_what_cannot_be_shown()
-    show_library_notes()
+    set_up_streams()
+    before = signal.signal(signal.SIGTERM, _terminate)
+    code = 0
     try:
-        with stopping_by_exception():
-            try:
-                check_spelling(given)
-                ended = command()(args=given, prog_name="promptcli", standalone_mode=False)
-            finally:
-                sys.stdout.flush()  # here, where a full disk or a closed pipe can still be said and become an exit code
-        sys.exit(ended if isinstance(ended, int) else 0)
-    except PromptcliError as error:
-        _fail(str(error), error.exit_code)
-    except Stopped:
-        _fail(_INTERRUPTED, 1)
-    except BrokenPipeError:
-        _drop(sys.stdout)
-        sys.exit(1)
-    except OSError as error:
-        _drop(sys.stdout)
-        _fail(*_what_failed(error))
-    except Exception as error:
-        if not hasattr(error, "format_message"):
-            if stopped_by:
-                _fail(_INTERRUPTED, 1)
-            if reason := _device_trouble(error):
-                _fail(reason, 1)
+        try:
+            given = sys.argv[1:] if arguments is None else list(arguments)
+            with command().make_context("promptcli", given) as context:
+                command().invoke(context)
+        except typer.Exit as ended:
+            code = ended.exit_code
+        sys.stdout.flush()  # a full disk or a closed pipe can still be said and become an exit code
+    except BaseException as error:
+        ending = _ending(error)
+        if ending is None:
             raise
-        if type(error).__name__ == "NoArgsIsHelpError":
-            typer.echo(error.format_message(), err=True)
-            sys.exit(2)
-        _fail(usage_message(error, given), 2)
+        _end(*ending)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    sys.exit(code)
 
 
-def _device_trouble(error: Exception) -> str | None:
-    """Return the line for an error of memory or of a GPU; None for another one."""
+def _ending(error: BaseException) -> tuple[int, str] | None:
+    """Return the exit code and the line of an error; None if it is a fault of the program."""
+    if isinstance(error, PromptcliError):
+        return error.exit_code, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return 143 if isinstance(error, _Terminated) else 130, "interrupted; nothing half written is left"
+    if isinstance(error, BrokenPipeError):
+        return 1, ""
+    if isinstance(error, OSError):
+        return _ending_of_system(error)
     if is_out_of_memory(error):
         return (
-            "out of memory; take a smaller --batch-size, a shorter max-length, --dtype bfloat16, or another --device;"
-            " --resume continues what a run has kept"
+            1,
+            "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device",
         )
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
-        return f"the GPU stopped: {one_line(error, 120)}; start again, a run that keeps its state by --resume"
-    return None
+        return 1, f"the GPU stopped: {one_line(error, 120)}; start again, with --resume if the command has it"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return 2, ""
+    return (2, usage_message(error)) if hasattr(error, "format_message") else None
 
 
-def _what_failed(error: OSError) -> tuple[str, int]:
-    """Return the line for an error of the system, and the exit code."""
+def _ending_of_system(error: OSError) -> tuple[int, str]:
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-        return f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path", 2
-    what = str(error)
+        return 2, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
+    message = str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        what = f"disk full: {error.filename or 'the output'} could not be written"
-    if error.errno == errno.EBADF:
-        what = "stdout is closed, so the result could not be written"
-    return f"{what}; nothing half written is left", 1
+        message = f"disk full: {error.filename or 'the output'} could not be written"
+    elif error.errno == errno.EBADF:
+        message = "stdout is closed, so the result could not be written"
+    return 1, f"{message}; nothing half written is left"
+
+
+def _end(code: int, message: str) -> NoReturn:
+    if code:
+        _drop(sys.stdout)
+    with contextlib.suppress(OSError):  # a full or closed stderr: the code says it
+        if message:
+            say(f"promptcli: {message}")
+        sys.exit(code)
+    _drop(sys.stderr)
+    sys.exit(code)
 
 
 def _drop(stream: TextIO) -> None:
     """Send what is still buffered for a stream nowhere, else Python tries again at its end and complains."""
     with contextlib.suppress(OSError, ValueError):  # no descriptor: a test's own stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    if stopped_by:
-        message, code = _INTERRUPTED, 128 + stopped_by[0]
-    try:
-        say(f"promptcli: {message}")
-    except OSError:  # a full or closed stderr: the code says it
-        _drop(sys.stderr)
-    sys.exit(code)

@@ -16,7 +16,6 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from promptcli.cli.console import as_typed, value_typed
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import added_to
 from promptcli.recipe import Choice, Recipe
@@ -52,9 +51,7 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing outp
 class FieldOptions:
     """A group of options made by ``options_of``."""
 
-    # without annotations, so that they are no options: the dataclass of settings, and its fields that ``--set`` gives
-    described = None
-    settable = ()
+    described = None  # the dataclass of settings; without an annotation, so that it is no option
 
     def changes(self, *, but: Sequence[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples; of ``--set`` without the pairs of somebody else."""
@@ -104,7 +101,6 @@ def options_of(
     hints = get_type_hints(described)
     fields: list[Any] = []
     others = [item.name for item in dataclasses.fields(described) if "help" in item.metadata and item.name not in only]
-    settable = tuple(others) if only else ()
     for item in dataclasses.fields(described):
         if "help" in item.metadata and (not only or item.name in only):
             names = (flags or {}).get(item.name, "").split()
@@ -119,12 +115,12 @@ def options_of(
 
     if only:
         about = {"metavar": "FIELD=VALUE", "rich_help_panel": panel}
-        about["help"] = rest or "Another setting; repeatable: " + ", ".join(map(_written, settable))
+        about["help"] = rest or "Another setting; repeatable: " + ", ".join(map(_written, others))
         fields.append(("set", Annotated[list[str] | None, typer.Option("--set", **about)], None))
 
     def make(group: type[Group]) -> type[Group]:
         namespace: dict[str, Any] = {"__module__": group.__module__, "__doc__": group.__doc__}
-        namespace |= {"described": described, "settable": settable}
+        namespace["described"] = described
         return dataclasses.make_dataclass(group.__name__, fields, bases=(group,), namespace=namespace, frozen=True)
 
     return make
@@ -143,13 +139,14 @@ Section = tuple[str, list[tuple[str, str]]]
 
 def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> Section:
     """Return what ``--set`` takes: the described fields of a dataclass object, with their values."""
-    rows, names = [], [item.name for item in dataclasses.fields(settings) if item.name not in leave_out]
-    rows_of = {name: _written(name) for name in names}
-    for item in dataclasses.fields(settings):
-        if "help" in item.metadata and item.name in names:
-            value = value_typed(getattr(settings, item.name))
-            rows.append((f"{_written(item.name)}={value}", as_typed(item.metadata["help"], rows_of)))
-    return heading, rows
+    fields = [item for item in dataclasses.fields(settings) if "help" in item.metadata and item.name not in leave_out]
+    values = {item.name: value_typed(getattr(settings, item.name)) for item in fields}
+    return heading, [(f"{_written(item.name)}={values[item.name]}", item.metadata["help"]) for item in fields]
+
+
+def value_typed(value: Any) -> str:
+    """Return a setting's value as it is typed: ``true``, ``1e-05``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parsed(described: Any, pairs: Sequence[str], option: str = "--set", *, many: bool = False) -> dict[str, Any]:

@@ -81,10 +81,11 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     """
     options, reads = _Options(getattr(command, "flags", {})), dict[str, _Reader]()
     functions = list(getattr(command, "functions", ()))
+    waiting = iter(functions)
     for name, parameter in inspect.signature(command).parameters.items():
         hint = _hint(parameter.annotation, command)
         if (get_origin(hint) or hint) is functools.partial:
-            reads[name] = options.add_function(functions.pop(0), first=not options.parameters)
+            reads[name] = options.add_function(next(waiting), first=not options.parameters)
         elif hint is Runtime:
             reads[name] = lambda _: RUNTIME.get()
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -96,10 +97,9 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
         return command(**{name: read(given) for name, read in reads.items()})
 
     parameters = list(options.parameters.values())
-    call.__name__, call.__doc__ = command.__name__, command.__doc__ or prose(*getattr(command, "functions", ()))
+    call.__name__, call.__doc__ = command.__name__, prose(*(() if command.__doc__ is None else (command,)), *functions)
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.settable = options.settable  # type: ignore[attr-defined]
     return call
 
 
@@ -108,7 +108,6 @@ class _Options:
 
     def __init__(self, flags: Mapping[str, FlagRow]) -> None:
         self.parameters: dict[str, inspect.Parameter] = {}
-        self.settable: list[str] = []
         self._flags: dict[str, FlagRow] = {**_COMMON, **flags}
 
     def add(self, name: str, annotation: Any, default: Any) -> _Reader:
@@ -122,7 +121,6 @@ class _Options:
         hints, names = get_type_hints(group, include_extras=True), [item.name for item in dataclasses.fields(group)]
         for item in dataclasses.fields(group):
             self.add(item.name, hints[item.name], item.default)
-        self.settable += getattr(group, "settable", ())
         return lambda given: group(**{name: given[name] for name in names})
 
     def add_function(self, function: Callable[..., Any], *, first: bool) -> _Reader:
@@ -171,22 +169,21 @@ class _Options:
             default = parameter.empty
         elif default == () or (default is parameter.empty and not first):
             default = None
-        many = get_origin(_members(annotation)[0]) is list
         if default is None:
             annotation |= None
-        option = _option(parameter.name, default, flag, sentence, many=many)
+        option = _option(parameter.name, default, flag, sentence)
         read = self.add(parameter.name, Annotated[annotation, option], default)
         value = flag.read or (_choices if _is_model(hint) else None)
         return read if value is None else lambda given: value(read(given))
 
 
-def _option(name: str, default: Any, flag: Flag, sentence: str, *, many: bool) -> Any:
+def _option(name: str, default: Any, flag: Flag, sentence: str) -> Any:
     """Return Typer's argument or option of a parameter."""
     about: dict[str, Any] = {"help": (flag.help or sentence) + (added_to(flag.added) if flag.added else "")}
     about |= {"min": flag.min, "max": flag.max, "rich_help_panel": flag.panel, "show_default": flag.show_default}
     names = flag.names.split()
     if not flag.names.startswith("-") and (names or default is inspect.Parameter.empty):
-        return typer.Argument(**about, metavar=flag.metavar or flag.names or name.upper() + "..." * many)
+        return typer.Argument(**about, metavar=(flag.metavar or flag.names or name.upper()).strip("[]."))
     if not names and default is False:
         names = [f"--{name.replace('_', '-')}"]  # no --no-name beside it
     return typer.Option(*names, **about, metavar=flag.metavar)
@@ -269,8 +266,9 @@ _SECTION = re.compile(r"^(?:Args|Returns|Yields|Raises|Examples?|Attributes):$",
 
 
 def prose(*functions: Callable[..., Any]) -> str:
-    """Return the docstring of the first function up to its sections."""
-    return _SECTION.split(inspect.getdoc(functions[0]) or "")[0].strip().replace("``", "`") if functions else ""
+    """Return the docstring of the first function up to its sections, a paragraph a line."""
+    text = _SECTION.split(inspect.getdoc(functions[0]) or "")[0].replace("``", "`") if functions else ""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
 def arguments_of(function: Callable[..., Any]) -> dict[str, str]:

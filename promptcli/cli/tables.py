@@ -1,14 +1,15 @@
-"""Tables of scores and of the papers' results as lines of text, at most 100 columns wide where labels allow."""
+"""Tables of scores and of the papers' results."""
 
 import itertools
-import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
-from promptcli.cli.console import as_typed, half_interval, out, result
+from promptcli.cli.console import half_interval, show, table
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from promptcli.reproducing.planning import TableOverview
 
 
-#: Label, cells, style.
-Row = tuple[str, Sequence[str], str]
+#: Tables and lines that are shown one below the other.
+Parts = list[RenderableType]
 
 
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
@@ -39,57 +40,53 @@ def score_table(
     names: dict[Label, str],
     wanted: Sequence[TaskName],
     tasks: Sequence[STSTask],
-) -> list[Text]:
+) -> Parts:
     """Lay out one row of figures per encoder, half of each 95% interval below, and what was scored above.
 
-    The columns are the tasks ``wanted``; those that are not among ``tasks``, which are there, are dashes.
+    The columns are the tasks ``wanted``; those missing from ``tasks`` are dashes.
     """
     columns = [str(name) for name in wanted]
     in_average = {str(name) for name in TEST_TASKS} & {task.label for task in tasks}
     short = {task.label for task in tasks if len(task.pairs()) != task.expected_pairs}
-    heads = [column + "*" * (column in short) for column in columns]
+    heads = ["", *(column + "*" * (column in short) for column in columns)]
     if in_average:
         heads.append(_average_head(len(in_average), len(TEST_TASKS)))
-    lines = [Text(line) for line in _caption(tasks)]
-    body: list[Row] = []
+    cells: list[list[str]] = []
     for label, scores in rows.items():
         by_column = {score.column: score for score in scores}
-        found = [by_column.get(column) for column in columns]
-        values = ["-" if score is None else f"{score.value:.2f}" for score in found]
-        halves = ["" if score is None else half_interval(score.ci95) for score in found]
+        shown = [by_column.get(column) for column in columns]
+        values = [names[label], *("-" if score is None else f"{score.value:.2f}" for score in shown)]
+        halves = ["", *("" if score is None else half_interval(score.ci95) for score in shown)]
         if in_average:
             values.append(f"{average(score for score in scores if score.column in in_average):.2f}")
             halves.append("")
-        body += [(names[label], values, ""), ("", halves, "dim")]
-    lines += grid(heads, body)
-    return lines + [
-        Text(
-            f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable with printed figures"
-        )
+        cells += [values, halves]
+    remarks = [
+        f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable with printed figures"
         for task in tasks
         if task.label in short
     ]
+    return [*_caption(tasks), table(heads, cells, ["", "dim"] * len(rows)), *remarks]
 
 
-def subset_table(rows: dict[Label, list[SpearmanScore]], names: dict[Label, str], task: STSTask) -> list[Text]:
+def subset_table(rows: dict[Label, list[SpearmanScore]], names: dict[Label, str], task: STSTask) -> Parts:
     """Lay out each encoder's figures on the subsets of one task."""
-    body: list[Row] = [("pairs", [str(len(part)) for part in task.subsets.values()], "")]
+    cells = [["pairs", *(str(len(pairs)) for pairs in task.subsets.values())]]
     for label, scores in rows.items():
         score = next(score for score in scores if score.column == task.label)
-        body.append((names[label], [f"{part.value:.2f}" for part in score.subsets.values()], ""))
-    return [Text(f"{task.label} by subset"), *grid(list(task.subsets), body)]
+        cells.append([names[label], *(f"{subset.value:.2f}" for subset in score.subsets.values())])
+    return [f"{task.label} by subset", table(["", *task.subsets], cells)]
 
 
-def comparison_table(comparisons: Sequence[Comparison], first: str, second: str) -> list[Text]:
+def comparison_table(comparisons: Sequence[Comparison], first: str, second: str) -> Parts:
     """Lay out one encoder's differences from another, task by task."""
-    lines = [Text(f"{first} - {second}, paired bootstrap over the pairs of each task")]
-    heads = ["difference", "95% interval", "p", "pairs"]
-    body: list[Row] = []
+    cells = []
     for item in comparisons:
-        low, high = item.ci95
-        cells = [f"{item.difference:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{item.p_value:.3f}", str(item.pairs)]
-        body.append((str(TaskName(item.task, item.split)), cells, ""))
-    return lines + grid(heads, body)
+        task, (low, high) = str(TaskName(item.task, item.split)), item.ci95
+        interval = f"{low:+.2f} to {high:+.2f}"
+        cells.append([task, f"{item.difference:+.2f}", interval, f"{item.p_value:.3f}", str(item.pairs)])
+    heads = ["", "difference", "95% interval", "p", "pairs"]
+    return [f"{first} - {second}, paired bootstrap over the pairs of each task", table(heads, cells)]
 
 
 def score_tables(
@@ -99,7 +96,7 @@ def score_tables(
     tasks: Sequence[STSTask],
     *,
     subsets: bool,
-) -> list[list[Text]]:
+) -> list[Parts]:
     """Lay out all that ``eval`` shows: the scores, those of subsets on request, and comparisons."""
     names = table_names(rows)
     tables = [score_table(rows, names, wanted, tasks)]
@@ -111,28 +108,19 @@ def score_tables(
     return tables
 
 
-def accuracy_table(rows: dict[Label, list[AccuracyScore]], wanted: Sequence[str]) -> list[Text]:
-    """Lay out one row of accuracies per encoder; tasks that are not there are dashes."""
-    names = table_names(rows)
-    body: list[Row] = []
+def accuracy_table(rows: dict[Label, list[AccuracyScore]], wanted: Sequence[str]) -> Parts:
+    """Lay out one row of accuracies per encoder; missing tasks are dashes."""
+    names, cells = table_names(rows), []
     for label, scores in rows.items():
         by_task = {score.task: f"{score.value:.2f}" for score in scores}
-        body.append((names[label], [*(by_task.get(name, "-") for name in wanted), f"{average(scores):.2f}"], ""))
-    return grid([*wanted, _average_head(len(by_task), len(TRANSFER_TASKS))], body)
+        cells.append([names[label], *(by_task.get(name, "-") for name in wanted), f"{average(scores):.2f}"])
+    return [table(["", *wanted, _average_head(len(by_task), len(TRANSFER_TASKS))], cells)]
 
 
-def print_tables(tables: Iterable[Sequence[Text]]) -> None:
-    """Print tables with a blank line between them."""
-    for number, table in enumerate(tables):
-        if number:
-            result("")
-        print_lines(table)
-
-
-def print_lines(lines: Iterable[Text]) -> None:
-    """Print the lines of a table."""
-    for line in lines:
-        out.print(line)
+def print_tables(tables: Iterable[Parts]) -> None:
+    """Print tables with an empty line between them."""
+    for number, parts in enumerate(tables):
+        show(*([""] if number else []), *parts)
 
 
 def _average_head(there: int, all_of_them: int) -> str:
@@ -154,36 +142,6 @@ def _caption(tasks: Sequence[STSTask]) -> list[str]:
     ]
 
 
-def grid(heads: Sequence[str], body: Sequence[Row | Text], *, label: int = 24) -> list[Text]:
-    """Align rows under their heads.
-
-    Args:
-        heads: Of the columns of figures.
-        body: Rows, and lines that stand among them as they are.
-        label: Characters of a label; a longer one gets a line of its own.
-    """
-    rows = [row for row in body if not isinstance(row, Text)]
-    width = max([6, *(len(name) for name, _, _ in rows if len(name) <= label)])
-    columns = zip(heads, *(values for _, values, _ in rows), strict=True)
-    widths = [max(7, *map(len, column)) for column in columns]
-
-    def aligned(name: str, values: Sequence[str]) -> str:
-        padded = (value.rjust(size) for value, size in zip(values, widths, strict=True))
-        return f"{name:<{width}} {' '.join(padded)}".rstrip()
-
-    lines = [Text(aligned("", heads)), Text("-" * (width + sum(widths) + len(widths)))]
-    for row in body:
-        if isinstance(row, Text):
-            lines.append(row)
-            continue
-        name, values, style = row
-        if len(name) > width:
-            lines.append(Text(name, style))
-            name = ""
-        lines.append(Text(aligned(name, values), style))
-    return lines
-
-
 #: How each kind of line looks: what was published for another model is grey.
 _STYLES = {
     "measured": "bold",
@@ -195,44 +153,33 @@ _STYLES = {
 }
 
 
-def result_lines(document: Mapping[str, Any]) -> Iterator[Text]:
+def result_parts(document: Mapping[str, Any]) -> Parts:
     """Lay out a result document: what was measured on what, every row's lines under the heads, remarks."""
     from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
 
-    yield Text(f"{document['table']}: {document['title']}", "bold")
-    for about in caption(document):
-        yield from _folded(about)
-    body: list[Row | Text] = []
+    cells, styles, unmeasured = [], [], []
     for line in table_lines(document):
-        style = _STYLES[line.kind]
+        styles.append(_STYLES[line.kind])
         if line.kind == "reason":
-            body += [Text(line.label), *_folded(as_typed(f"not measured: {line.cells[0]}"), indent=4, style=style)]
+            unmeasured.append(f"{line.label} not measured: {line.cells[0]}")
+            cells.append([line.label, *("-" for _ in document["columns"])])
         else:
-            body.append((line.label if line.kind == "measured" else f"  {line.label}", line.cells, style))
-    yield from grid(heads(document), body, label=26)
-    for remark in [*reasons(document), *notes(document)]:
-        yield from _folded(as_typed(remark), style="dim")
+            cells.append([line.label if line.kind == "measured" else f"  {line.label}", *line.cells])
+    remarks = [Text(remark, "dim") for remark in [*unmeasured, *reasons(document), *notes(document)]]
+    title = Text(f"{document['table']}: {document['title']}", "bold")
+    return [title, *caption(document), table(["", *heads(document)], cells, styles), *remarks]
 
 
-def list_lines(overviews: "Sequence[TableOverview]", backbone: str) -> Iterator[Text]:
+def list_parts(overviews: "Sequence[TableOverview]", backbone: str) -> Parts:
     """Lay out what every table needs and how many of its figures can be measured now."""
-    yield Text(f"figures that can be measured now on {backbone}, of those published")
-    for look in overviews:
-        style = "bold" if look.now else ""
-        yield Text(f"{look.table:<24} {look.now:>4} of {look.figures:<4} {look.title}", style)
-        needs = [f"on {', '.join(look.backbones)}", *look.data, " / ".join(look.time)]
-        yield from _folded("; ".join(part for part in needs if part), indent=4, style="dim")
-        for why, count in look.lacks.items():
-            yield from _folded(as_typed(f"{count} not now: {why}"), indent=4, style="dim")
-    yield from _folded(
+    parts: Parts = [f"figures that can be measured now on {backbone}, of those published"]
+    for row in overviews:
+        parts.append(Text(f"{row.table:<24} {row.now:>4} of {row.figures:<4} {row.title}", "bold" if row.now else ""))
+        needs = [f"on {', '.join(row.backbones)}", *row.data, " / ".join(row.time)]
+        lines = ["; ".join(need for need in needs if need), *(f"{n} not now: {why}" for why, n in row.lacks.items())]
+        parts += [Padding(Text(line, "dim"), (0, 0, 0, 4)) for line in lines]
+    parts.append(
         "data: --data-dir FOLDER (SentEval's `downstream`), or none, then a run asks the Hugging Face hub; weights:"
         " --backbone NAME fetches them from there once; --paper takes every row's own"
     )
-
-
-def _folded(text: str, *, indent: int = 0, style: str = "") -> Iterator[Text]:
-    lead = " " * indent
-    for line in textwrap.wrap(
-        text, out.width if out.is_terminal else 98, initial_indent=lead, subsequent_indent=lead + "  "
-    ):
-        yield Text(line, style)
+    return parts

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.analysis import ANALYSES
-from promptcli.cli.console import note, out, result_json, result_table, rounded, value_typed
+from promptcli.cli.console import note, out, result_json, result_table, rounded
 from promptcli.cli.options import (
     DataDir,
     Json,
@@ -19,6 +19,7 @@ from promptcli.cli.options import (
     choice_of,
     data_folder,
     parsed_by,
+    value_typed,
 )
 from promptcli.cli.pictures import analyses as pictures
 from promptcli.cli.pictures.maps import text_bar, token_map

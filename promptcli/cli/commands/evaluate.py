@@ -163,8 +163,6 @@ def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
 
 def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSettings", *, subsets: bool) -> None:
     """Print the tables of graded pairs and of accuracies as in the papers, other figures one below the other."""
-    from rich.text import Text
-
     from promptcli.cli.tables import accuracy_table, print_tables, score_tables
     from promptcli.data.task_table import TRANSFER_TASKS
     from promptcli.data.tasks import STSTask
@@ -183,7 +181,7 @@ def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSetting
     if accuracies:
         names = [str(name) for name in named.names if str(name) in TRANSFER_TASKS]
         caption = settings.training.caption(settings.classifier_seed)
-        tables.append([Text(caption), *accuracy_table(accuracies, names)])
+        tables.append([caption, *accuracy_table(accuracies, names)])
     print_tables(tables)
     scores = [score for row in evaluation.scores.values() for score in row]
     rest = [score for score in scores if not isinstance(score, SpearmanScore | AccuracyScore)]

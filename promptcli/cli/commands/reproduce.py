@@ -91,13 +91,13 @@ def reproduce(
 
 def _told(json: bool) -> Any:
     """Return what tells of a table as soon as it is measured, and gives it on."""
-    from promptcli.cli.tables import print_lines, result_lines
+    from promptcli.cli.console import show
+    from promptcli.cli.tables import result_parts
 
     def tell(found: "Reproduction") -> "Reproduction":
         note(found.message)
         if found.document is not None and not json:
-            print_lines(result_lines(found.document))
-            result("")
+            show(*result_parts(found.document), "")
         return found
 
     return tell
@@ -116,12 +116,13 @@ def _print(done: "Sequence[Reproduction]", *, as_json: bool) -> None:
 
 
 def _list(overviews: "list[TableOverview]", backbone: str, *, as_json: bool) -> None:
-    from promptcli.cli.tables import list_lines, print_lines
+    from promptcli.cli.console import show
+    from promptcli.cli.tables import list_parts
 
     if as_json:
         result_json({"backbone": backbone, "tables": [vars(table) for table in overviews]})
     else:
-        print_lines(list_lines(overviews, backbone))
+        show(*list_parts(overviews, backbone))
 
 
 def _repeat(

@@ -254,9 +254,9 @@ def print_search(found: "Search") -> None:
     recipe, task = found.recipe, found.task
     published = published_scores(recipe.backbone, task.label) if recipe.period and recipe.denoise == "none" else {}
     listed = set(map(id, found.ranked))
-    rows: list[str | list[str]] = []
+    rows: list[list[str]] = []
     for heading, templates in found.stages.items():
-        rows.append(heading)
+        rows.append([heading, "", "", "", ""])
         for item in templates:
             if id(item) in listed:
                 row = [item.choice, "*" if item is found.best else "", *_figures(item)]
@@ -268,9 +268,7 @@ def print_search(found: "Search") -> None:
     )
     result(found.about["compared"])
     heads = ["template", "", task.label, "", "published"]
-    result_table(heads, rows) if published else result_table(
-        heads[:-1], [row if isinstance(row, str) else row[:-1] for row in rows]
-    )
+    result_table(heads, rows) if published else result_table(heads[:-1], [row[:-1] for row in rows])
 
 
 def _print_templates(names: "list[str | None]", found: "list[Search]") -> None:

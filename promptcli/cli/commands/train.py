@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.console import note, result, result_json, result_table, value_typed
+from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import (
     DataDir,
     FieldOptions,
@@ -25,6 +25,7 @@ from promptcli.cli.options import (
     options_of,
     parsed,
     set_help,
+    value_typed,
 )
 from promptcli.cli.pictures.plots import BLUE, RED, check_picture, drawing
 from promptcli.errors import UsageError
