@@ -313,6 +313,6 @@ def test_the_commands_know_causal_models(run, tiny_folder, tmp_path):
     assert scored.code == 0 and set(CAUSAL_RECIPES) <= set(names) and not {"cls", "prompt"} & set(names)
     assert "prompt is left out" not in scored.err
     other = run("similarity", "one", "two", "--model", "prompteol")
-    assert other.code == 2 and other.err.count("\n") == 1 and "take --model prompt" in other.err
+    assert other.code == 2 and other.err.count("\n") == 1 and "take `model` prompt" in other.err
     own = run("similarity", "one", "two", "--model", "pretended-cot", "--set", "text-rule=none", "--backbone", folder)
     assert own.code == 2 and "text rule 'none'" in own.err

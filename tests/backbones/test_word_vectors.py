@@ -187,7 +187,7 @@ def test_the_command_line(run, glove, tmp_path, monkeypatch):
     assert result["recipe"] == "static-avg" and result["zero_vectors"] > 0
     assert "sentences of demo:dev have a zero vector" in ran.err
     ran = run("embed", "s.txt", "--backbone", "glove:v.txt", "--force")
-    assert ran.code == 2 and ran.err.count("\n") == 1 and "--model static-avg" in ran.err
+    assert ran.code == 2 and ran.err.count("\n") == 1 and "`model` static-avg" in ran.err
     ran = run("fit", "--model", "flow", "--backbone", "glove:v.txt", "--on", "demo", "--name", "x")
     assert ran.code == 2 and ran.err.count("\n") == 1
     ran = run("templates", "[X] [MASK]", "--backbone", "glove:v.txt")

@@ -130,7 +130,7 @@ def test_pictures(command, name, analyze, corpus, tmp_path):
     assert f"drawn to {name}" in ran.err
     assert (tmp_path / name).read_bytes().startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
     again = analyze(*command, "--plot", name)
-    assert again.code == 2 and "--force" in again.err and again.err.count("\n") == 1
+    assert again.code == 2 and "`force`" in again.err and again.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

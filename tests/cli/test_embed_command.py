@@ -62,7 +62,7 @@ def test_json_lines_on_stdout(run):
 
 def test_ids_need_a_format_with_room(run, fake):
     Path("a.csv").write_text("id,text\n1,one\n")
-    refused(run("embed", "a.csv", "--id-field", "id"), 2, "--id-field", ".parquet")
+    refused(run("embed", "a.csv", "--id-field", "id"), 2, "`id_field`", ".parquet")
     assert not fake
 
 
@@ -71,7 +71,7 @@ def test_an_output_is_replaced_only_by_force(run, fake):
     Path("b.txt").write_text("another\n")
     assert run("embed", "a.txt", "-o", "v.npy")[0] == 0
     before = Path("v.npy").read_bytes()
-    refused(run("embed", "b.txt", "-o", "v.npy"), 2, "v.npy: the file is there", "--force")
+    refused(run("embed", "b.txt", "-o", "v.npy"), 2, "v.npy: the file is there", "`force`")
     assert Path("v.npy").read_bytes() == before
     assert len(fake) == 1
     assert run("embed", "b.txt", "-o", "v.npy", "--force")[0] == 0
@@ -109,7 +109,7 @@ def test_what_another_command_would_make_takes_force(run, fake, monkeypatch, cha
         Path("v.npy.manifest.json").unlink()
     before = Path("v.npy").read_bytes()
     more = ["--normalize"] if change == "settings" else []
-    refused(run("embed", "a.txt", "-o", "v.npy", *more), 2, "v.npy: the file is there", "--force")
+    refused(run("embed", "a.txt", "-o", "v.npy", *more), 2, "v.npy: the file is there", "`force`")
     assert Path("v.npy").read_bytes() == before
     assert run("embed", "a.txt", "-o", "v.npy", *more, "--force")[0] == 0
 
@@ -163,7 +163,7 @@ def write_wrong(name):
         ("empty.txt", 2, ["empty.txt is empty"]),
         ("latin.txt", 2, ["latin.txt: line 2", "iconv"]),
         ("nul.txt", 2, ["nul.txt: line 1", "NUL"]),
-        ("a.csv", 2, ["--text-field", "columns: a, b"]),
+        ("a.csv", 2, ["`text_field`", "columns: a, b"]),
         ("b.jsonl", 2, ["b.jsonl: line 2", "'text' is 2"]),
     ],
 )

@@ -271,7 +271,7 @@ def test_subsets_are_rows_on_request(run, fake, data):
         (["--task", "SICK-R"], 3, "SICK_test_annotated.txt is not there"),
         (["--model", "cls", "--compare", "cls", "--task", "STS14"], 2, "only encoder"),
         (["--model", "whitening"], 2, "promptcli fit"),
-        (["--model", "cls", "--save"], 2, "--save"),
+        (["--model", "cls", "--save"], 2, "`save`"),
         (["--model", "mini", "--save"], 2, "shipped"),
     ],
 )

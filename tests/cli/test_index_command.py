@@ -199,7 +199,7 @@ def test_what_another_build_would_make_takes_force(run, built, text, fake, chang
     elif change == "damage":
         next(built.glob("texts*")).write_bytes(b"")
     before = (built / "index.json").read_bytes()
-    assert "--force" in refused(run("index", "build", text, "-o", built, *more), 2)
+    assert "`force`" in refused(run("index", "build", text, "-o", built, *more), 2)
     assert (built / "index.json").read_bytes() == before
 
 
@@ -209,12 +209,12 @@ def test_vectors_of_a_built_index_are_compared_with_the_named_encoder(run, fake,
     for model in ([], ["-m", "mini"], []):
         assert run("index", "build", vectors, "-o", index, *model).code == 0
     fake.fingerprint = "e" * 64
-    assert "--force" in refused(run("index", "build", vectors, "-o", index, "-m", "other"), 2)
+    assert "`force`" in refused(run("index", "build", vectors, "-o", index, "-m", "other"), 2)
 
 
 def test_an_index_is_replaced_only_by_force(run, built, text, fake):
     text.write_text("another\n")
-    assert "--force" in refused(run("index", "build", text, "-o", built), 2)
+    assert "`force`" in refused(run("index", "build", text, "-o", built), 2)
     assert fake.opened == [], "said before the work"
     assert run("index", "build", text, "-o", built, "--force").code == 0
     (built / "notes").write_text("mine")
@@ -239,7 +239,7 @@ def test_mistakes_are_one_line_with_their_code(run, built, tmp_path, text, fake)
         (("build", tmp_path, "-o", tmp_path / "i"), 2, "folder"),
         (("build", tmp_path / "empty.txt", "-o", tmp_path / "i"), 2, "empty"),
         (("build", tmp_path / "latin.txt", "-o", tmp_path / "i"), 2, "UTF-8"),
-        (("build", text, "-o", tmp_path / "i", "--texts", text), 2, "--texts"),
+        (("build", text, "-o", tmp_path / "i", "--texts", text), 2, "`texts`"),
         (("build", text, "-o", text), 2, "is a file"),
         (("search", tmp_path / "none", "x"), 3, "index build"),
         (("search", built, " "), 2, "empty"),
@@ -430,7 +430,7 @@ def test_parts_that_do_not_go_together_are_one_line(run, fake, tmp_path):
     (parts / "part-2.parquet").write_bytes(whole)
     for arguments, said in (
         ((empty, "-m", "mini"), "holds no rows"),
-        ((parts, "-m", "mini", "--texts", tmp_path / "in.txt"), "leave out --texts"),
+        ((parts, "-m", "mini", "--texts", tmp_path / "in.txt"), "leave out `texts`"),
         ((other, "-m", "mini"), "vectors of width 5"),
         ((parts, "-m", "mini", "--memory", "much"), "no size"),
         ((parts, "-m", "mini", "--memory", "10MB"), "give at least"),
@@ -467,7 +467,7 @@ def test_upsert_delete_and_compact(run, keyed, text, tmp_path):
     assert ran.code == 0 and "1 of 2 rows replace others" in ran.err and "5 of 8 numbers" in ran.out
     found = lines(run("index", "search", keyed, "Birds sing.", "--json", "-k", 10))
     assert (found[0]["id"], len(found)) == ("k1", 5) and SENTENCES[1] not in {hit["text"] for hit in found}
-    assert "--id-field" in refused(run("index", "add", "--replace", keyed, text), 2)
+    assert "`id_field`" in refused(run("index", "add", "--replace", keyed, text), 2)
     (tmp_path / "gone").write_text("k0\nk9\n")
     ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
     assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted ones not freed yet" in ran.out

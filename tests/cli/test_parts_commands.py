@@ -58,17 +58,17 @@ def test_shards_one_by_one(run):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((*EMBED, "--shard", "4"), "--shard 4 is out of range; of --shards 4 it is 0 to 3"),
-        ((*EMBED, "--shard", "-1"), "--shard -1 is out of range"),
-        ((*EMBED, "--shard", "1", "--force"), "--force would take away the parts of others"),
-        ((*EMBED, "--shard", "1", "--workers", "2"), "leave out --workers"),
+        ((*EMBED, "--shard", "4"), "`shard` 4 is out of range; of `shards` 4 it is 0 to 3"),
+        ((*EMBED, "--shard", "-1"), "`shard` -1 is out of range"),
+        ((*EMBED, "--shard", "1", "--force"), "`force` would take away the parts of others"),
+        ((*EMBED, "--shard", "1", "--workers", "2"), "leave out `workers`"),
         ((*EMBED, "--engine", "spark"), "unknown engine 'spark'; valid: local, ray"),
-        ((*EMBED, "--address", "auto"), "--address is of a Ray cluster"),
+        ((*EMBED, "--address", "auto"), "`address` is of a Ray cluster"),
         (("embed", "a.txt", "--shard", "1"), "--shard needs --shards"),
         (("embed", "a.txt", "--workers", "1"), "--workers needs --shards"),
         (("embed", "a.txt", "--shards", "2"), "name it with -o FOLDER"),
         (("embed", "a.txt", "a.txt"), "give --shards N -o FOLDER"),
-        (("embed", "s3://b/a.txt", "-o", "out", "--shards", "2", "--offline"), "which --offline forbids"),
+        (("embed", "s3://b/a.txt", "-o", "out", "--shards", "2", "--offline"), "which `offline` forbids"),
         (("embed", "-", "-o", "out", "--shards", "2"), "not from standard input"),
     ],
 )
@@ -124,7 +124,7 @@ def test_merge(run, kind):
     assert list(found.ids) == list(range(10))
     assert found.texts == (LINES if kind in (".parquet", ".jsonl") else None)
     assert found.manifest["fingerprint"] == "f" * 64 and found.manifest["normalized"] is True
-    refused(run("vectors", "out", "--merge", f"m{kind}"), 2, "--force")
+    refused(run("vectors", "out", "--merge", f"m{kind}"), 2, "`force`")
     assert json.loads(run("vectors", "out", "--merge", f"m{kind}", "--force", "--json")[1])["rows"] == 10
 
 
@@ -134,8 +134,8 @@ def test_half_floats(run):
     found, half = read_vectors(Path("m.npy")), np.stack([vector(line) for line in LINES]).astype(np.float16)
     assert found.precision == "float16" and np.array_equal(found.matrix, half.astype(np.float32))
     assert np.load("m.npy").dtype == np.float16
-    refused(run(*EMBED, "--precision", "float32"), 2, "begun with --precision 'float16', not 'float32'")
-    refused(run(*EMBED, "--precision", "int8"), 2, "--precision int8 of parts is not allowed")
+    refused(run(*EMBED, "--precision", "float32"), 2, "begun with `precision` 'float16', not 'float32'")
+    refused(run(*EMBED, "--precision", "int8"), 2, "`precision` int8 of parts is not allowed")
 
 
 def test_sample(run):

@@ -25,9 +25,9 @@ def test_without_the_extra_one_line_names_it(run, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (("--host", "203.0.113.7"), 1, ["203.0.113.7", "--host"]),
+        (("--host", "203.0.113.7"), 1, ["203.0.113.7", "`host`"]),
         (("--host", "nowhere.example"), 1, ["nowhere.example", "not known"]),
-        (("--host", "a" * 300), 1, ["cannot listen on", "--host"]),
+        (("--host", "a" * 300), 1, ["cannot listen on", "`host`"]),
         (("minni", "--offline"), 3, ["minni", "did you mean mini?"]),
         (("mini", "mini"), 2, ["mini", "two models"]),
         (("--index", "none"), 3, ["no index"]),
@@ -48,10 +48,10 @@ def test_what_cannot_be_served_is_one_line(run, monkeypatch, options, code, says
 
 
 def test_a_port_in_use_or_not_a_port_is_one_line(run):
-    assert refused(run("serve", "--port", 70000), 2, "70000")
+    assert refused(run("serve", "--port", 70000), 2, "'--port'")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert refused(run("serve", "--port", port), 1, f"127.0.0.1 port {port}", "in use", "--port")
+        assert refused(run("serve", "--port", port), 1, f"127.0.0.1 port {port}", "in use", "`port`")
 
 
 def test_two_indexes_of_one_name_are_one_line(run, tmp_path, tiny_folder):

@@ -99,7 +99,7 @@ def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, tmp_path):
     words = ["train", "simcse", *options, "--json"]
     assert run(*words).code == 0
     refused = run(*words)
-    assert refused.code == 2 and "'simcse'" in refused.err and "--force" in refused.err
+    assert refused.code == 2 and "'simcse'" in refused.err and "`force`" in refused.err
     assert run(*words, "--force", "--seed", 3).code == 0
     assert Registry(tmp_path / "home").load("simcse").provenance["trained"]["seed"] == 3
 
@@ -151,7 +151,7 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
         assert run(*arguments).code != 0
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     for other in ([], ["--force"]):
-        assert "--resume" in run(*arguments, *other).err
+        assert "`resume`" in run(*arguments, *other).err
     assert "were started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
@@ -207,24 +207,24 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
         (["--method", "dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
         (["--method", "dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
         (["--method", "promptbert", "--sweep", "template=a,b"], 2, "give --prompt, a run for each"),
-        (["--method", "promptbert", *3 * ["--prompt", "[X] [MASK]"]], 2, "--prompt is given 3 times"),
+        (["--method", "promptbert", *3 * ["--prompt", "[X] [MASK]"]], 2, "`template` is given 3 times"),
         (["--method", "promptbert", "--prompt", "[X] is what"], 2, "has no [MASK]"),
         (["--method", "simcse", "--prompt", "[X] [MASK]"], 2, "method simcse has no setting template"),
         (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
-        (["--method", "dcpcse", "--report-to", "nobody"], 2, "--report-to 'nobody' is unknown or not installed"),
-        (["--method", "dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),
+        (["--method", "dcpcse", "--report-to", "nobody"], 2, "`trackers` 'nobody' is unknown or not installed"),
+        (["--method", "dcpcse", "--supervised"], 2, "`supervised` needs pairs or triplets"),
         (["--method", "optiprompt", "--supervised"], 2, "has no supervised form"),
         (
             ["--method", "dcpcse", "--data", "wiki1m_for_simcse"],
             3,
-            "give the file itself: --data wiki1m_for_simcse.txt",
+            "give the file itself: `data` wiki1m_for_simcse.txt",
         ),
         (["--method", "nothing"], 2, "unknown method 'nothing'"),
         (["--method", "dcpcse", "--batch-size", "100000"], 2, "less than one batch of 100000"),
         (["--method", "dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
         (["--method", "dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
         (["--method", "dcpcse", "--resume"], 2, "no unfinished run"),
-        (["--method", "dcpcse", "--epochs", "0"], 2, "--epochs 0.0 is not allowed; valid: above 0"),
+        (["--method", "dcpcse", "--epochs", "0"], 2, "`epochs` 0.0 is not allowed; valid: above 0"),
         (["--method", "dcpcse", "--data", "none.txt"], 3, "none.txt"),
         (["--method", "dcpcse", "--plot", "curve.pdf"], 2, "not a kind of picture"),
     ],

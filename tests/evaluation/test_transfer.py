@@ -420,7 +420,7 @@ def test_the_table_says_what_is_missing_and_averages_the_rest(run, arguments, da
     chosen = ["--task", "TREC", "--task", "CR", "--task", "MR", "--model", "cls"]
     ran = run(*arguments, *chosen)
     assert ran.code == 0, ran.err
-    title, head, _, row = ran.out.splitlines()
+    title, head, row = ran.out.splitlines()
     assert title == "SentEval's linear classifier, 5 folds, rmsprop, seed 1111; accuracy x 100"
     assert head.split() == ["MR", "CR", "TREC", "Avg", "(2", "of", "7)"]
     label, first, missing, second, mean = row.split()
@@ -490,7 +490,7 @@ def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
 
     monkeypatch.setattr(scoring, "encode_together", encode_together)
     ran = run(*arguments, "--task", "MR", "--model", "cls", "-q")
-    assert (ran.code, ran.out) == (1, "") and "is not finite; try --dtype float32" in ran.err
+    assert (ran.code, ran.out) == (1, "") and "is not finite; try `dtype` float32" in ran.err
 
 
 @pytest.mark.data

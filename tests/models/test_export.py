@@ -129,7 +129,7 @@ def test_the_command_writes_a_folder_and_says_what_loads_it(run, tmp_path):
     assert (tmp_path / "st" / "README.md").read_text().startswith("---\nlibrary_name")
     assert {path.name for path in tmp_path.iterdir()} == {"st"}
     refused = run("export", "last-avg", "-o", tmp_path / "st", "--to", "sentence-transformers")
-    assert refused.code == 2 and "exists; choose another name, or give --force" in refused.err
+    assert refused.code == 2 and "exists; choose another name, or give `force`" in refused.err
 
 
 def test_the_card_has_the_figures_that_the_entry_has_and_no_path_of_this_machine(run, tmp_path, home, tiny_folder):

@@ -130,7 +130,7 @@ def test_transformers_loads_the_folder_by_itself(run, text, tmp_path):
     assert measured["value"] == pytest.approx(figures["perplexity"], abs=0.01)
     again = run(*arguments, "--tokens", "12000")
     assert again.code == 2
-    assert "give another --output" in again.err
+    assert "give another `output`" in again.err
 
 
 @pytest.mark.parametrize("option", [("masking", 0.3), ("mask_mix", "90/5/5"), ("at_start", 1.0)])

@@ -294,7 +294,7 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     whole = launch(*arguments, "-o", tmp_path / "whole", "--resume", home=home)
     again = run(*arguments, "-o", tmp_path / "killed")
     assert again.code == 2
-    assert "--resume" in again.err
+    assert "`resume`" in again.err
     other = run(*arguments, "-o", tmp_path / "killed", "--resume", "--seed", "7")
     assert other.code == 2
     assert "was started with seed 0, not 7" in other.err
@@ -316,20 +316,20 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     [
         (b"", ["--tokens", "10"], "is empty"),
         (b"\x00\xff\xfe binary \x80", ["--tokens", "10"], "UTF-8"),
-        (b"a few words\nare no corpus\n", ["--tokens", "10"], "the corpus is too small for --vocab-size"),
-        (b"text\n", [], "--tokens N or --minutes M"),
-        (b"text\n", ["--tokens", "10", "--minutes", "1"], "--tokens N or --minutes M"),
-        (b"text\n", ["--tokens", "10", "--width", "100", "--heads", "3"], "--width 100 is no multiple of --heads 3"),
+        (b"a few words\nare no corpus\n", ["--tokens", "10"], "the corpus is too small for `vocab_size`"),
+        (b"text\n", [], "`tokens` N or `minutes` M"),
+        (b"text\n", ["--tokens", "10", "--minutes", "1"], "`tokens` N or `minutes` M"),
+        (b"text\n", ["--tokens", "10", "--width", "100", "--heads", "3"], "`width` 100 is no multiple of `heads` 3"),
         (
             b"text\n",
             ["--tokens", "10", "--set", "masking=0"],
-            "--set masking 0.0 is not allowed; valid: above 0 and below 1",
+            "`masking` 0.0 is not allowed; valid: above 0 and below 1",
         ),
         (b"text\n", ["--tokens", "10", "--set", "long-from=1.2"], "valid: at least 0 and at most 1"),
         (b"text\n", ["--tokens", "10", "--set", "optimizer=sgd"], "valid: adamw, muon"),
-        (b"text\n", ["--tokens", "10", "--seed", "99999999999"], "--seed 99999999999 is not allowed"),
+        (b"text\n", ["--tokens", "10", "--seed", "99999999999"], "'--seed'"),
         (b"text\n", ["--tokens", "10", "--set", "mask-mix=100"], "valid: 80/10/10, 90/5/5"),
-        (b"text\n", ["--tokens", "10", "--batch-tokens", "100"], "--batch-tokens 100"),
+        (b"text\n", ["--tokens", "10", "--batch-tokens", "100"], "`batch_tokens` 100"),
         (b"text\n", ["--tokens", "10", "--resume"], "no unfinished run"),
     ],
 )
@@ -349,7 +349,7 @@ def test_what_cannot_be_trained_on(run, tmp_path, monkeypatch, bfloat16, content
 def test_a_corpus_smaller_than_one_batch(run, text, tmp_path):
     ran = run("pretrain", text, "-o", tmp_path / "model", *TINY, "--batch-tokens", "1000000", "--tokens", "10")
     assert ran.code == 2
-    assert "fewer than one batch (--batch-tokens 1000000)" in ran.err
+    assert "fewer than one batch (`batch_tokens` 1000000)" in ran.err
     assert "Traceback" not in ran.err
 
 

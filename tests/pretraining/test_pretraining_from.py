@@ -74,7 +74,7 @@ def test_models_without_a_mean(run, model, text, other_text, tmp_path, what):
     assert run("pretrain", other_text, "-o", other, *shape, *SMALL, "--tokens", "600").code == 0
     ran = run("pretrain", text, "--from", model, "--from", other, "-o", tmp_path / "mean", *SMALL, "--tokens", "600")
     assert ran.code == 2
-    assert f"is of another {what} than --from" in ran.err
+    assert f"is of another {what} than `start`" in ran.err
     assert len(ran.err.strip().splitlines()) == 1
     assert not (tmp_path / "mean").exists()
 
@@ -126,9 +126,9 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--layers", "3"], "--layers 3 does not go with --from"),
-        (["--set", "tied=false"], "--set tied=False does not go with --from"),
-        (["--objective", "causal"], "--from starts from a BERT, so it does not go with --objective causal"),
+        (["--layers", "3"], "`layers` 3 does not go with `start`"),
+        (["--set", "tied=false"], "`tied` False does not go with `start`"),
+        (["--objective", "causal"], "`start` starts from a BERT, so it does not go with `objective` causal"),
     ],
 )
 def test_what_does_not_go_with_it(run, model, text, tmp_path, options, message):

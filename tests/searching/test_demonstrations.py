@@ -80,7 +80,7 @@ def test_the_command_and_what_it_refuses(run, tiny_folder, file, tmp_path):
     masked = run(*arguments, "--backbone", tiny_folder("bert"), "--pairs", file, "--name", "other")
     assert masked.code != 0 and "last-token" in masked.err and len(masked.err.strip().splitlines()) == 1
     other = run(*arguments, "--candidates", file, "--name", "other")
-    assert other.code == 2 and "--candidates belongs to --mode free" in other.err
+    assert other.code == 2 and "`candidates` belongs to `mode` free" in other.err
     empty = tmp_path / "empty.tsv"
     empty.write_text("")
     assert "empty.tsv" in run(*arguments, "--pairs", empty, "--name", "other").err

@@ -484,8 +484,8 @@ def test_published_figures_stand_beside_where_they_belong(capsys, task):
     ("arguments", "code", "message"),
     [
         (["--mode", "wild"], 2, "unknown mode 'wild'; valid: greedy, free"),
-        (["--mode", "free", "--prefix", "a [X]"], 2, "--prefix belongs to --mode greedy"),
-        (["--mode", "greedy", "--limit", "5"], 2, "--limit belongs to --mode free"),
+        (["--mode", "free", "--prefix", "a [X]"], 2, "`prefix` belongs to `mode` greedy"),
+        (["--mode", "greedy", "--limit", "5"], 2, "`limit` belongs to `mode` free"),
         (["--candidates", "nowhere.txt"], 3, "no file 'nowhere.txt'"),
         (["--on", "STS99"], 2, "unknown task"),
         (["--denoise", "logits"], 2, "denoise 'logits' needs"),
@@ -493,7 +493,7 @@ def test_published_figures_stand_beside_where_they_belong(capsys, task):
         (["--generate", "gpt"], 2, "unknown generator 'gpt'; valid: mlm, t5"),
         (["-o", "/dev/null"], 2, "a device or a pipe, not a file"),
         (["-o", "nowhere/best.toml"], 3, "no folder 'nowhere'; make it first"),
-        (["-o", __file__], 2, "the file is there; choose another name, or give --force"),
+        (["-o", __file__], 2, "the file is there; choose another name, or give `force`"),
     ],
 )
 def test_what_the_command_refuses(arguments, code, message, search):

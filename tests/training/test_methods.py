@@ -1,4 +1,4 @@
-"""The methods of the tables besides the papers' own: objectives against plain loops over lists, bad input, --from."""
+"""The methods of the tables besides the papers' own: objectives against plain loops over lists, bad input, `start`."""
 
 import functools
 import json
@@ -286,7 +286,7 @@ def test_each_trains_from_a_file_into_an_entry(method, data, pooling, run, tiny_
         (
             "sbert-regression",
             "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n",
-            "a score of 7 is above --set top-score, 5",
+            "a score of 7 is above `top_score`, 5",
         ),
         ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
         ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),
@@ -310,7 +310,7 @@ def test_data_that_cannot_be_learned_from_are_one_line(method, content, message,
             "unknown augment-second 'adversarial'; valid: none, shuffle",
         ),
         (["isbert", "--set", "activation=tanh"], "unknown activation 'tanh'; valid: relu, linear"),
-        (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], "--prompt is given 4 times; there are 3 views"),
+        (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], "`template` is given 4 times; there are 3 views"),
         (["cotbert", "--prompt", "[X] [MASK]"], "reads the mask, but template"),
     ],
 )
@@ -338,15 +338,15 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, tmp_path, data_stsb):
     assert untrained == pytest.approx(start, abs=0.01)
     assert untrained == pytest.approx(sbert.scores[0]["value"], abs=0.01)
     for word, message in (
-        (["dcpcse"], "--from starts from a trained backbone, and dcpcse does not train it"),
-        (["simcse", "--backbone", "mini-bert"], "not 'mini-bert'; leave out --backbone"),
+        (["dcpcse"], "`start` starts from a trained backbone, and dcpcse does not train it"),
+        (["simcse", "--backbone", "mini-bert"], "not 'mini-bert'; leave out `backbone`"),
     ):
         ran = run("train", *word, "--from", "sbert", "--offline", "-q")
         assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1)
         assert message in ran.err
     assert run("train", "dcpcse", "--data", text(tmp_path), *small, "--set", "prefix-length=2", *first[:2]).code == 0
     ran = run("train", "simcse", "--from", "dcpcse", "--offline", "-q")
-    assert "model 'dcpcse' has no trained backbone to start from; give --backbone" in ran.err
+    assert "model 'dcpcse' has no trained backbone to start from; give `backbone`" in ran.err
     assert run("train", "simcse", "--from", "nobody", "-q").code == 3
 
 

@@ -314,7 +314,7 @@ def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tin
     again = json.loads(run("eval", "-m", "mine", "--task", "demo", "--json", "--offline").out)["results"][0]
     assert again["value"] == pytest.approx(told["scores"][1]["trained"], abs=0.01)
     again = run("train", "--method", name, *options)
-    assert again.code == 2 and "'mine' is there already" in again.err and "--force" in again.err
+    assert again.code == 2 and "'mine' is there already" in again.err and "`force`" in again.err
     entry = Registry(home(os.environ)).load("mine")
     if name == "dcpcse" and not supervised:
         assert set(entry.tensors) == {deep_prefix.TENSOR}
