@@ -196,9 +196,7 @@ def test_trackers_that_use_the_network_are_refused_offline(online, run, monkeypa
     monkeypatch.setattr("promptcli.training.processes.get_available_trackers", lambda: ["tensorboard", "wandb"])
     ran = run(*shlex.split(LINES["train"]), "--offline", "--report-to", "wandb")
     assert (ran.code, ran.out) == (2, "") and not no_network
-    assert ran.err.startswith(
-        "promptcli: --report-to 'wandb' uses the network, which --offline forbids; without it: te"
-    )
+    assert ran.err.startswith("promptcli: `trackers` 'wandb' uses the network, which `offline` forbids; without it: te")
 
 
 def test_the_suite_has_no_network(no_network):
