@@ -154,7 +154,7 @@ def test_a_message_is_one_line_of_at_most_400_characters(text):
 def test_a_long_message_keeps_what_to_type_next(run):
     ran = run("similarity", "one", "two", "--model", f"{'x' * 5000}.json")
     assert len(ran.err) <= 401 and "unknown recipe 'xxx" in ran.err and " … " in ran.err
-    assert re.search(r"a \.json or \.toml file[a-z ]*\n$", ran.err)
+    assert ran.err.endswith(".json or .toml file\n")
 
 
 def test_a_header_of_10_000_columns_is_not_said_whole(run, tmp_path):
