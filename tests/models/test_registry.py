@@ -241,10 +241,6 @@ def test_reading_needs_no_writable_home(tmp_path):
 # Several processes
 
 
-def _save(path, letter, number):
-    Registry(path).save(fitted(f"{letter}{number}"))
-
-
 def _add_score(path, letter, number):
     Registry(path).add_scores("white", [{"by": letter, "number": number}])
 
@@ -262,14 +258,6 @@ def _read(path, letter, number):
     values = {float(entry.tensors["whitening.mean"][0]), float(entry.tensors["whitening.matrix"][0, 0])}
     assert len(values) == 1, "a mixture of two saves"
     assert Registry(path).names() == [*SHIPPED, "white"]
-
-
-def test_two_processes_that_save_lose_nothing(registry, tmp_path):
-    processes.at_once(tmp_path / "home", (_save, 10), (_save, 10))
-    names = [f"{letter}{number}" for letter in "ab" for number in range(10)]
-    assert registry.names() == [*SHIPPED, *names]
-    for name in names:
-        assert_same(registry.load(name), fitted(name))
 
 
 def test_two_processes_that_add_scores_and_aliases_lose_nothing(registry, tmp_path):
@@ -416,11 +404,6 @@ def test_recipe_as_text_and_as_file(registry, tmp_path):
 def test_unknown_recipe_is_one_line(registry, text):
     with pytest.raises(UsageError):
         resolve(registry, Choice(text))
-
-
-def test_unknown_recipe_lists_the_valid_names(registry):
-    with pytest.raises(UsageError, match=r"static-avg.*prompt-topk-denoised.*JSON or TOML"):
-        resolve(registry, Choice("sttic-avg.toml"))
 
 
 def test_recipe_file_that_is_no_text(registry, tmp_path):

@@ -77,8 +77,8 @@ def fails_well(ran, folder: Path, before: dict[str, bytes], *said: str) -> None:
     }
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)
-@pytest.mark.parametrize("name", COMMANDS | NEW)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("name", ["embed parquet", "index add", "train", "pretrain"])
 def test_a_device_that_fails(name, number, written, tmp_path, run, monkeypatch):
     folder = shutil.copytree(written, tmp_path / "disk")
     monkeypatch.chdir(folder)
@@ -104,7 +104,7 @@ def disk(tmp_path_factory):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("left", [0, 4, 40, 400], ids="{} KiB left".format)
+@pytest.mark.parametrize("left", [0, 40], ids="{} KiB left".format)
 @pytest.mark.parametrize("name", COMMANDS | NEW)
 def test_a_full_disk(name, left, written, disk, run, monkeypatch):
     gc.collect()  # an index of the test before, mapped and deleted, would make room when it is let go

@@ -1,4 +1,4 @@
-"""Stored documents by their schema, parts under content-derived names, locks, run folders."""
+"""Stored documents, files, locks, run folders."""
 
 import json
 import os
@@ -24,21 +24,12 @@ from promptcli.storage.files import (
     hold,
     remove_leftovers,
     scratch_folder,
-    sha256,
     temporary,
     write_text,
 )
-from promptcli.storage.parts import (
-    check_part,
-    part_named,
-    read_parts,
-    read_sidecar,
-    replace_parts,
-    replace_with_sidecar,
-)
 from promptcli.storage.runs import RunFolder, log_until, read_log, truncate_log
 from tests import processes
-from tests.killing import in_a_process_that_dies, interrupted, killed_at_every_step
+from tests.killing import in_a_process_that_dies
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -229,130 +220,6 @@ def test_a_file_that_is_there_takes_force(tmp_path):
     (tmp_path / "a.toml").write_text("mine")
     with pytest.raises(UsageError, match=r"^-o .*a.toml: the file is there; choose another name, or give `force`$"):
         check_output(tmp_path / "a.toml", force=False, option="-o")
-
-
-# Parts
-
-
-def write_thing(folder, text, parts=3):
-    with replace_parts(folder, "thing.json", owns=lambda name: True) as writer:
-        for number in range(parts):
-            with writer.part(f"{'abc'[number]}.txt") as path:
-                path.write_text(f"{number} {text}")
-        writer.commit(to_json({"text": text, "sha256": dict(writer.sums)}))
-
-
-def read_thing(folder):
-    """Return the texts of the manifest and of all parts."""
-
-    def damaged(name, reason):
-        return CheckFailedError(f"{name}: {reason}")
-
-    def read():
-        manifest = read_document(folder / "thing.json", dict[str, Any], hint="")
-        sums = manifest["sha256"]
-        files = [part_named(sums, f"{letter}.txt") for letter in "abc"]
-        texts = [check_part(folder, file, sums[file], damaged).read_text().partition(" ")[2] for file in files]
-        return [manifest["text"], *texts]
-
-    return read_parts(folder / "thing.json", read)
-
-
-def test_a_thing_comes_back_and_old_parts_go(tmp_path):
-    for text in ("one", "two"):
-        write_thing(tmp_path / "thing", text)
-        assert read_thing(tmp_path / "thing") == [text] * 4
-        assert len(list((tmp_path / "thing").iterdir())) == 4
-
-
-def test_a_write_that_fails_leaves_the_old_thing_and_nothing_else(tmp_path):
-    for made in (False, True):
-        with pytest.raises(RuntimeError), replace_parts(tmp_path / "t", "thing.json", lambda name: True) as writer:
-            with writer.part("a.txt") as path:
-                path.write_text("new")
-            raise RuntimeError
-        assert (tmp_path / "t").exists() == made
-        if not made:
-            write_thing(tmp_path / "t", "old")
-    assert read_thing(tmp_path / "t") == ["old"] * 4 and len(list((tmp_path / "t").iterdir())) == 4
-
-
-def test_a_kill_at_any_file_event_leaves_the_old_thing_or_the_new(tmp_path):
-    def look(folder):
-        [text] = set(read_thing(folder / "thing"))
-        return text
-
-    def finish(folder):
-        write_thing(folder / "thing", "third")
-        assert len(list((folder / "thing").iterdir())) == 4, "a killed process's rest is swept"
-
-    old, new = (lambda folder, text=text: write_thing(folder / "thing", text) for text in ("old", "new"))
-    texts = killed_at_every_step(tmp_path, old, new, look, finish, least=12)
-    assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"}
-
-
-def write_pair(folder, text):
-    with replace_with_sidecar(folder / "v", folder / "v.json", lambda digest: f"{digest} {text}") as path:
-        path.write_text(text)
-
-
-def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_document(tmp_path):
-    def look(folder):
-        digest, text = sha256(folder / "v"), (folder / "v").read_text()
-        assert read_sidecar(folder / "v.json", digest).decode() == f"{digest} {text}"
-        return text
-
-    def finish(folder):
-        write_pair(folder, "third")
-        assert {path.name for path in folder.iterdir()} >= {"v", "v.json"}
-
-    old, new = (lambda folder, text=text: write_pair(folder, text) for text in ("old", "new"))
-    assert set(killed_at_every_step(tmp_path, old, new, look, finish)) == {"old", "new"}
-
-
-def test_of_two_writers_of_a_file_the_last_one_leaves_it_with_its_own_document(tmp_path):
-    write = replace_with_sidecar(tmp_path / "v", tmp_path / "v.json", lambda digest: f"{digest} slow")
-    with write as path:
-        path.write_text("slow")
-        write_pair(tmp_path, "fast")
-        assert read_sidecar(tmp_path / "v.json", sha256(tmp_path / "v")).decode().endswith(" fast")
-    digest = sha256(tmp_path / "v")
-    assert (tmp_path / "v").read_text() == "slow"
-    assert read_sidecar(tmp_path / "v.json", digest).decode() == f"{digest} slow"
-
-
-def _write_often(folder, done):
-    for number in range(150):
-        write_thing(folder, str(number))
-    done.set()
-
-
-def test_an_interrupt_at_any_file_event_leaves_the_old_thing_or_the_new(tmp_path):
-    texts = []
-    for step in range(100):
-        folder = tmp_path / str(step)
-        write_thing(folder, "old")
-        if not interrupted(step, lambda: write_thing(folder, "new")):  # noqa: B023
-            break
-        texts += set(read_thing(folder))
-        write_thing(folder, "third")
-        assert len(list(folder.iterdir())) == 4, "what an interrupt left is swept"
-    assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"} and len(texts) == step < 99
-
-
-def test_readers_next_to_a_writer_never_see_a_mixture(tmp_path):
-    write_thing(tmp_path / "thing", "start")
-    context = processes.context()
-    done = context.Event()
-    writer = context.Process(target=_write_often, args=(tmp_path / "thing", done))
-    writer.start()
-    seen = set()
-    while not done.is_set() and writer.is_alive():
-        found = read_thing(tmp_path / "thing")
-        assert len(set(found)) == 1, "a mixture of two writes"
-        seen.add(found[0])
-    writer.join()
-    assert writer.exitcode == 0 and len(seen) > 1 and read_thing(tmp_path / "thing") == ["149"] * 4
 
 
 # Locks
