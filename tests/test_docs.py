@@ -26,6 +26,7 @@ from promptcli.backbones.pretrained import SHIPPED
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.methods import METHODS
+from tests.tiny_causal import save_tiny_causal
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -126,6 +127,8 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
     if page.name not in shown:
         monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
         monkeypatch.setattr("promptcli.models.registry._SHIPPED_FOLDER", narrow_mini.parent)
+    if "--backbone my-llama" in page.read_text(encoding="utf-8"):
+        save_tiny_causal("llama", tmp_path / "my-llama")
     if "promptcli examples`" in page.read_text(encoding="utf-8"):
         assert run("examples").code == 0  # the page says in its text that these files are read
         shorten("pairs.tsv", 80)

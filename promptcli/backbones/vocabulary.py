@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import BertWordPieceTokenizer
-from tokenizers.processors import TemplateProcessing
 
 from promptcli.errors import UsageError, one_line
 
@@ -97,26 +96,6 @@ def save_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:
     """Write ``vocab.txt`` and ``tokenizer_config.json`` as a BERT checkpoint has them."""
     shutil.copyfile(vocabulary, folder / "vocab.txt")
     about = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": positions}
-    (folder / "tokenizer_config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-
-
-def save_causal_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json`` as a Llama checkpoint has them: [CLS] begins every input.
-
-    The vocabulary is the masked models', lower-casing too; [SEP] is the token that ends a text.
-    """
-    tokenizer = BertWordPieceTokenizer(str(vocabulary), lowercase=True)
-    begin, end = SPECIALS[CLS], SPECIALS[SEP]
-    tokenizer.post_processor = TemplateProcessing(single=[begin, "$A"], special_tokens=[(begin, CLS)])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    about = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": begin,
-        "eos_token": end,
-        "pad_token": SPECIALS[PAD],
-        "unk_token": SPECIALS[UNK],
-        "model_max_length": positions,
-    }
     (folder / "tokenizer_config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 

@@ -49,7 +49,7 @@ _OTHERS = (
     Listed("examples", "examples.examples", "Write the small files that the guides' commands read."),
     Listed("export", "export.export", "Write an encoder as other programs load it."),
     Listed("fit", "fit.fit", "Fit TF-IDF weights or a transform into a model."),
-    Listed("pretrain", "pretrain.pretrain", "Pre-train a small BERT or Llama on plain text.", ends="help_text"),
+    Listed("pretrain", "pretrain.pretrain", "Pre-train a small BERT on plain text.", ends="help_text"),
     Listed("pull", "export.pull", "Save a model that was pushed to the hub."),
     Listed("push", "export.push", "Send a model to the Hugging Face hub."),
     Listed("reproduce", "reproduce.reproduce", "Measure the papers' tables and figures again."),

@@ -1,4 +1,4 @@
-"""The batches of a pre-training run: they follow from plan and corpus alone, so that any step can be found again."""
+"""The batches of a pre-training run: they follow from plan and corpus alone, so any step can be repeated."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -13,13 +13,11 @@ from promptcli.encoder.batching import to_device
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import BAGS, MASK_MIXES, Plan
 
-Ids = Sequence[int] | np.ndarray
-
-LONGEST_LINE = 62  # tokens of a line in a template; the rest is left out
+LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
-#: What a generator draws, so that no two kinds of draw share random numbers.
+#: Seeds of the kinds of draws, so that no two share random numbers.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, TEMPLATES = range(6)
-#: Counts as a further phase where lines that stand in templates are drawn.
+#: The phase, as far as seeds go, of lines in templates.
 _LINES = 1_000
 
 
@@ -29,22 +27,22 @@ class Step:
 
     number: int  #: from 0
     seen: int  #: tokens of the steps before it
-    spans: np.ndarray  #: (n, 2) where its chunks begin and end in the corpus
+    spans: np.ndarray  #: (n, 2) begin and end of its chunks in the corpus
     dropout: float  #: in force
-    templated: bool = False  #: its spans are lines, to stand in templates
+    templated: bool = False  #: its spans are lines, put into templates
 
     @property
     def tokens(self) -> int:
-        """Its own tokens; padding and the words of templates are not counted."""
+        """Tokens of the step, without padding and the words of templates."""
         return int((self.spans[:, 1] - self.spans[:, 0] + 2).sum())
 
 
 @dataclass(frozen=True)
 class Bags:
-    """The words that the masks of templates predict: of each mask b several pieces, with weights that sum to 1."""
+    """The words that the masks of templates predict: several pieces for each mask, with weights that sum to 1."""
 
-    places: np.ndarray  #: (b,) int64, where the masks stand, numbered in the flattened ids
-    owners: np.ndarray  #: (e,) int64, whose word it is: a row of ``places``
+    places: np.ndarray  #: (b,) int64, of the masks, numbered in the flattened ids
+    owners: np.ndarray  #: (e,) int64, each word's mask: a row of ``places``
     words: np.ndarray  #: (e,) int64, ids
     weights: np.ndarray  #: (e,) float32
 
@@ -61,17 +59,17 @@ class Bags:
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs and what is to be predicted."""
+    """Inputs and predictions."""
 
     ids: np.ndarray  #: (n, t) int64, padded at the end
     real: np.ndarray  #: (n, t) bool, not padding
     begins: np.ndarray  #: (n,) int64, the position of each chunk's [CLS] in the position table
-    places: np.ndarray  #: (k,) int64, where something is predicted, numbered in the flattened ids
+    places: np.ndarray  #: (k,) int64, of the predictions, numbered in the flattened ids
     gold: np.ndarray  #: (k,) int64, the right ids
     bags: Bags | None = None  #: of sentences in templates
 
     def split(self, count: int) -> "list[Batch]":
-        """Return the batch as ``count`` batches of equally many rows, about; fewer where one would predict nothing."""
+        """Return the batch as ``count`` batches of about the same size; fewer if one would predict nothing."""
         n, t = self.ids.shape
         bounds = [n * index // count for index in range(count + 1)]
         ends = np.searchsorted(self.places, [bound * t for bound in bounds]).tolist()
@@ -92,10 +90,7 @@ class Batch:
         ]
 
     def tensors(self, device: str | torch.device) -> tuple[Any, ...]:
-        """Return the fields in their order, on a device; those of the bags last, where there are bags.
-
-        None stands for ``real`` where there is no padding.
-        """
+        """Return the fields in their order, on a device, those of the bags last; ``real`` is None without padding."""
         fields = [self.ids, None if self.real.all() else self.real, self.begins, self.places, self.gold]
         if self.bags is not None:
             fields += [self.bags.places, self.bags.owners, self.bags.words, self.bags.weights]
@@ -105,7 +100,7 @@ class Batch:
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
     """Yield the steps of a run, first to last."""
     number = seen = 0
-    lines = lines_for_templates(plan, corpus) if plan.objective in BAGS else None
+    lines = lines_for_templates(plan, corpus) if plan.objective == BAGS else None
     kinds = np.random.default_rng([plan.seed, _KINDS])
     for index, phase in enumerate(plan.phases):
         chunks = chunks_of_phase(plan, corpus, index)
@@ -117,7 +112,7 @@ def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
 
 
 def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarray]:
-    """Yield the spans of one batch of a phase after the other, (n, 2) each, without end."""
+    """Yield the spans of each batch of a phase, (n, 2), without end."""
     lengths = plan.phases[index].lengths
     for epoch in itertools.count():
         rng = np.random.default_rng([plan.seed, _CUT, index, epoch])
@@ -126,7 +121,7 @@ def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarr
 
 
 def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
-    """Yield the spans of one batch of lines after the other, (n, 2) each, without end."""
+    """Yield the spans of each batch of lines, (n, 2), without end."""
     extra = max(len(before) + len(after) for before, after in corpus.templates)
     spans = corpus.lines(min(LONGEST_LINE, plan.positions - 2 - extra))
     for epoch in itertools.count():
@@ -134,7 +129,7 @@ def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
 
 
 def _epoch(plan: Plan, spans: np.ndarray, rng: np.random.Generator, extra: int = 0) -> Iterator[np.ndarray]:
-    """Yield the batches of one pass over spans, each of about one length; every span has so many tokens ``extra``."""
+    """Yield the batches of one pass over spans, of similar lengths; every span gets ``extra`` more tokens."""
     spans = spans[rng.permutation(len(spans))]
     for start in range(0, len(spans), _POOL):
         pool = spans[start : start + _POOL]
@@ -145,7 +140,7 @@ def _epoch(plan: Plan, spans: np.ndarray, rng: np.random.Generator, extra: int =
 
 
 def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray]:
-    """Yield stretches of a pool sorted by length that hold at most ``batch_tokens``, padding included."""
+    """Yield slices of a pool sorted by length that hold at most ``batch_tokens``, padding included."""
     longest = (pool[:, 1] - pool[:, 0] + 2 + extra).tolist()
     start = 0
     for row in range(len(pool)):
@@ -156,9 +151,9 @@ def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray
 
 
 def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
-    """Return a step's inputs: a share of the real tokens is to be predicted, at least one.
+    """Return a step's inputs: a share of the real tokens is predicted, at least one.
 
-    Of these, shares by the plan's mix stand there as [MASK], as random tokens, and as they are (BERT).
+    Of these, shares by the plan's mix become [MASK], a random token, or stay (BERT).
     """
     ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()])
     words = np.flatnonzero(ids.ravel() >= len(SPECIALS))
@@ -169,11 +164,7 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
 
 
 def hide(ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """Choose a share of the places ``words`` of the flattened ids and hide what stands there, in place.
-
-    Returns:
-        Where they are, (k,), and the right ids, (k,); at least one.
-    """
+    """Hide a share of the places ``words`` of the flattened ids, in place; return places and right ids, (k,) each."""
     rng = np.random.default_rng([plan.seed, _MASKS, step.number])
     flat = ids.ravel()
     chosen = rng.random(len(words)) < plan.masking
@@ -189,20 +180,8 @@ def hide(ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan) -> tuple[np
     return places, gold
 
 
-def predict_next(step: Step, plan: Plan, corpus: Corpus) -> Batch:
-    """Return a step's inputs: every real token but the last of its row predicts the one after it, [SEP] included."""
-    return next_tokens([corpus.tokens[start:end] for start, end in step.spans.tolist()])
-
-
-def next_tokens(chunks: Sequence[Ids]) -> Batch:
-    """Return chunks of ids without specials as a batch in which every token predicts the one after it."""
-    ids, real = inputs(chunks)
-    rows, columns = np.nonzero(real[:, 1:])
-    return Batch(ids, real, np.zeros(len(ids), np.int64), rows * ids.shape[1] + columns, ids[rows, columns + 1])
-
-
-def inputs(chunks: Sequence[Ids]) -> tuple[np.ndarray, np.ndarray]:
-    """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and what of it is real, (n, t) bool."""
+def inputs(chunks: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and which tokens are real, (n, t) bool."""
     lengths = np.array([len(chunk) + 2 for chunk in chunks])
     ids = np.full((len(chunks), int(lengths.max())), PAD, np.int64)
     ids[:, 0] = CLS
@@ -213,9 +192,9 @@ def inputs(chunks: Sequence[Ids]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def begins(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
-    """Return where each chunk begins in the position table, (n,): at 0, or anywhere it fits.
+    """Return the position of each chunk's first token, (n,): 0, or anywhere it fits.
 
-    So every position is trained whatever the chunks' lengths, and nothing comes to depend on its absolute place.
+    So every position is trained whatever the chunks' lengths.
     """
     rng = np.random.default_rng([plan.seed, _PLACES, step.number])
     anywhere = rng.integers(0, plan.positions - lengths + 1)

@@ -5,7 +5,7 @@ A chunk is a run of whole lines, [CLS] before and [SEP] after it; of unrelated l
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +13,11 @@ import numpy as np
 
 from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors.formats import read_array
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.notes import Advance
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import atomic_path, write_text
 
 _LINES = 20_000  # tokenised at a time
-_DTYPES = ("uint16", "uint32")
 _FUNCTION_PIECES = 150  # the pieces that most lines hold
 _SHORTEST = 4  # tokens of a chunk without [CLS] and [SEP]: shorter ones teach nothing
 
@@ -32,12 +30,7 @@ class CorpusFile:
     unrelated: bool = False  #: its lines have nothing to do with one another
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines that are not blank.
-
-        Raises:
-            NotFoundError: There is no such file.
-            UsageError: Empty, a folder, or not text.
-        """
+        """Yield its lines that are not empty."""
         with open_rows(self.path, skip_blank=True) as rows:
             yield from rows.texts()
 
@@ -46,7 +39,6 @@ class CorpusFile:
 class CorpusDocument:
     """The content of ``corpus.json``."""
 
-    tokens: int
     dtype: str  #: of the ids
     unrelated_from: int  #: see ``Corpus``
 
@@ -63,10 +55,9 @@ class Corpus:
 
     @functools.cached_property
     def information(self) -> np.ndarray:
-        """What each piece tells of a line, (v,) float32: ln(lines / (lines with it + 1)).
+        """Inverse document frequency of each piece, (v,) float32: ln(lines / (lines with it + 1)).
 
-        0 for the 150 pieces of the most lines, for pieces without a letter and for special tokens: they are no
-        content.
+        0 for the 150 most frequent pieces, for pieces without a letter and for special tokens.
         """
         size = len(self.pieces)
         lines_with = np.zeros(size, np.int64)
@@ -76,19 +67,19 @@ class Corpus:
             line = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=begin))
             pairs = np.unique(line * size + self.tokens[begin : int(ends[-1])].astype(np.int64))
             lines_with += np.bincount(pairs % size, minlength=size)
-        told = np.log(len(self.ends) / (lines_with + 1)).clip(0).astype(np.float32)
-        told[np.argsort(-lines_with, kind="stable")[:_FUNCTION_PIECES]] = 0
-        told[[not any(map(str.isalpha, piece)) for piece in self.pieces]] = 0
-        told[: len(SPECIALS)] = 0
-        return told
+        information = np.log(len(self.ends) / (lines_with + 1)).clip(0).astype(np.float32)
+        information[np.argsort(-lines_with, kind="stable")[:_FUNCTION_PIECES]] = 0
+        information[[not any(map(str.isalpha, piece)) for piece in self.pieces]] = 0
+        information[: len(SPECIALS)] = 0
+        return information
 
     @property
     def unknown(self) -> float:
-        """The share of its tokens that the vocabulary does not know."""
+        """The share of tokens that are [UNK]."""
         return float(np.mean(np.asarray(self.tokens) == UNK))
 
     def lines(self, longest: int) -> np.ndarray:
-        """Return where each line of enough tokens begins and ends, at most ``longest`` tokens of it, (lines, 2)."""
+        """Return begin and end of each line of enough tokens, at most ``longest`` of them, (lines, 2)."""
         starts = np.concatenate([[0], self.ends[:-1]])
         spans = np.stack([starts, np.minimum(self.ends, starts + longest)], axis=1)
         return np.asarray(spans[spans[:, 1] - spans[:, 0] >= _SHORTEST])
@@ -102,7 +93,7 @@ class Corpus:
             rng: Draws the targets.
 
         Returns:
-            (chunks, 2) where each begins and ends in ``tokens``.
+            Begin and end of each in ``tokens``, (chunks, 2).
         """
         related = self.ends[: self.unrelated_from].tolist()
         draws = iter(rng.choice(lengths, size=len(related) + 1).tolist())
@@ -121,14 +112,8 @@ class Corpus:
         return np.asarray(spans[long_enough])
 
 
-def tokenise(
-    files: Sequence[CorpusFile], vocabulary: Vocabulary, folder: Path, progress: Callable[[int], None]
-) -> None:
-    """Write the corpus' ids to ``folder``; the small file that says how it lies comes last.
-
-    Raises:
-        UsageError: A file is empty or not text.
-    """
+def tokenise(files: Sequence[CorpusFile], vocabulary: Vocabulary, folder: Path, progress: Advance) -> None:
+    """Write the corpus' ids to ``folder``; ``corpus.json`` comes last."""
     dtype = token_dtype(vocabulary.size)
     ends: list[np.ndarray] = []
     total = lines = 0
@@ -136,8 +121,8 @@ def tokenise(
     with atomic_path(folder / "tokens.bin") as temporary, temporary.open("wb") as out:
         for file in sorted(files, key=lambda file: file.unrelated):
             texts = file.lines()
-            while part := tuple(itertools.islice(texts, _LINES)):
-                ids = vocabulary.encode(part)
+            while lot := tuple(itertools.islice(texts, _LINES)):
+                ids = vocabulary.encode(lot)
                 lengths = np.fromiter((len(row) for row in ids), np.int64, len(ids))
                 out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths.sum())).data)
                 ends.append(total + np.cumsum(lengths))
@@ -147,42 +132,11 @@ def tokenise(
                 unrelated_from = lines
     with atomic_path(folder / "lines.npy") as temporary, temporary.open("wb") as out:
         np.save(out, np.concatenate(ends), allow_pickle=False)
-    write_text(folder / "corpus.json", to_json(CorpusDocument(total, str(dtype), unrelated_from)))
+    write_text(folder / "corpus.json", to_json(CorpusDocument(str(dtype), unrelated_from)))
 
 
-def open_corpus(folder: Path, vocab_size: int) -> Corpus:
-    """Return the corpus that ``tokenise`` wrote; its ids stay on the disk.
-
-    Raises:
-        UsageError: A file is not what was written, or they do not fit together.
-    """
-    about = read_document(folder / "corpus.json", CorpusDocument, hint=start_again(folder), error=UsageError)
-    ends = read_prepared(folder / "lines.npy")
-    whole = ends.ndim == 1 and ends.dtype.kind == "i" and about.dtype in _DTYPES
-    whole = whole and [0, *ends] == sorted([0, *ends]) and 0 <= about.unrelated_from <= len(ends) > 0
-    if not whole or ends[-1] != about.tokens:
-        raise UsageError(f"{folder / 'lines.npy'} does not fit corpus.json next to it; {start_again(folder)}")
-    path, dtype = folder / "tokens.bin", np.dtype(about.dtype)
-    if not path.is_file() or path.stat().st_size != about.tokens * dtype.itemsize or not about.tokens:
-        raise UsageError(f"{path} was changed since it was written; {start_again(folder)}")
-    tokens = np.memmap(path, dtype=dtype, mode="r")
-    if tokens.max() >= vocab_size:
-        raise UsageError(f"{path} holds id {tokens.max()}, and the vocabulary ends before it; {start_again(folder)}")
-    return Corpus(tokens, ends, about.unrelated_from)
-
-
-def read_prepared(path: Path) -> np.ndarray:
-    """Return an array that was written before a run's first step.
-
-    Raises:
-        UsageError: It is damaged.
-    """
-    try:
-        return np.array(read_array(path))
-    except CheckFailedError as error:
-        raise UsageError(f"{error}; {start_again(path.parent)}") from None
-
-
-def start_again(folder: Path) -> str:
-    """Return what to do about a damaged file of a run."""
-    return f"delete {folder} and start again"
+def open_corpus(folder: Path) -> Corpus:
+    """Return the corpus that ``tokenise`` wrote; its ids stay on the disk."""
+    document = read_document(folder / "corpus.json", CorpusDocument, hint=f"delete {folder} and start again")
+    tokens = np.memmap(folder / "tokens.bin", dtype=np.dtype(document.dtype), mode="r")
+    return Corpus(tokens, np.load(folder / "lines.npy"), document.unrelated_from)

@@ -1,29 +1,23 @@
-"""What a pre-training run does, as plain data: shape of the model, phases, optimiser. Equal plans give equal runs."""
+"""The settings of a pre-training run: shape of the model, phases, optimiser. Equal plans give equal runs."""
 
-import dataclasses
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 from promptcli.errors import UsageError
 from promptcli.settings import check_bounds, setting
-from promptcli.storage.documents import convert
 
 #: Tokens of the longest chunk, [CLS] and [SEP] not counted, that each phase aims at; one is drawn for every chunk.
 SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
-#: What stands at a token to be predicted: percent of [MASK], of a random token, of the token itself.
+#: The input at a token to be predicted: percent of [MASK], of a random token, of the token itself.
 MASK_MIXES = {"80/10/10": (0.8, 0.1, 0.1), "90/5/5": (0.9, 0.05, 0.05)}
-#: The objectives that a field belongs to, where it does not belong to all.
-BAGS = ("bag-of-words",)
-MASKED = ("masked", *BAGS)
-#: Width of a head where the number of heads is not given.
-_HEAD_WIDTH = 32
+BAGS = "bag-of-words"
+_HEAD_WIDTH = 32  # if the number of heads is not given
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the run."""
+    """A phase of the run."""
 
     begins: float  #: share of the token budget at which it begins
     until: float  #: share at which it ends
@@ -33,7 +27,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pre-training run. Each field says what it is in its metadata; those without help are no options."""
+    """A pre-training run."""
 
     layers: int = setting(4, "Layers.", panel="Model", min=1, max=1000)
     width: int = setting(256, "Width of the hidden states.", panel="Model", min=8, max=65_536)
@@ -41,9 +35,13 @@ class Plan:
     positions: int = setting(512, "Longest input in tokens.", panel="Model", min=16, max=1 << 20)
     vocab_size: int = setting(16384, "WordPiece items, specials included.", panel="Model", min=100, max=1 << 20)
     tied: bool = setting(
-        True, "Output embeddings: the input embeddings, or their own that start as equals.", panel="Model"
+        True, "Output embeddings: the input embeddings, or separate ones that start as equals.", panel="Model"
     )
-    objective: str = "masked"
+    objective: str = setting(
+        "masked",
+        "masked: hidden tokens are predicted; bag-of-words: also the words of sentences at the masks of templates.",
+        choices=("masked", BAGS),
+    )
     tokens: int = setting(0, "Token budget, specials included.", min=0)
     batch_tokens: int = setting(4096, "Tokens a step, padding included. On a GPU: 65536.")
     optimizer: str = setting(
@@ -51,41 +49,36 @@ class Plan:
     )
     learning_rate: float = setting(1e-3, "Peak learning rate.", min=0, max=1_000_000)
     warmup: float = setting(0.02, "Share of the budget in which the learning rate rises.", min=0, below=1)
-    decay: float = setting(1.0, "Share at the end in which it falls to 0; in between it stays.", above=0, max=1)
+    decay: float = setting(1.0, "Share at the end in which it falls to 0; in between it is constant.", above=0, max=1)
     weight_decay: float = setting(0.01, "Weight decay of matrices.", min=0)
-    masking: float = setting(0.2, "Share of tokens to predict.", only=MASKED, above=0, below=1)
+    masking: float = setting(0.2, "Share of tokens to predict.", above=0, below=1)
     mask_mix: str = setting(
         "80/10/10",
         "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.",
-        only=MASKED,
         choices=tuple(MASK_MIXES),
     )
     at_start: float = setting(
         0.25,
         "Share of chunks at position 0; the others begin anywhere in the position table.",
-        only=MASKED,
         min=0,
         max=1,
     )
     templated: float = setting(
         0.75,
-        "Share of steps whose sentences stand in templates, the mask of each to predict their words.",
-        only=BAGS,
+        "Bag-of-words: share of steps whose sentences are put into templates.",
         min=0,
         max=1,
     )
     neighbours: float = setting(
-        0.0, "Weight of the words of the lines before and after, where the file is in order.", only=BAGS, min=0, below=1
+        0.0, "Bag-of-words: weight of the words of the lines before and after, in files in order.", min=0, below=1
     )
-    dropout: float = setting(0.1, "Dropout, where there is any.", min=0, below=1)
-    dropout_from: float = setting(0.5, "Share of the budget from which on there is dropout.", min=0, max=1)
-    long_from: float = setting(
-        0.9, "Share of the budget from which on chunks are long, up to `positions`.", min=0, max=1
-    )
-    sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.", only=MASKED)
+    dropout: float = setting(0.1, "Dropout, in the later part of the run.", min=0, below=1)
+    dropout_from: float = setting(0.5, "Share of the budget after which dropout begins.", min=0, max=1)
+    long_from: float = setting(0.9, "Share of the budget after which chunks are long, up to `positions`.", min=0, max=1)
+    sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.")
     svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
     seed: int = setting(0, "Random seed.", min=0, max=(1 << 32) - 1)
-    begun_from: str = ""  #: SHA-256 of the weights that the run goes on from
+    begun_from: str = ""  #: SHA-256 of the weights that the run starts from
     templates: str = ""  #: SHA-256 of the file of templates
     files: tuple[str, ...] = ()  #: SHA-256 of each corpus file, in order; those of unrelated lines marked
 
@@ -94,23 +87,17 @@ class Plan:
         if not self.heads:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
-            raise UsageError(f"`width` {self.width} is no multiple of `heads` {self.heads}")
-        for item in dataclasses.fields(self):
-            allowed = item.metadata.get("only", (self.objective,))
-            if self.objective not in allowed and getattr(self, item.name) != item.default:
-                raise UsageError(
-                    f"`{item.name}` does not go with `objective` {self.objective}, only with"
-                    f" {' and '.join(allowed)}; leave it out"
-                )
-        if self.positions < 16 or self.batch_tokens < self.positions:
+            raise UsageError(f"`width` {self.width} is not a multiple of `heads` {self.heads}")
+        if self.objective != BAGS and (self.templated, self.neighbours) != (Plan.templated, Plan.neighbours):
+            raise UsageError(f"`templated` and `neighbours` need `objective` {BAGS}")
+        if self.batch_tokens < self.positions:
             raise UsageError(
-                f"`positions` {self.positions} with `batch_tokens` {self.batch_tokens} is not allowed; give at least 16"
-                " positions, and batches that hold one chunk of that length"
+                f"`batch_tokens` {self.batch_tokens} does not hold one chunk of `positions` {self.positions}; give more"
             )
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The stretches of the run, in order."""
+        """The phases of the run, in order."""
         bounds = sorted({0.0, self.dropout_from, self.long_from, 1.0})
         return tuple(
             Phase(
@@ -126,23 +113,7 @@ class Plan:
         return tuple(length for length in lengths if length <= self.positions - 2) or (self.positions - 2,)
 
     def learning_rate_at(self, seen: int) -> float:
-        """Return the learning rate after that many tokens: it rises, stays, and falls to 0."""
+        """Return the learning rate after that many tokens: it rises, is constant, and falls to 0."""
         share = seen / self.tokens
         rise = min(1.0, share / self.warmup) if self.warmup else 1.0
         return self.learning_rate * rise * min(1.0, max(0.0, 1 - share) / self.decay)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "Plan":
-        """Return the plan of what ``to_dict`` gave.
-
-        Raises:
-            UsageError: A field is of another type.
-        """
-        try:
-            return convert(fields, cls)
-        except ValueError as error:
-            raise UsageError(f"the run's plan.json: {error}; start again in another folder") from None

@@ -1,11 +1,11 @@
-"""What a pre-training run makes before its first step, each thing once: vocabulary, token ids, start vectors.
+"""Preparation of a pre-training run: vocabulary, token ids, start vectors.
 
-Tokens start from a truncated SVD of the corpus' positive pointwise mutual information (PPMI): words of like contexts
-are near one another. Positions start from sinusoids: equal distances look alike wherever they are.
+Tokens start from a truncated SVD of the corpus' positive pointwise mutual information (PPMI): words of similar contexts
+are close. Positions start from sinusoids: equal distances look the same everywhere.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,85 +17,65 @@ from torch import Tensor
 
 from promptcli.backbones.vocabulary import SPECIALS, Vocabulary, train_vocabulary
 from promptcli.errors import UsageError
+from promptcli.notes import working
 from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, read_templates
-from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, read_prepared, start_again, tokenise
+from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, tokenise
 from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.storage.files import atomic_path
 
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
 _SMOOTHING = 0.75  # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
 _SLICE = 4_000_000  # tokens counted at a time
-_SPREAD = 0.04  # standard deviation of the numbers handed out
+_SPREAD = 0.04  # standard deviation of the start vectors
 _WAVELENGTH = 10_000.0  # of the slowest pair, in units of 2 pi tokens
-_PLAIN_SPREAD = 0.02  # BERT's own, for what the corpus says nothing of
+_PLAIN_SPREAD = 0.02  # BERT's own, for dimensions without data
 
 
-def make_vocabulary(
-    folder: Path, files: Sequence[CorpusFile], size: int, progress: Callable[[int], None]
-) -> Vocabulary:
-    """Return the run's vocabulary, trained on all lines where it is not there yet.
-
-    Raises:
-        UsageError: Too little text for ``size``, or the vocabulary that is there is damaged.
-    """
+def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Vocabulary:
+    """Return the run's vocabulary, trained on all lines unless it exists."""
     if not (folder / "vocab.txt").is_file():
+        with working("vocabulary", None) as advance:
 
-        def lines() -> Iterator[str]:
-            for file in files:
-                for line in file.lines():
-                    progress(1)
-                    yield line
+            def lines() -> Iterator[str]:
+                for file in files:
+                    for line in file.lines():
+                        advance(1)
+                        yield line
 
-        vocabulary = train_vocabulary(lines, size)
+            vocabulary = train_vocabulary(lines, size)
         with atomic_path(folder / "vocab.txt") as temporary:
             vocabulary.save(temporary)
-    loaded = Vocabulary.load(folder / "vocab.txt")
-    if loaded.size != size:
-        raise UsageError(f"{folder / 'vocab.txt'} holds {loaded.size:,} pieces, not {size:,}; {start_again(folder)}")
-    return loaded
+    return Vocabulary.load(folder / "vocab.txt")
 
 
 def templates_file(objective: str, given: Path | None) -> Path | None:
-    """Return the file of an objective's templates, None for one without templates.
-
-    Raises:
-        UsageError: A file is given for such a one.
-    """
-    if objective in BAGS:
+    """Return the file of an objective's templates, None for one without templates."""
+    if objective == BAGS:
         return given or DEFAULT_TEMPLATES
     if given:
-        raise UsageError(f"`templates` does not go with `objective` {objective}; add `objective` {BAGS[0]}")
+        raise UsageError(f"`templates` needs `objective` {BAGS}")
     return None
 
 
 def make_corpus(
-    folder: Path,
-    files: Sequence[CorpusFile],
-    vocabulary: Vocabulary,
-    plan: Plan,
-    templates: Path | None,
-    progress: Callable[[int], None],
+    folder: Path, files: Sequence[CorpusFile], vocabulary: Vocabulary, plan: Plan, templates: Path | None
 ) -> Corpus:
-    """Return the tokenised corpus, written where it is not there yet, with the templates that the plan wants.
-
-    Raises:
-        UsageError: It has fewer tokens than one batch, or a line of the file of templates is none.
-    """
-    template_lines = templates_file(plan.objective, templates)
-    stood_in = read_templates(template_lines, vocabulary) if template_lines else ()
+    """Return the tokenised corpus, written unless it exists, with the templates of that file."""
+    template_ids = read_templates(templates, vocabulary) if templates else ()
     if not (folder / "corpus.json").is_file():
-        tokenise(files, vocabulary, folder, progress)
-    corpus = open_corpus(folder, vocabulary.size)
+        with working("tokenise", None) as advance:
+            tokenise(files, vocabulary, folder, advance)
+    corpus = open_corpus(folder)
     if len(corpus.tokens) < plan.batch_tokens:
         raise UsageError(
             f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (`batch_tokens` {plan.batch_tokens});"
             " give more text or a smaller batch"
         )
-    return dataclasses.replace(corpus, pieces=vocabulary.pieces, templates=stood_in)
+    return dataclasses.replace(corpus, pieces=vocabulary.pieces, templates=template_ids)
 
 
 def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor | None:
-    """Return the start vectors, (v, d), computed where they are not there yet; None where the plan wants none."""
+    """Return the start vectors, (v, d), computed unless they exist; None if the plan wants none."""
     if not plan.svd_start:
         return None
     path = folder / "start.npy"
@@ -103,16 +83,13 @@ def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor | None:
         vectors = ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed)
         with atomic_path(path) as temporary, temporary.open("wb") as out:
             np.save(out, vectors, allow_pickle=False)
-    vectors = read_prepared(path)
-    if vectors.shape != (plan.vocab_size, plan.width) or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
-        raise UsageError(f"{path} holds no {plan.vocab_size} x {plan.width} finite numbers; {start_again(folder)}")
-    return torch.from_numpy(vectors)
+    return torch.from_numpy(np.load(path))
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
     """Return sines and cosines of each position in turns, (positions, d) (Vaswani et al. 2017, section 3.5).
 
-    In the size of BERT's own random start.
+    Scaled to BERT's own random start.
     """
     pairs = torch.arange((width + 1) // 2)
     angles = torch.arange(positions)[:, None] * _WAVELENGTH ** (-2 * pairs / width)
@@ -136,10 +113,10 @@ def ppmi_svd(corpus: Corpus, vocab_size: int, width: int, seed: int) -> np.ndarr
     vectors = rng.normal(0, _PLAIN_SPREAD, (vocab_size, width)).astype(np.float32)
     rank = min(width, vocab_size - 1)
     left, singular, _ = svds(matrix, k=rank, random_state=seed)
-    found = left * np.sqrt(singular)
-    spread = found.std()
+    scaled = left * np.sqrt(singular)
+    spread = scaled.std()
     if spread > 0:
-        vectors[len(SPECIALS) :, :rank] = (found / spread * _SPREAD)[len(SPECIALS) :]
+        vectors[len(SPECIALS) :, :rank] = (scaled / spread * _SPREAD)[len(SPECIALS) :]
     return vectors
 
 

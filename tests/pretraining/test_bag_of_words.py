@@ -12,13 +12,12 @@ from safetensors.torch import load_file
 from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
 from promptcli.encoder.prompts.named import named_templates
-from promptcli.errors import UsageError
 from promptcli.pretraining import corpus as corpus_file
-from promptcli.pretraining import loop
 from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, predict_words, read_templates
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
+from promptcli.pretraining.trainer import Trainer
 from tests.pretraining.test_pretraining import tiny_model
 from tests.reference.losses import bag_of_words
 
@@ -81,7 +80,7 @@ def test_the_loss_is_the_plain_loops():
 def test_a_step_minimises_the_sum_of_both_losses():
     corpus = made_corpus()
     taken = next(steps(plan(), corpus))
-    trainer = loop.Trainer(plan(), "cpu", dtype=torch.float32)
+    trainer = Trainer(plan(), "cpu", dtype=torch.float32)
     batch = predict_words(taken, plan(), corpus)
     with torch.no_grad():
         masked, _, bags = trainer.model.loss(*batch.tensors("cpu"), drop=Dropout())
@@ -149,7 +148,7 @@ def test_a_share_of_the_steps_is_plain_masking():
 def test_a_batch_in_parts_is_the_whole_batch(count):
     corpus = made_corpus(lines=600)
     batch = predict_words(next(steps(plan(), corpus)), plan(), corpus)
-    trainer = loop.Trainer(plan(), "cpu", dtype=torch.float32)
+    trainer = Trainer(plan(), "cpu", dtype=torch.float32)
     masks, predicted = len(batch.bags.places), len(batch.gold)
     whole = trainer._gradients(batch, Dropout(), predicted, masks)
     parts = [trainer._gradients(part, Dropout(), predicted, masks) for part in batch.split(count)]
@@ -165,7 +164,7 @@ def test_lines_without_content_teach_the_plain_loss_alone():
     step = next(steps(plan(), corpus))
     batch = predict_words(step, plan(), corpus)
     assert batch.bags is None
-    loss, _ = loop.Trainer(plan(), "cpu", dtype=torch.float32).step(step, batch)
+    loss, _ = Trainer(plan(), "cpu", dtype=torch.float32).step(step, batch)
     assert math.isfinite(loss)
 
 
@@ -187,15 +186,14 @@ def test_from_text_to_a_card_and_a_resumed_run_ends_at_the_same_numbers(run, sen
         *["--tokens", "12000", "--save-minutes", "0", "--set", "dropout-from=0"],
     ]
     assert run(*arguments, "-o", tmp_path / "whole").code == 0
-    kept = loop.save_state
 
-    def stop(path, parameters, optimizer, position):
-        kept(path, parameters, optimizer, position)
+    def stop(trainer, state, position, whole=Trainer.save):
+        whole(trainer, state, position)
         if position.step == 20:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "save_state", stop)
+        patched.setattr(Trainer, "save", stop)
         assert run(*arguments, "-o", tmp_path / "stopped").code != 0
     assert run(*arguments, "-o", tmp_path / "stopped", "--resume").code == 0
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
@@ -232,12 +230,11 @@ def test_a_line_that_is_no_template(run, sentences, tmp_path, line):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--templates", "t.txt"], "--templates does not go with --objective masked"),
-        (["--set", "neighbours=0.5"], "--set neighbours does not go with --objective masked, only with bag-of-words"),
+        (["--templates", "t.txt"], "bag-of-words"),
+        (["--set", "neighbours=0.5"], "bag-of-words"),
         ([*BAGS, "--templates", "absent.txt"], "absent.txt"),
         ([*BAGS, "--set", "templated=1.5"], "valid: at least 0 and at most 1"),
-        (["--objective", "words"], "valid: masked, bag-of-words, causal"),
-        (["--causal"], "--causal is now --objective causal"),
+        (["--objective", "words"], "valid: masked, bag-of-words"),
     ],
 )
 def test_what_does_not_go_together(run, sentences, tmp_path, options, message):
@@ -256,9 +253,4 @@ def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, sent
     ran = run("pretrain", other, *BAGS, *start, *small, "-o", tmp_path / "m")
     assert ran.code == 0, ran.err
     assert "of the tokens are [UNK]" in ran.err
-    assert "30 lines have fewer than 4 tokens and stand in no template" in ran.err
-
-
-def test_the_plan_says_what_it_does_not_take():
-    with pytest.raises(UsageError, match="`templated` does not go with `objective` causal"):
-        Plan(objective="causal", templated=0.5)
+    assert "30 lines have fewer than 4 tokens and are put into no template" in ran.err

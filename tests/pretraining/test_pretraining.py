@@ -1,10 +1,10 @@
-"""Masked-LM pre-training: the loss, the chunks, the masks, the start vectors, and a run that survives a kill."""
+"""Pre-training: the loss next to transformers' own, a batch in parts, and a run that survives a kill."""
 
 import itertools
 import json
 import math
 import shutil
-import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,13 +15,12 @@ from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.language_models import MaskedLM
 from promptcli.data.demo import SENTENCES
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.pretraining import loop
+from promptcli.pretraining import trainer as training
 from promptcli.pretraining.batches import mask, steps
-from promptcli.pretraining.folder import open_run
-from promptcli.pretraining.loop import choose_precision
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.prepare import sinusoids
-from promptcli.storage.runs import load_state, save_state
+from promptcli.pretraining.trainer import Report, Trainer, choose_precision
+from promptcli.storage.runs import Position, load_state, save_state
 from tests.pretraining.test_pretraining_steps import random_corpus
 from tests.processes import Program
 
@@ -34,8 +33,7 @@ def tiny_model(tied=True, **changes):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_loss_and_its_gradient_are_those_of_whole_logits(tied, monkeypatch):
-    monkeypatch.setattr("promptcli.backbones.language_models._LOGIT_ROWS", 64)
+def test_the_loss_and_its_gradient_are_those_of_transformers(tied):
     model = tiny_model(tied)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(5, 700, (20, 12), generator=generator)
@@ -45,7 +43,7 @@ def test_the_loss_and_its_gradient_are_those_of_whole_logits(tied, monkeypatch):
     gold = torch.randint(5, 700, (150,), generator=generator)
     begins = torch.randint(0, 21, (20,), generator=generator)
     loss, right, _ = model.loss(ids, real, begins, places, gold, drop=Dropout())
-    (3 * loss).backward()  # a gradient that comes from behind is passed on
+    loss.backward()
     got = {name: parameter.grad.clone() for name, parameter in model.parameters.items() if parameter.grad is not None}
     for parameter in model.parameters.values():
         parameter.grad = None
@@ -54,7 +52,7 @@ def test_the_loss_and_its_gradient_are_those_of_whole_logits(tied, monkeypatch):
     whole = model._model(input_ids=ids, attention_mask=real.long(), position_ids=positions).logits
     logits = whole.flatten(0, 1)[places]
     whole = torch.nn.functional.cross_entropy(logits, gold)
-    (3 * whole).backward()
+    whole.backward()
     assert float(loss.detach()) == pytest.approx(float(whole.detach()), rel=1e-6)
     assert int(right) == int((logits.argmax(dim=1) == gold).sum())
     largest = max(
@@ -101,20 +99,20 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("objective", ["masked", "causal"])
 @pytest.mark.parametrize(("optimizer", "part_of_movement"), [("adamw", 1e-3), ("muon", 0.1)])
-def test_a_batch_in_parts_is_the_whole_batch(threads, objective, optimizer, part_of_movement):
+def test_a_batch_in_parts_is_the_whole_batch(threads, optimizer, part_of_movement):
     # Muon makes matrices orthogonal in bfloat16: what a gradient's last bit changes there is hundredths of its steps
     corpus = random_corpus(lines=600)
     shape = {"positions": 64, "vocab_size": 500, "width": 32, "heads": 2, "layers": 2}
-    plan = Plan(tokens=9000, batch_tokens=1024, objective=objective, optimizer=optimizer, dropout=0.0, **shape)
+    plan = Plan(tokens=9000, batch_tokens=1024, optimizer=optimizer, dropout=0.0, **shape)
     taken = list(itertools.islice(steps(plan, corpus), 4))
     made = {}
     for count in (1, 4):
         threads(count)
-        trainer = loop.Trainer(plan, "cpu", dtype=torch.float32)
+        trainer = Trainer(plan, "cpu", dtype=torch.float32)
+        trainer.corpus = corpus
         before = {name: weight.detach().clone() for name, weight in trainer.model.parameters.items()}
-        figures = [trainer.step(step, trainer.objective.batch(step, plan, corpus)) for step in taken]
+        figures = [trainer.step(step, trainer.read(step)) for step in taken]
         made[count] = figures, {name: weight.detach() for name, weight in trainer.model.parameters.items()}
     assert [right for _, right in made[4][0]] == [right for _, right in made[1][0]]
     assert [loss for loss, _ in made[4][0]] == pytest.approx([loss for loss, _ in made[1][0]], rel=1e-5)
@@ -131,8 +129,9 @@ def test_the_dropout_of_parts_follows_from_the_step(threads):
     taken = list(itertools.islice(steps(plan, corpus), 3))
 
     def losses(plan):
-        trainer = loop.Trainer(plan, "cpu", dtype=torch.float32)
-        return [trainer.step(step, trainer.objective.batch(step, plan, corpus))[0] for step in taken]
+        trainer = Trainer(plan, "cpu", dtype=torch.float32)
+        trainer.corpus = corpus
+        return [trainer.step(step, trainer.read(step))[0] for step in taken]
 
     assert losses(plan) == losses(plan)  # bit for bit, whichever thread is first
 
@@ -163,7 +162,7 @@ def test_the_position_table_starts_from_sinusoids(width):
             wanted = math.cos(angle) if column % 2 else math.sin(angle)
             assert table[place, column].item() == pytest.approx(0.02 * math.sqrt(2) * wanted, abs=1e-7)
     shape = {"positions": 32, "vocab_size": 700, "width": width, "heads": 1, "layers": 1}
-    models = [loop.Trainer(Plan(tokens=9, batch_tokens=99, **shape, sinusoids=on), "cpu").model for on in (True, False)]
+    models = [Trainer(Plan(tokens=9, batch_tokens=99, **shape, sinusoids=on), "cpu").model for on in (True, False)]
     assert torch.equal(models[0].position_rows, table)
     assert (models[1].position_rows - table).abs().max() > 0.01
 
@@ -174,56 +173,51 @@ def test_the_position_table_starts_from_sinusoids(width):
         (None, torch.bfloat16, torch.bfloat16, None),
         ("bfloat16", torch.bfloat16, torch.bfloat16, None),
         (None, torch.float32, torch.float32, "no bfloat16 arithmetic"),
-        ("bfloat16", torch.float32, torch.float32, "was begun in bfloat16"),
-        ("float32", torch.bfloat16, torch.float32, "is resumed in float32"),
+        ("bfloat16", torch.float32, torch.float32, "was started in bfloat16"),
+        ("float32", torch.bfloat16, torch.float32, "float32 from here"),
     ],
 )
 def test_the_precision_is_the_devices_and_a_resumed_run_keeps_to_float32(
-    monkeypatch, tmp_path, before, here, precision, said
+    monkeypatch, tmp_path, caplog, before, here, precision, said
 ):
-    monkeypatch.setattr("promptcli.pretraining.loop.choose_dtype", lambda name, device: here)
+    monkeypatch.setattr("promptcli.pretraining.trainer.choose_dtype", lambda name, device: here)
     log = tmp_path / "log.jsonl"
     if before:
-        report = loop.Report(20, 9, 1.0, 0.1, 0.1, 1.0, 1.0, 1.0, precision=before)
+        report = Report(20, 9, 1.0, 0.1, 0.1, 1.0, 1.0, 1.0, precision=before)
         log.write_text(json.dumps(vars(report)) + "\n")
-    dtype, remark = choose_precision("cpu", log)
-    assert dtype == precision
-    assert (said is None and remark is None) or said in remark
+    with caplog.at_level("INFO", "promptcli"):
+        assert choose_precision("cpu", log) == precision
+    assert bool(caplog.messages) is bool(said) and all(said in message for message in caplog.messages)
 
 
-_PHASES = {"tokens": 17_000, "long_from": 0.7}
+class Stopped(Exception):
+    """Stands for the end of a process."""
 
 
-@pytest.mark.parametrize(
-    ("settings", "stop"),
-    [
-        *(({"optimizer": name, **_PHASES}, stop) for name in ("adamw", "muon") for stop in (20, 60)),
-        ({"objective": "causal", "optimizer": "muon", "tokens": 9000}, 20),
-    ],
-)
-def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypatch, settings, stop):
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("stop", [20, 60])
+def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypatch, optimizer, stop):
     corpus = random_corpus()
     shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
-    plan = Plan(batch_tokens=256, dropout_from=0.4, **settings, **shape)
+    plan = Plan(batch_tokens=256, dropout_from=0.4, optimizer=optimizer, tokens=17_000, long_from=0.7, **shape)
 
-    class Stopped(Exception):
-        pass
+    def go(name):
+        trainer = Trainer(plan, "cpu", dtype=torch.float32)
+        paths = (tmp_path / f"{name}.safetensors", tmp_path / f"{name}.jsonl")
+        trainer.train(corpus, *paths, save_seconds=0.0, advance=lambda done: None)
+        return trainer.parameters
 
-    def stopping(made):
-        if made.step == stop:
+    def stopping(trainer, state, position, whole=Trainer.save):
+        whole(trainer, state, position)
+        if position.step == stop:
             raise Stopped
 
-    def go(name, report):
-        trainer = loop.Trainer(plan, "cpu", dtype=torch.float32)
-        paths = {"state": tmp_path / f"{name}.safetensors", "log": tmp_path / f"{name}.jsonl"}
-        loop.run(trainer, corpus, **paths, save_seconds=0.0, report=report)
-        return trainer.model.parameters
-
-    monkeypatch.setattr(loop, "_LOG_EVERY", 10)
-    whole = go("whole", lambda made: None)
-    with pytest.raises(Stopped):
-        go("cut", stopping)
-    resumed = go("cut", lambda made: None)
+    monkeypatch.setattr(training, "_LOG_EVERY", 10)
+    whole = go("whole")
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Trainer, "save", stopping)
+        go("cut")
+    resumed = go("cut")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     logs = [(tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("whole", "cut")]
     assert [json.loads(line)["loss"] for line in logs[0]] == [json.loads(line)["loss"] for line in logs[1]]
@@ -270,16 +264,6 @@ def test_untied_by_option(run, text, tmp_path):
     assert loaded.code == 0
 
 
-def test_minutes_become_tokens(run, text, tmp_path, monkeypatch):
-    """On a clock by which a step of 512 tokens takes a second: six of them in a tenth of a minute."""
-    monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=itertools.count().__next__))
-    folder = tmp_path / "model"
-    ran = run("pretrain", text, "-o", folder, *TINY, "--minutes", "0.1", "--json")
-    assert ran.code == 0, ran.err
-    plan = json.loads((folder / "work" / "plan.json").read_text())
-    assert 5 * 512 < plan["tokens"] <= 6 * 512 and plan["tokens"] <= json.loads(ran.out)["tokens"]
-
-
 def launch(*arguments, home):
     return Program(*arguments, "--threads", "1", environment={"PROMPTCLI_HOME": str(home)})
 
@@ -315,11 +299,10 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     ("content", "options", "message"),
     [
         (b"", ["--tokens", "10"], "is empty"),
-        (b"\x00\xff\xfe binary \x80", ["--tokens", "10"], "UTF-8"),
+        (b"\x00\xff\xfe binary \x80", ["--tokens", "10"], "not text"),
         (b"a few words\nare no corpus\n", ["--tokens", "10"], "the corpus is too small for `vocab_size`"),
-        (b"text\n", [], "`tokens` N or `minutes` M"),
-        (b"text\n", ["--tokens", "10", "--minutes", "1"], "`tokens` N or `minutes` M"),
-        (b"text\n", ["--tokens", "10", "--width", "100", "--heads", "3"], "`width` 100 is no multiple of `heads` 3"),
+        (b"text\n", [], "the budget of the run"),
+        (b"text\n", ["--tokens", "10", "--width", "100", "--heads", "3"], "`width` 100 is not a multiple of `heads` 3"),
         (
             b"text\n",
             ["--tokens", "10", "--set", "masking=0"],
@@ -367,40 +350,26 @@ def test_a_folder_with_something_in_it_is_left_alone(run, text, tmp_path):
     assert run("pretrain", tmp_path / "none.txt", "-o", tmp_path / "m", "--tokens", "10").code == 3
 
 
-def test_a_run_killed_before_its_plan_was_kept_begins_anew(tmp_path):
-    (tmp_path / "model" / "work").mkdir(parents=True)
-    (tmp_path / "model" / "work" / "half").write_text("x")
-    folder, plan = open_run(tmp_path / "model", Plan(tokens=600), resume=False)
-    assert folder.begun and plan == Plan(tokens=600)
-    assert [path.name for path in folder.folder.iterdir()] == ["plan.json"]
-    with pytest.raises(UsageError, match="`resume`"):
-        open_run(tmp_path / "model", Plan(tokens=600), resume=False)
-    budgeted, _ = open_run(tmp_path / "model", Plan(tokens=0), resume=True)  # --minutes: the budget is the stored one
-    assert budgeted.begun
-    with pytest.raises(UsageError, match="was started with seed 0, not 3"):
-        open_run(tmp_path / "model", Plan(tokens=600, seed=3), resume=True)
-
-
 def test_a_state_of_another_shape_is_refused(tmp_path):
     path = tmp_path / "state.safetensors"
     corpus = random_corpus()
     plan = Plan(tokens=600, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1, layers=1)
-    trainer = loop.Trainer(plan, "cpu")
+    trainer = Trainer(plan, "cpu")
     step = next(steps(plan, corpus))
     trainer.step(step, mask(step, plan, corpus))
-    save_state(path, trainer.model.parameters, trainer.optimizer, loop.Position(1, step.tokens, 0.5))
-    wider = loop.Trainer(Plan(**{**plan.to_dict(), "width": 32}), "cpu")
+    save_state(path, trainer.model.parameters, trainer.optimizer, Position(1, step.tokens, 0.5))
+    wider = Trainer(replace(plan, width=32), "cpu")
     with pytest.raises(UsageError, match=r"of shape .* this model has"):
         load_state(path, wider.model.parameters, wider.optimizer)
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(UsageError, match="no state of this run"):
+    with pytest.raises(UsageError, match="start again"):
         load_state(path, trainer.model.parameters, trainer.optimizer)
 
 
 def test_a_loss_that_is_no_number_stops_the_run():
     corpus = random_corpus()
     plan = Plan(tokens=600, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1, layers=1)
-    trainer = loop.Trainer(plan, "cpu", start=torch.full((500, 16), float("nan")))
+    trainer = Trainer(plan, "cpu", start=torch.full((500, 16), float("nan")))
     step = next(steps(plan, corpus))
     with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
         trainer.step(step, mask(step, plan, corpus))

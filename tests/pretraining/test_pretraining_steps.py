@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from promptcli.backbones.language_models import MaskedLM
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, train_vocabulary
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.optimizer import make_optimizer, of_a_layer
 from promptcli.pretraining.plan import LONG, SHORT, Plan
 from promptcli.pretraining.prepare import ppmi_svd
+from promptcli.pretraining.trainer import is_hidden_matrix, make_optimizer
 
 
 def random_corpus(seed=0, lines=300, unrelated=60):
@@ -76,7 +77,7 @@ def test_steps_follow_from_the_plan_alone():
         lengths = step.spans[:, 1] - step.spans[:, 0] + 2
         assert lengths.sum() == step.tokens
         assert lengths.max() * len(lengths) <= plan.batch_tokens
-    other = list(steps(Plan(**{**plan.to_dict(), "seed": 1}), corpus))
+    other = list(steps(replace(plan, seed=1), corpus))
     assert not np.array_equal(first[0].spans, other[0].spans)
 
 
@@ -152,7 +153,7 @@ def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
     assert [group["weight_decay"] for group in pair.param_groups] == [0.1, 0.1, 0.0]
     alone = make_optimizer(Plan(), parameters)
     assert sum(len(group["params"]) for group in alone.param_groups) == len(parameters)
-    assert not of_a_layer("cls.predictions.decoder.weight", parameters["bert.embeddings.word_embeddings.weight"])
+    assert not is_hidden_matrix("cls.predictions.decoder.weight", parameters["bert.embeddings.word_embeddings.weight"])
 
 
 def test_muon_turns_gradients_into_matrices_of_equal_singular_values():

@@ -1,4 +1,4 @@
-"""Starting from a model that an earlier run made: its shape, its vocabulary and its weights."""
+"""Start from a model that an earlier run made: its shape, vocabulary and weights."""
 
 import dataclasses
 import shutil
@@ -30,10 +30,10 @@ _SHAPE = {
 
 
 @dataclass(frozen=True)
-class BegunModel:
-    """A BERT that ``promptcli pretrain`` made, to start from; of several, the mean of their weights.
+class Start:
+    """A BERT that ``promptcli pretrain`` made, or several, whose weights are averaged.
 
-    The mean of models that went on from one model is as good as the best of them or better (Wortsman et al. 2022, the
+    The mean of models that continue one model is as good as the best of them or better (Wortsman et al. 2022, the
     uniform "model soup").
     """
 
@@ -42,14 +42,8 @@ class BegunModel:
     shape: Mapping[str, Any]  #: fields of a plan
 
     @classmethod
-    def open(cls, names: Sequence[str]) -> "BegunModel":
-        """Find the models: shipped ones, folders, hub ids.
-
-        Raises:
-            NotFoundError: One is not there.
-            UsageError: One is no BERT with the special tokens of this command's vocabularies, or they differ in shape
-                or vocabulary.
-        """
+    def open(cls, names: Sequence[str]) -> "Start":
+        """Find the models: shipped ones, folders, hub ids; they have one shape and one vocabulary."""
         folders = tuple(locate(name)[0] for name in names)
         shapes = [_shape(name, folder) for name, folder in zip(names, folders, strict=True)]
         vocabularies = [sha256(folder / "vocab.txt") for folder in folders]
@@ -57,17 +51,13 @@ class BegunModel:
             if (shape, vocabulary) != (shapes[0], vocabularies[0]):
                 what = "shape" if shape != shapes[0] else "vocabulary"
                 raise UsageError(
-                    f"`start` {name} is of another {what} than `start` {names[0]}, so their weights have no mean; give"
-                    " models that went on from one"
+                    f"`start` {name} has another {what} than `start` {names[0]}, so their weights have no mean; give"
+                    " models that continue one model"
                 )
         return cls(tuple(names), folders, shapes[0])
 
     def plan(self, wanted: Plan) -> Plan:
-        """Return the plan of a run that starts from it: its shape, no start vectors, the weights' hashes.
-
-        Raises:
-            UsageError: Another shape is asked for.
-        """
+        """Return the plan of a run that starts from it: its shape, no start vectors, the weights' hashes."""
         for field, value in self.shape.items():
             asked = getattr(wanted, field)
             default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
@@ -83,17 +73,13 @@ class BegunModel:
         return dataclasses.replace(wanted, **self.shape, begun_from=digests, svd_start=False, sinusoids=False)
 
     def copy_vocabulary(self, folder: Path) -> None:
-        """Put its vocabulary where a run looks for one, unless there is one."""
+        """Copy its vocabulary into the folder of a run."""
         if not (folder / "vocab.txt").is_file():
             with atomic_path(folder / "vocab.txt") as temporary:
                 shutil.copyfile(self.folders[0] / "vocab.txt", temporary)
 
     def load(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Set the parameters to its weights, or to the mean of several models' weights.
-
-        Raises:
-            UsageError: A weight is not there, or of another shape.
-        """
+        """Set the parameters to its weights, or to the mean of several models' weights."""
         models = [_weights(name, folder) for name, folder in zip(self.names, self.folders, strict=True)]
         with torch.no_grad():
             for field, parameter in parameters.items():
@@ -104,7 +90,7 @@ class BegunModel:
 
 
 def _shape(name: str, folder: Path) -> dict[str, Any]:
-    """Return the shape of a model as fields of a plan, where this command can have made it."""
+    """Return the shape of a model as fields of a plan, if this command can have made it."""
     config = {"tie_word_embeddings": True} | read_config(f"backbone {name!r}", folder)
     vocabulary = folder / "vocab.txt"
     text = vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
@@ -127,6 +113,6 @@ def _weights(name: str, folder: Path) -> dict[str, Tensor]:
 
 def _other(name: str) -> UsageError:
     return UsageError(
-        f"`start` {name}: no BERT that `promptcli pretrain` made, whose vocabulary begins with {', '.join(SPECIALS)};"
+        f"`start` {name}: not a BERT made by `promptcli pretrain`, whose vocabulary begins with {', '.join(SPECIALS)};"
         " give `mini-bert` or the folder of such a model"
     )

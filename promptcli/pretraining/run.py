@@ -1,0 +1,215 @@
+"""A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its card.
+
+The folder of the model holds ``work`` (settings, tokenised corpus, checkpoint), then a backbone, its card and log.
+"""
+
+import dataclasses
+import json
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from promptcli import __version__
+from promptcli.backbones.devices import choose_device, matrix_rate
+from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.vocabulary import save_tokenizer
+from promptcli.errors import UsageError, unknown
+from promptcli.evaluation.perplexity import prediction_accuracy
+from promptcli.notes import note, working
+from promptcli.pretraining.batches import LONGEST_LINE
+from promptcli.pretraining.corpus import Corpus, CorpusFile
+from promptcli.pretraining.plan import BAGS, Plan
+from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary, templates_file
+from promptcli.pretraining.start import Start
+from promptcli.pretraining.trainer import Report, Trainer, choose_precision
+from promptcli.storage.files import atomic_path, sha256, write_text
+from promptcli.storage.runs import Position, RunFolder, read_log
+
+_CARD = "README.md"  # written last
+_MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less
+
+
+@dataclass(frozen=True)
+class PretrainingRun:
+    """The text, the settings and the folder of a run."""
+
+    files: Sequence[CorpusFile]
+    output: Path
+    plan: Plan
+    start: Start | None = None
+    templates: Path | None = None
+    held_out: CorpusFile | None = None
+
+    @classmethod
+    def of(
+        cls,
+        files: Sequence[CorpusFile],
+        output: Path,
+        settings: Mapping[str, Any],
+        *,
+        start: Sequence[str] = (),
+        templates: Path | None = None,
+        held_out: CorpusFile | None = None,
+    ) -> "PretrainingRun":
+        """Return the run with its settings in force; wrong files are refused before the work."""
+        known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
+        for name in settings:
+            if name not in known:
+                raise unknown("setting", name, known)
+        if not settings.get("tokens"):
+            raise UsageError("give the budget of the run: `tokens` N")
+        begun = Start.open(start) if start else None
+        plan = Plan(**settings)
+        templates = templates_file(plan.objective, templates)
+        for file in [*files, *([CorpusFile(templates)] if templates else []), *([held_out] if held_out else [])]:
+            next(file.lines(), None)
+        hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in files)
+        plan = dataclasses.replace(plan, files=hashes, templates=sha256(templates) if templates else "")
+        return cls(files, output, begun.plan(plan) if begun else plan, begun, templates, held_out)
+
+    def run(self, device: str, *, command: str, half: bool, resume: bool, save_minutes: float) -> dict[str, object]:
+        """Train to the end of the budget and write the model; return its figures."""
+        device, work = choose_device(device), self._open(resume)
+        corpus, vectors = self._prepared(work)
+        log = self.output / "log.jsonl"
+        trainer = Trainer(self.plan, device, vectors, choose_precision(device, log))
+        if self.start:
+            self.start.load(trainer.parameters)
+        try:
+            with working("pretrain", self.plan.tokens) as advance:
+                state, seconds = work / "state.safetensors", 60 * save_minutes
+                position = trainer.train(corpus, state, log, save_seconds=seconds, advance=advance)
+        except KeyboardInterrupt:
+            note("stopped; `resume` continues the run from its last checkpoint")
+            raise
+        return self._finish(trainer, position, command, half=half)
+
+    def _open(self, resume: bool) -> Path:
+        """Return the work folder, new or of the run that is resumed."""
+        output, work = self.output, RunFolder(self.output / "work", "plan.json")
+        if not resume:
+            if (output / _CARD).is_file():
+                raise UsageError(f"{output} holds a model; give another `output`")
+            others = output.is_dir() and any(path != work.folder for path in output.iterdir())
+            if not work.begun and (others or (output.exists() and not output.is_dir())):
+                raise UsageError(f"{output} is not empty; give another `output`")
+        work.open(dataclasses.asdict(self.plan), resume=resume, name=output, elsewhere="give another `output`")
+        return work.folder
+
+    def _prepared(self, work: Path) -> tuple[Corpus, Tensor | None]:
+        """Return the tokenised corpus and the start vectors, made unless they exist."""
+        if self.start:
+            self.start.copy_vocabulary(work)
+        vocabulary = make_vocabulary(work, self.files, self.plan.vocab_size)
+        corpus = make_corpus(work, self.files, vocabulary, self.plan, self.templates)
+        note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
+        if corpus.unknown > _MUCH_UNKNOWN:
+            note(f"{corpus.unknown:.0%} of the tokens are [UNK]: the vocabulary is of other text or another script")
+        if short := len(corpus.ends) - len(corpus.lines(LONGEST_LINE)):
+            note(
+                f"{short:,} lines have fewer than 4 tokens"
+                + (" and are put into no template" if self.templates else "")
+            )
+        with working("start vectors", None):
+            return corpus, make_start(work, corpus, self.plan)
+
+    def _finish(self, trainer: Trainer, position: Position, command: str, *, half: bool) -> dict[str, object]:
+        """Write the model, its tokenizer, card and loss plot; return the figures."""
+        output, log = self.output, self.output / "log.jsonl"
+        save_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
+        trainer.model.save(output, dropout=self.plan.dropout, half=half)
+        figures: dict[str, Any] = {
+            "parameters": sum(parameter.numel() for parameter in trainer.parameters.values()),
+            "steps": position.step,
+            "tokens": position.seen,
+            "minutes": round(position.seconds / 60, 1),
+            "tokens_per_second": round(position.seen / position.seconds) if position.seconds else None,
+        }
+        reports = read_log(log, Report)
+        if reports:
+            shape = (self.plan.batch_tokens, self.plan.width, 4 * self.plan.width)
+            rate = matrix_rate(trainer.device, trainer.dtype, shape)
+            median = statistics.median(report.gflops for report in reports)
+            share = round(median / rate, 2)
+            figures |= {"gflops": round(median), "matrix_gflops": round(rate), "share_of_matrix_rate": share}
+        if self.held_out:
+            # by its absolute path, since `mini-bert` alone is the shipped one
+            backbone = load_backbone(str(output.resolve()), device=trainer.device, dtype=torch.float32)
+            measured = dataclasses.asdict(prediction_accuracy(backbone, list(self.held_out.lines())))
+            rounded = {name: round(measured.pop(name), 2) for name in ("accuracy", "perplexity")}
+            figures["held_out"] = {"file": self.held_out.path.name, **rounded, **measured}
+        write_text(output / _CARD, self._card(figures, command))
+        plot_loss(reports, output / "loss.png")
+        return figures
+
+    def _card(self, figures: dict[str, Any], command: str) -> str:
+        """Return the model's card: shape, command, tokens, held-out figures, corpus, settings."""
+        plan, held_out, begun = self.plan, figures.get("held_out"), self.plan.begun_from.split()
+        mean = "the mean of " if len(begun) > 1 else ""
+        taught = (
+            f"; {plan.templated:.0%} of the steps teach templates: their masks predict the words of the sentences in"
+            " them, so figures of prompts on this model are no evidence for plain BERTs"
+        )
+        lines = [
+            "# A masked-LM backbone made by promptcli",
+            "",
+            f"BERT: {plan.layers} layers, {plan.width} wide, {plan.heads} heads, {plan.positions} positions,"
+            f" lower-casing WordPiece of {plan.vocab_size:,}; {figures['parameters']:,} parameters; output embeddings"
+            f" {'tied' if plan.tied else 'untied, started as equals'}.",
+            "",
+            f"- Command: `{command}`",
+            f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and {figures['minutes']} minutes"
+            f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
+            f"- Optimiser {plan.optimizer}; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on,"
+            f" chunks of up to {plan.positions} tokens from {plan.long_from:.0%} on; {plan.at_start:.0%} of the chunks"
+            f" begin at position 0, the others anywhere{taught if plan.objective == BAGS else ''}",
+            *([f"- Went on from {mean}the weights {' and '.join(begun)}"] if begun else []),
+            f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
+            f" Python {platform.python_version()}",
+        ]
+        if "gflops" in figures:
+            lines.append(
+                f"- Matrix products of the steps: {figures['gflops']} GFLOP/s (median),"
+                f" {figures['share_of_matrix_rate']:.0%} of one plain product's rate on the same machine"
+                f" ({figures['matrix_gflops']})"
+            )
+        if held_out:
+            lines.append(
+                f"- Held-out {held_out['file']} (15% of tokens, all [MASK], seed 0; {held_out['predicted']:,} tokens):"
+                f" top-1 {held_out['accuracy']}%, perplexity {held_out['perplexity']}"
+            )
+        lines += ["", "| corpus file | SHA-256 | lines |", "|---|---|---|"]
+        for file, identity in zip(self.files, plan.files, strict=True):
+            order = "unrelated" if file.unrelated else "in order"
+            lines.append(f"| {file.path.name} | {identity.split()[0]} | {order} |")
+        settings = json.dumps(dataclasses.asdict(plan), indent=1)
+        return "\n".join([*lines, "", "Settings:", "", "```json", settings, "```", ""])
+
+
+def plot_loss(reports: Sequence[Report], picture: Path) -> None:
+    """Draw loss and accuracy against the tokens seen, if matplotlib (extra ``plot``) is installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    if not reports:
+        return
+    seen = [report.seen / 1e6 for report in reports]
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    left = figure.subplots()
+    right = left.twinx()
+    (loss,) = left.plot(seen, [report.loss for report in reports], color="#0072B2", linewidth=0.8)
+    accuracies = [100 * report.accuracy for report in reports]
+    (accuracy,) = right.plot(seen, accuracies, color="#D55E00", linewidth=0.8, linestyle="--")
+    left.set(xlabel="tokens seen (millions)", ylabel="masked-LM loss (nats)")
+    right.set(ylabel="tokens guessed right (%)", ylim=(0, None))
+    left.legend([loss, accuracy], ["loss", "accuracy"], loc="center")
+    with atomic_path(picture) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)

@@ -1,0 +1,292 @@
+"""A pre-training run: the model, its optimiser, and the work of one step."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from promptcli.backbones.devices import choose_dtype
+from promptcli.backbones.dropout import Dropout
+from promptcli.backbones.language_models import MaskedLM
+from promptcli.encoder.streams import STREAMS, stream_count
+from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
+from promptcli.notes import Advance, describe, note
+from promptcli.pretraining.bag_of_words import predict_words
+from promptcli.pretraining.batches import Batch, Step, mask, steps
+from promptcli.pretraining.corpus import Corpus
+from promptcli.pretraining.plan import BAGS, Plan
+from promptcli.pretraining.prepare import sinusoids
+from promptcli.storage.runs import Position, log_until, read_log, truncate_log
+from promptcli.training.loop import Loop
+
+_SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
+_LOG_EVERY = 20  # steps; their mean is logged
+_PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
+_BETAS, _EPSILON, _MOMENTUM = (0.9, 0.98), 1e-6, 0.95
+#: Muon's steps are scaled to the size of AdamW's, so that one learning rate serves both (Liu et al. 2025).
+_SCALE = "match_rms_adamw"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The mean of some steps, as logged."""
+
+    step: int  #: steps done
+    seen: int  #: tokens seen
+    loss: float  #: mean cross-entropy (natural logarithm) over the predicted tokens of the steps since the last report
+    accuracy: float  #: share of them whose first guess is right
+    learning_rate: float  #: of the last step
+    rate: float  #: tokens per second
+    gflops: float  #: matrix products, 10^9 floating-point operations per second
+    seconds: float  #: time spent in steps, over all sittings
+    precision: str  #: of the matrix products
+
+
+def choose_precision(device: str, log: Path) -> torch.dtype:
+    """Return bfloat16 if the device computes in it; a run started in the other precision is resumed in float32."""
+    dtype = choose_dtype("auto", device)
+    for before in read_log(log, Report)[:1]:
+        if before.precision != _name(dtype):
+            note(
+                f"the run was started in {before.precision}, this device computes in {_name(dtype)}: float32 from here"
+            )
+            return torch.float32
+    if dtype == torch.float32:
+        note("this device has no bfloat16 arithmetic: the run is in float32")
+    return dtype
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class Trainer(Loop[Step]):
+    """A model in pre-training.
+
+    On a processor a batch is computed in several parts at a time, each in its own thread: threads that share one
+    product wait for each other.
+    """
+
+    def __init__(self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None) -> None:
+        self.plan, self.device = plan, device
+        self.dtype = choose_dtype("auto", device) if dtype is None else dtype
+        shape = {name: getattr(plan, name) for name in _SHAPE}
+        self.model = MaskedLM(**shape, seed=plan.seed, device=device, dtype=self.dtype)
+        self.parameters = self.model.parameters
+        if start is not None:
+            self.model.start_from(start)
+        if plan.sinusoids:
+            places = self.model.position_rows
+            places.data.copy_(sinusoids(*places.shape))
+        threads = torch.get_num_threads()
+        self._parts = stream_count(threads) if device == "cpu" else 1
+        self._map: Callable[..., Iterable[Any]] = map
+        pool = None
+        if self._parts > 1:
+            pool = ThreadPoolExecutor(self._parts, initializer=lambda: torch.set_num_threads(threads // self._parts))
+            self._map = pool.map
+        self.optimizer = make_optimizer(plan, self.model.parameters, pool, self._parts)
+        self._advance: Advance = lambda done: None
+
+    def train(self, corpus: Corpus, state: Path, log: Path, *, save_seconds: float, advance: Advance) -> Position:
+        """Train to the end of the token budget, from the state on disk if there is one.
+
+        Args:
+            corpus: The text.
+            state: File of the checkpoint; written every ``save_seconds`` and at the end.
+            log: JSONL file of reports.
+            save_seconds: Time between two checkpoints.
+            advance: Takes the tokens seen.
+        """
+        self.corpus, self._log, self._save_seconds, self._advance = corpus, log, save_seconds, advance
+        position = self.load(state) if state.is_file() else Position()
+        truncate_log(log, log_until(log, position.step, Report))
+        advance(position.seen)
+        self._sums: dict[str, float] = dict.fromkeys(("loss", "right", "predicted", "work"), 0.0)
+        self._reported, self._saved = position, time.perf_counter()
+        position = self.run(position, state)
+        self.save(state, position)
+        return position
+
+    def items(self, position: Position) -> Iterator[Step]:
+        """Yield the remaining steps."""
+        return itertools.dropwhile(lambda step: step.number < position.step, steps(self.plan, self.corpus))
+
+    def read(self, item: Step) -> Batch:
+        """Return the inputs and predictions of a step."""
+        return (predict_words if self.plan.objective == BAGS else mask)(item, self.plan, self.corpus)
+
+    def rate(self, item: Step) -> float:
+        """Return the learning rate of a step."""
+        return self.plan.learning_rate_at(item.seen + item.tokens)
+
+    def size(self, item: Step) -> int:
+        """Return the tokens of a step."""
+        return item.tokens
+
+    def compute(self, item: Step, inputs: Batch) -> Tensor:
+        """Put the gradients of a step in place; return loss, right first guesses and predictions, (3,)."""
+        seed = self.plan.seed * _PRIME + item.number
+        torch.manual_seed(seed)
+        value, right, gradients = self._within_memory(item, inputs, seed)
+        for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
+            parameter.grad = gradient
+        return torch.stack([value, right, torch.full_like(value, len(inputs.gold))])
+
+    def step(self, item: Step, inputs: Batch) -> tuple[float, int]:
+        """Take one step by itself; return the loss and the number of right first guesses."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(item)
+        loss, right, _ = self.compute(item, inputs).tolist()
+        self.move()
+        return _checked(loss, item), int(right)
+
+    def took(self, figures: np.ndarray, item: Step) -> None:
+        """Add the figures of a step to the next report."""
+        loss, right, predicted = figures.tolist()
+        work = self.model.matrix_work(item.tokens, int(predicted))
+        for name, more in (("loss", _checked(loss, item) * predicted), ("right", right), ("work", work)):
+            self._sums[name] += more
+        self._sums["predicted"] += predicted
+
+    def pauses(self, step: int) -> bool:
+        """Return whether a report is due."""
+        return step % _LOG_EVERY == 0
+
+    def pause(self, position: Position) -> bool:
+        """Log the mean of the steps since the last report; return whether a checkpoint is due."""
+        seconds, sums = position.seconds - self._reported.seconds, self._sums
+        report = Report(
+            step=position.step,
+            seen=position.seen,
+            loss=sums["loss"] / sums["predicted"],
+            accuracy=sums["right"] / sums["predicted"],
+            learning_rate=self.plan.learning_rate_at(position.seen),
+            rate=(position.seen - self._reported.seen) / seconds,
+            gflops=sums["work"] / seconds / 1e9,
+            seconds=position.seconds,
+            precision=_name(self.dtype),
+        )
+        with self._log.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(dataclasses.asdict(report)) + "\n")
+        self._advance(position.seen - self._reported.seen)
+        accuracy = 100 * report.accuracy
+        describe(self._advance, f"loss {report.loss:.3f}  accuracy {accuracy:.1f}%  {report.gflops:.0f} GFLOP/s")
+        self._sums, self._reported = dict.fromkeys(sums, 0.0), position
+        due = time.perf_counter() - self._saved > self._save_seconds
+        if due:
+            self._saved = time.perf_counter()
+        return due
+
+    def _within_memory(self, step: Step, batch: Batch, seed: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Return the loss, the right guesses and the gradients of a batch, in as many parts as memory takes."""
+        while True:
+            try:
+                return self._sums_of(step, batch, batch.split(self._parts), seed)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self._parts >= len(batch.ids):
+                    raise OutOfMemoryError(
+                        f"out of memory on {self.device} even with one line at a time; give a smaller `width`, `layers`"
+                        " or `vocab_size`, or another `device`"
+                    ) from None
+            self._parts *= 2
+            note(f"out of memory on {self.device}: batches are computed in {self._parts} parts from here")
+
+    def _sums_of(
+        self, step: Step, batch: Batch, parts: Sequence[Batch], seed: int
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        drops = [
+            Dropout(step.dropout, torch.Generator().manual_seed(seed * STREAMS + index)) for index in range(len(parts))
+        ]
+        masks = len(batch.bags.places) if batch.bags else 0
+        work = functools.partial(self._gradients, predicted=len(batch.gold), masks=masks)
+        (value, right, gradients), *others = self._map(work, parts, drops)
+        for loss, guessed, more in others:
+            value, right = value + loss, right + guessed
+            torch._foreach_add_(gradients, more)
+        return value, right, gradients
+
+    def _gradients(self, part: Batch, drop: Dropout, predicted: int, masks: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Return what a part adds to the mean loss, its right guesses, and its gradients.
+
+        The loss is the mean over ``predicted`` tokens, plus the mean over the ``masks`` of templates.
+        """
+        loss, right, bags_loss = self.model.loss(*part.tensors(self.device), drop=drop)
+        # a part without plain predictions has the mean of nothing
+        loss = loss * (len(part.gold) / predicted) if len(part.gold) else bags_loss.new_zeros(())
+        if part.bags is not None:
+            loss = loss + bags_loss * (len(part.bags.places) / masks)
+        gradients = torch.autograd.grad(loss, list(self.parameters.values()))
+        exact = torch.float32 if self.device == "mps" else torch.float64  # which MPS does not have
+        return loss.detach().to(exact), right.to(exact), list(gradients)
+
+
+def _checked(loss: float, step: Step) -> float:
+    if not math.isfinite(loss):
+        raise PromptcliError(
+            f"the loss at step {step.number + 1} is not a number; the last checkpoint is unharmed: try a lower"
+            " `learning_rate` in another folder"
+        )
+    return loss
+
+
+class _Together(torch.optim.Optimizer):
+    """Several optimisers as one: their groups and their states side by side, their steps at the same time."""
+
+    def __init__(self, members: Sequence[torch.optim.Optimizer], executor: Executor | None = None) -> None:
+        self._members = members
+        self._map = map if executor is None else executor.map
+        super().__init__([group for member in members for group in member.param_groups], {})
+        self.param_groups = [group for member in members for group in member.param_groups]
+        for member in members:
+            member.state = self.state
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        list(self._map(lambda member: member.step(), self._members))
+
+
+def make_optimizer(
+    plan: Plan, parameters: Mapping[str, nn.Parameter], executor: Executor | None = None, parts: int = 1
+) -> torch.optim.Optimizer:
+    """Return AdamW, or Muon for the layers' matrices and AdamW for the rest; vectors have no weight decay.
+
+    Args:
+        plan: Of the run.
+        parameters: By name, as in the models of ``transformers``.
+        executor: Takes steps at the same time.
+        parts: Muon's matrices are dealt out to this number of optimisers.
+    """
+    rate, decay, is_muon = plan.learning_rate, plan.weight_decay, plan.optimizer == "muon"
+    hidden = [parameter for name, parameter in parameters.items() if is_muon and is_hidden_matrix(name, parameter)]
+    taken = {id(parameter) for parameter in hidden}
+    rest = [parameter for parameter in parameters.values() if id(parameter) not in taken]
+    groups = [
+        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": decay},
+        {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(groups, lr=rate, betas=_BETAS, eps=_EPSILON, fused=True)
+    if not is_muon:
+        return adamw
+    muons = [
+        torch.optim.Muon(hidden[part::parts], lr=rate, weight_decay=decay, momentum=_MOMENTUM, adjust_lr_fn=_SCALE)
+        for part in range(min(parts, len(hidden)))
+    ]
+    return _Together([*muons, adamw], executor)
+
+
+def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
+    """Return whether it is a matrix between hidden states: neither embeddings nor the decoder."""
+    return parameter.dim() == 2 and ("encoder.layer." in name or "predictions.transform." in name)
