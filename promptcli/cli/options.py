@@ -51,7 +51,7 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing outp
 class FieldOptions:
     """A group of options made by ``options_of``."""
 
-    described = None  # the dataclass of settings; without an annotation, so that it is no option
+    described = None  # the dataclass of settings; no annotation, so it does not become an option
 
     def changes(self, *, but: Sequence[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples; of ``--set`` without the pairs of somebody else."""
@@ -133,7 +133,7 @@ def _option_type(hint: Any) -> Any:
     return hint if type(None) in get_args(hint) else hint | None
 
 
-#: What a help page ends with: a heading, and names with what each is.
+#: A section at the end of a help page: its heading, and names with their descriptions.
 Section = tuple[str, list[tuple[str, str]]]
 
 
@@ -187,10 +187,10 @@ def _value(option: str, name: str, text: str, kind: Any) -> Any:
     try:
         return read(text)
     except (KeyError, ValueError):
-        raise UsageError(f"{option} {name}: {text!r} is no value; it takes {takes}") from None
+        raise UsageError(f"{option} {name}: {text!r} is not allowed; it takes {takes}") from None
 
 
-#: How a value of a type is read, and what it is.
+#: Type -> its parser, and its name in messages.
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     bool: ({"true": True, "false": False}.__getitem__, "true or false"),
     int: (int, "a whole number"),
@@ -259,7 +259,7 @@ class Runtime:
         str,
         _runtime_option(
             help="auto, float32, bfloat16, float16, tf32 (on a GPU). auto: float32 for figures; bfloat16 for embed,"
-            " index and serve where the hardware computes in it; causal models as their files are."
+            " index and serve if the hardware supports it; causal models as stored."
         ),
     ] = "auto"
     backend: Annotated[
@@ -296,5 +296,5 @@ class Runtime:
                     getattr(sys.modules[library], function)(self.threads)
 
 
-#: Of the command that is run.
+#: The options of the running command.
 RUNTIME: ContextVar[Runtime] = ContextVar("runtime", default=Runtime())  # noqa: B039

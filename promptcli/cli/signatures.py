@@ -44,7 +44,7 @@ class Flag:
     required: bool = False  #: on the command line, if not in the library
 
 
-#: A flag, or only its names; a group of options that stands for the parameter; None: not offered.
+#: A flag, or only its names; a group of options in place of the parameter; None: not offered.
 FlagRow = Flag | str | type[FieldOptions] | None
 #: Parameters that are given in the same way by every command.
 _COMMON: dict[str, FlagRow] = {
@@ -190,7 +190,7 @@ def _option(name: str, default: Any, flag: Flag, sentence: str) -> Any:
 
 
 def _made(group: Any) -> Any:
-    """Return what a group of options stands for: a choice of a model, or an object of settings."""
+    """Return the object that a group of options describes: a choice of a model, or settings."""
     return group.choice() if isinstance(group, ModelOptions) else group.described(**group.changes())
 
 
@@ -213,11 +213,11 @@ _FROM_RUNTIME: dict[str, _Reader] = {
     "threads": lambda _: RUNTIME.get().threads,
 }
 
-# --- what an annotation and a docstring say ---
+# --- reading annotations and docstrings ---
 
 
 class _Names(dict[str, Any]):
-    """Names of a module; one imported for type checking alone stands for a class of that name."""
+    """Names of a module; a name imported only for type checking becomes a class of that name."""
 
     def __missing__(self, name: str) -> Any:
         return getattr(builtins, name, None) or type(name, (), {})
@@ -272,7 +272,7 @@ def prose(*functions: Callable[..., Any]) -> str:
 
 
 def arguments_of(function: Callable[..., Any]) -> dict[str, str]:
-    """Return what ``Args:`` says of each parameter.
+    """Return the sentences of ``Args:`` by parameter.
 
     Example:
         >>> arguments_of(command_of)["functions"]

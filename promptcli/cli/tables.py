@@ -24,7 +24,7 @@ Parts = list[RenderableType]
 
 
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
-    """Return what to call each encoder in a table: its recipe, with its model too where they have several.
+    """Return the name of each encoder in a table: its recipe, with its model if the models differ.
 
     A model whose recipe is a long template without a name is called by its own.
     """
@@ -41,7 +41,7 @@ def score_table(
     wanted: Sequence[TaskName],
     tasks: Sequence[STSTask],
 ) -> Parts:
-    """Lay out one row of figures per encoder, half of each 95% interval below, and what was scored above.
+    """Lay out one row of figures per encoder, half of each 95% interval below, and a caption above.
 
     The columns are the tasks ``wanted``; those missing from ``tasks`` are dashes.
     """
@@ -142,7 +142,7 @@ def _caption(tasks: Sequence[STSTask]) -> list[str]:
     ]
 
 
-#: How each kind of line looks: what was published for another model is grey.
+#: Kind of line -> its style; figures published for another model are grey.
 _STYLES = {
     "measured": "bold",
     "interval": "dim",
@@ -154,7 +154,7 @@ _STYLES = {
 
 
 def result_parts(document: Mapping[str, Any]) -> Parts:
-    """Lay out a result document: what was measured on what, every row's lines under the heads, remarks."""
+    """Lay out a result document: caption, a table with every row's lines, remarks."""
     from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
 
     cells, styles, unmeasured = [], [], []

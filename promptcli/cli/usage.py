@@ -1,4 +1,4 @@
-"""The table of commands, a command as it is run, and a wrong command line as one line."""
+"""The table of commands, running a command, and the message for a wrong command line."""
 
 import copy
 import dataclasses
@@ -29,8 +29,8 @@ class Listed(TyperCommand):
         name: As it is typed.
         target: ``module.function`` of promptcli.cli.commands.
         short_help: In the list of commands.
-        word: First argument of the target that the name stands for.
-        ends: A function of the module that makes what the help page ends with.
+        word: First argument of the target, if the name implies it.
+        ends: Function of the module that makes the last section of the help page.
     """
 
     def __init__(self, name: str, target: str, short_help: str, *, word: str = "", ends: str = "") -> None:
@@ -114,7 +114,7 @@ class Command(TyperCommand):
             RUNTIME.reset(before)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write Typer's help page, and what the command adds to it."""
+        """Write Typer's help page and the command's own section."""
         super().format_help(ctx, formatter)
         if self.ends is not None:
             heading, rows = self.ends(ctx.meta.get("words", ()))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptcli.data.senteval import Parts
+from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.storage.files import check_output, write_text
 
@@ -31,13 +32,20 @@ def read_demo(split: str) -> Parts:
 _SENTENCES, _MORE, _ONE_IN, _TRIPLETS = 500, 50, 7, 128
 
 
-def write_examples(folder: Path, *, force: bool = False) -> dict[str, str]:
-    """Write small files of the demo sets into a folder that is there; return what each holds, by its name.
+def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, str]:
+    """Write small example files, for the commands of the README: sentences, a table, graded pairs, triplets.
 
-    Raises:
-        UsageError: One of them is there and holds something else (unless ``force``).
-        NotFoundError: The folder is not there.
+    Args:
+        folder: Where to write; created if it is missing. Default: the current folder.
+        force: Overwrite existing files.
+
+    Returns:
+        File name -> its content in words.
     """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"{str(folder)!r} is a file; give a folder, or none for this one") from None
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
     # the development pairs: what is chosen by them can be scored on the test pairs
     pairs = [(one, other or "", score) for part in read_demo("dev").values() for one, other, score in part]

@@ -147,7 +147,7 @@ def test_pictures(command, name, analyze, corpus, tmp_path):
         (("vocabulary", "one"), 2, "leave out 'one'"),
         (("anisotrpy",), 2, "unknown analysis 'anisotrpy'"),
         (("impact-tfidf", "one.txt", "--set", "frist=1"), 2, "unknown setting 'frist'"),
-        (("anisotropy", "one.txt", "--set", "first=x"), 2, "--set first: 'x' is no value; it takes a whole number"),
+        (("anisotropy", "one.txt", "--set", "first=x"), 2, "--set first: 'x' is not allowed; it takes a whole number"),
         (("impact", "the cat " * 80), 2, "the sentence has 320 tokens"),
         (("impact", " "), 2, "has no tokens"),
         (("impact-tfidf", "blank.txt", "--set", "corpus=one.txt"), 2, "no sentence to look at"),

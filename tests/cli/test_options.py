@@ -56,7 +56,7 @@ def test_settings_are_read_by_their_types():
     assert parsed(Settings, ["rate=1,2"], many=True) == {"rate": [1.0, 2.0]}
     for pair, message in (
         ("layers", "--set takes FIELD=VALUE, one of layers, names, tied, rate; got 'layers'"),
-        ("layers=a", "--set layers: 'a' is no value; it takes a whole number"),
+        ("layers=a", "--set layers: 'a' is not allowed; it takes a whole number"),
         ("tied=yes", "it takes true or false"),
         ("layrs=1", "unknown setting 'layrs'; valid: layers, .*; did you mean layers"),
     ):

@@ -203,7 +203,7 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
         (["--method", "dcpcse", "--set", "mlm-head=none"], 2, "unknown mlm-head 'none'"),
         (["--method", "dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes FIELD=VALUE"),
         (["--method", "dcpcse", "--sweep", "length=3"], 2, "unknown setting 'length'"),
-        (["--method", "dcpcse", "--sweep", "batch-size=a"], 2, "'a' is no value; it takes a whole number"),
+        (["--method", "dcpcse", "--sweep", "batch-size=a"], 2, "'a' is not allowed; it takes a whole number"),
         (["--method", "dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
         (["--method", "dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
         (["--method", "promptbert", "--sweep", "template=a,b"], 2, "give --prompt, a run for each"),

@@ -5,49 +5,42 @@ from typing import Annotated
 
 import typer
 
-from promptcli.cli import console
+from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, look_up
 from promptcli.settings import KEYS, config_file, read_settings, write_setting
 
 
 def config(
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help=f"One of: {', '.join(KEYS)}.")] = None,
-    value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="The new default.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help=f"One of: {', '.join(KEYS)}.")] = None,
+    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="The new default.")] = None,
     unset: Annotated[bool, typer.Option("--unset", help="Restore the built-in default of KEY.")] = False,
-    as_json: Json = False,
+    json: Json = False,
 ) -> None:
-    """Show the defaults and where each comes from: environment, file, or built in. With KEY and VALUE: set one.
+    """Show the defaults and their sources: environment, file, or built in. With KEY and VALUE: set one.
 
     An option on the command line comes before all of them.
     """
-    if key is None or (value is None and not unset):
-        if unset:
-            raise UsageError(f"--unset needs a KEY: {', '.join(KEYS)}")
-        _show(key, as_json=as_json)
-        return
+    if key is None and unset:
+        raise UsageError(f"--unset needs a KEY: {', '.join(KEYS)}")
     if value is not None and unset:
         raise UsageError(f"{value!r} and --unset exclude each other; give one")
+    if key is None or (value is None and not unset):
+        _show(key, as_json=json)
+        return
     path = write_setting(os.environ, key, value)
-    console.note(f"{key} is not set in {path}" if value is None else f"{key} = {value} in {path}")
-    _tell_overruled(key)
+    note(f"{key} is not set in {path}" if value is None else f"{key} = {value} in {path}")
+    if os.environ.get(KEYS[key].variable):
+        note(f"but ${KEYS[key].variable} = {os.environ[KEYS[key].variable]} comes before the file")
 
 
 def _show(key: str | None, *, as_json: bool) -> None:
-    settings = read_settings(os.environ)
-    if key is not None and key not in settings:
-        raise unknown("setting", key, settings)
-    path = config_file(os.environ)
-    shown = {name: held for name, held in settings.items() if key in (None, name)}
+    settings, path = read_settings(os.environ), config_file(os.environ)
+    shown = settings if key is None else {key: look_up("setting", key, settings)}
     if as_json:
-        found = {name: {"value": held.value, "source": held.source} for name, held in shown.items()}
-        console.result_json({"file": str(path), "settings": found})
+        values = {name: {"value": held.value, "source": held.source} for name, held in shown.items()}
+        result_json({"file": str(path), "settings": values})
         return
     for name, held in shown.items():
-        console.result(f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name].help}; ${KEYS[name].variable})")
-    console.note(f"settings file: {path}{'' if path.is_file() else ' (not there)'}")
-
-
-def _tell_overruled(key: str) -> None:
-    if os.environ.get(KEYS[key].variable):
-        console.note(f"but ${KEYS[key].variable} = {os.environ[KEYS[key].variable]} comes before the file")
+        result(f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name].help}; ${KEYS[name].variable})")
+    note(f"settings file: {path}{'' if path.is_file() else ' (does not exist)'}")
