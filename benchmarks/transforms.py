@@ -24,7 +24,7 @@ from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit
 from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
 from promptcli.recipe import RECIPES
-from promptcli.training.fit import CANDIDATES, fit_recipe
+from promptcli.training.fits import CANDIDATES, fit_recipe
 
 DEVELOPMENT = ("STS-B:dev", "demo:dev")
 TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")

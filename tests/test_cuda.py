@@ -29,7 +29,7 @@ from promptcli.pretraining import trainer as pretraining
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.plan import Plan
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
-from promptcli.training.fit import fit_recipe
+from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.run import Trainer
 from tests import learning

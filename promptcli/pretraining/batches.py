@@ -17,7 +17,7 @@ LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
 #: Seeds of the kinds of draws, so that no two share random numbers.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, TEMPLATES = range(6)
-#: The phase, as far as seeds go, of lines in templates.
+#: Seeds lines in templates like a further phase.
 _LINES = 1_000
 
 
@@ -153,7 +153,7 @@ def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray
 def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
     """Return a step's inputs: a share of the real tokens is predicted, at least one.
 
-    Of these, shares by the plan's mix become [MASK], a random token, or stay (BERT).
+    By the plan's mix these become [MASK], a random token, or stay (BERT).
     """
     ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()])
     words = np.flatnonzero(ids.ravel() >= len(SPECIALS))

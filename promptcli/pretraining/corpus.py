@@ -27,7 +27,7 @@ class CorpusFile:
     """A file of plain text, one sentence or paragraph a line."""
 
     path: Path  #: of the file
-    unrelated: bool = False  #: its lines have nothing to do with one another
+    unrelated: bool = False  #: its lines are in no order
 
     def lines(self) -> Iterator[str]:
         """Yield its lines that are not empty."""

@@ -54,7 +54,7 @@ class Plan:
     masking: float = setting(0.2, "Share of tokens to predict.", above=0, below=1)
     mask_mix: str = setting(
         "80/10/10",
-        "Of these, percent of [MASK], random and kept tokens: 80/10/10 or 90/5/5.",
+        "Percent of [MASK], random and kept tokens among them: 80/10/10 or 90/5/5.",
         choices=tuple(MASK_MIXES),
     )
     at_start: float = setting(

@@ -47,7 +47,7 @@ def pretrain(
         held_out: Text never trained on: its figures go on the model's card.
         start: Start from a BERT that this command made (``mini-bert``, a folder): its vocabulary, shape and weights.
             Repeatable: from the mean of their weights.
-        templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 of our own.
+        templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that come with promptcli.
         half: Save weights in float16.
         resume: Resume the unfinished run in the folder; it ends with the weights of a run that was never killed.
         save_minutes: Minutes between two checkpoints.

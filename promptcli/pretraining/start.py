@@ -18,7 +18,7 @@ from promptcli.pretraining.plan import Plan
 from promptcli.storage.files import atomic_path, sha256
 from promptcli.storage.tensors import load_tensors
 
-#: Fields of a plan and what a BERT's ``config.json`` calls them.
+#: Fields of a plan -> names in a BERT's ``config.json``.
 _SHAPE = {
     "layers": "num_hidden_layers",
     "width": "hidden_size",
@@ -37,7 +37,7 @@ class Start:
     uniform "model soup").
     """
 
-    names: tuple[str, ...]  #: as they were asked for
+    names: tuple[str, ...]  #: as given
     folders: tuple[Path, ...]
     shape: Mapping[str, Any]  #: fields of a plan
 

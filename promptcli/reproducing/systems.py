@@ -22,7 +22,7 @@ from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementConte
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
 from promptcli.searching.heads import search_heads
 from promptcli.storage.files import scratch_folder, sha256
-from promptcli.training.fit import fit_recipe
+from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings

@@ -54,7 +54,7 @@ class Loop(abc.ABC, Generic[Item]):
 
     @abc.abstractmethod
     def pauses(self, step: int) -> bool:
-        """Return whether to pause after so many steps."""
+        """Return whether to pause after a step."""
 
     @abc.abstractmethod
     def pause(self, position: Position) -> bool:

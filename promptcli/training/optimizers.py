@@ -1,4 +1,4 @@
-"""AdamW as the papers' programs had it, next to torch's: where epsilon is added, what is corrected, what decays."""
+"""AdamW of the papers' programs, next to torch's: they differ in epsilon, bias correction and weight decay."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ class OlderAdamW(torch.optim.Optimizer):
     after that: p -= lr wd p.
 
     Args:
-        params: Parameters, or groups of them with a ``weight_decay`` of their own.
+        params: Parameters, or groups of them with their ``weight_decay``.
         lr: Learning rate.
         eps: Epsilon.
         corrected: Correct the bias of m and v.

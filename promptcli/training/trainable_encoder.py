@@ -33,10 +33,10 @@ Reader = Callable[[Batch, HiddenStates], Tensor]
 #: The template without a sentence, as sentences of those lengths would see it.
 Blank = Callable[[Template, Sequence[int], Backbone], Batch]
 
-#: Tokens of a forward pass where none are given: what a processor's caches like best (benchmarks/README.md).
+#: Default tokens of a forward pass: the best fit to a processor's caches (benchmarks/README.md).
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
-_CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stand as they are
+_CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stay
 
 
 @dataclass(frozen=True)
@@ -52,24 +52,21 @@ class TokenizedView:
         return [len(row) - self.encoder.template.length for row in self.rows]
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _unchanged(batch: Batch) -> Batch:
     return batch
 
 
 class TrainableEncoder(nn.Module):
-    """The numbers of prompt and pooling, the head, and the backbone where the method tunes it.
+    """The numbers of prompt and pooling, the head, and the backbone if the method tunes it.
 
     Frozen or not, the backbone is in train mode while learning: dropout makes the second view.
 
     Args:
         method: What learns how.
         settings: In force.
-        backbone: Float32; changed where the method tunes it.
+        backbone: Float32; changed if the method tunes it.
         generator: Draws what learning starts from.
-        models: Encoders that settings name, e.g. a teacher, by setting; they stay as they are.
-
-    Raises:
-        UsageError: Parts that do not fit together.
+        models: Encoders that settings name, e.g. a teacher, by setting; they do not change.
     """
 
     def __init__(
@@ -108,13 +105,13 @@ class TrainableEncoder(nn.Module):
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
         words = self.model.get_input_embeddings()
-        if words.weight.requires_grad and backbone.device.type != "cuda":  # where it waits to look for padding
-            # each pass adds the gradients of its own words, where a dense one is as large as the vocabulary
+        if words.weight.requires_grad and backbone.device.type != "cuda":  # which waits to look for padding
+            # each pass adds the gradients of its words; a dense one would be as large as the vocabulary
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
-        made = {prompt: self._view(prompt) for prompt in dict.fromkeys(prompts)}
-        #: The encoders of the views; what is learned of prompt and pooling is in all.
-        self.views = tuple(made[prompt] for prompt in prompts)
+        views = {prompt: self._view(prompt) for prompt in dict.fromkeys(prompts)}
+        #: The encoders of the views; they share the learned numbers of prompt and pooling.
+        self.views = tuple(views[prompt] for prompt in prompts)
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):
             rank, alpha, dropout = settings.lora_rank, settings.lora_alpha, settings.lora_dropout
@@ -149,9 +146,9 @@ class TrainableEncoder(nn.Module):
         return [TokenizedView(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
 
     def hidden(
-        self, sides: Sequence[TokenizedView], augment: Callable[[Batch], Batch] = _as_it_is, read: Reader | None = None
+        self, sides: Sequence[TokenizedView], augment: Callable[[Batch], Batch] = _unchanged, read: Reader | None = None
     ) -> Tensor:
-        """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of like length.
+        """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of similar length.
 
         What is learned of the prompt is the same for all views, so rows of several templates share passes.
 
@@ -172,7 +169,7 @@ class TrainableEncoder(nn.Module):
         return torch.cat(states)[to_device(np.argsort(np.concatenate(places)), device)]
 
     def _pass(
-        self, view: Encoder, batch: Batch, augment: Callable[[Batch], Batch] = _as_it_is, read: Reader | None = None
+        self, view: Encoder, batch: Batch, augment: Callable[[Batch], Batch] = _unchanged, read: Reader | None = None
     ) -> Tensor:
         """Return h (n, d), or what is read, of one pass; gradient caching computes it again when it is needed."""
         read = read or view.pooling.pool
@@ -183,7 +180,7 @@ class TrainableEncoder(nn.Module):
             return hidden, hidden.new_zeros(2) if self.mlm_head is None else self.mlm_losses(attached)
 
         cached = self.caching and torch.is_grad_enabled()
-        # the random state of a device is kept for the second time only where an argument lies on that device
+        # the random state of a device is kept for the second pass only if an argument lies on that device
         hidden, sums = checkpoint(lambda _: run(), batch.ids, use_reentrant=False) if cached else run()
         self.mlm_sums = self.mlm_sums + sums
         return hidden
@@ -213,7 +210,7 @@ class TrainableEncoder(nn.Module):
     def bias(self, sides: Sequence[TokenizedView], blank: Blank) -> Tensor:
         """Return h_hat for all rows, side after side, (sum n, d), with dropout and gradient.
 
-        One pass per template over its blank inputs: sentences of one length share their bias (published code).
+        One pass per template over its empty inputs: sentences of one length share their bias (published code).
         """
         passes: list[Tensor] = []
         row_of: dict[tuple[int, int], int] = {}
@@ -231,7 +228,7 @@ def _make_dense(parameter: Tensor) -> None:
 
 
 def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> nn.Module:
-    """Return a projection where its learning starts; the identity where there is none."""
+    """Return a projection at its start, or the identity."""
     if kind is None:
         return nn.Identity()
     context = BuildContext(kind, backbone, {})
@@ -242,7 +239,7 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
 
 
 def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
-    """Yield the numbers of rows of like length, so that little is padding; together they are all rows.
+    """Yield the numbers of rows of similar length, so that little is padding; together they are all rows.
 
     Not ``plan_batches``: a pass holds as many rows as fit, since each is gone through once and shapes do not recur.
     """
@@ -257,9 +254,9 @@ def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
 
 
 def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Return ids (n, t) with 15% of the tokens that are no specials chosen, and the choice (n, t) bool.
+    """Return ids (n, t) with 15% of the tokens chosen, never special ones, and the choice (n, t) bool.
 
-    Both in the processor's memory, where they are drawn: how many are chosen is known without waiting for a GPU. As in
+    Both are drawn in the processor's memory: their number is known without waiting for a GPU. As in
     transformers [UNK] is a special and never chosen. Of the chosen 80% become the mask, 10% a random
     token of the whole vocabulary, 10% stay.
     """

@@ -9,7 +9,7 @@ import torch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, PIECES, Words, fit_word_idf
 from promptcli.recipe import Recipe
-from promptcli.training.fit import fit_recipe
+from promptcli.training.fits import fit_recipe
 from tests.reference import plain
 from tests.tiny import SENTENCES
 

@@ -20,7 +20,7 @@ from promptcli.evaluation import statistics
 from promptcli.models.registry import Entry, Registry, load_encoder
 from promptcli.notes import showing
 from promptcli.recipe import Recipe
-from promptcli.training.fit import CANDIDATES, fit_recipe
+from promptcli.training.fits import CANDIDATES, fit_recipe
 from tests.reference import plain
 from tests.tiny import SENTENCES
 

@@ -35,7 +35,7 @@ from promptcli.reproducing.results import compare_results, read_results, write_r
 from promptcli.reproducing.systems import FORMS, SYSTEMS
 from promptcli.reproducing.texts import Texts
 from promptcli.storage.cache import Cache
-from promptcli.training.fit import fit_recipe
+from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
 from promptcli.training.run import Learner, Trainer

@@ -27,7 +27,7 @@ from promptcli.serving import service as serving
 from promptcli.serving.app import ROUTES, make_app
 from promptcli.serving.service import ServedIndex, Service
 from promptcli.serving.settings import ServeSettings
-from promptcli.training.fit import fit_recipe
+from promptcli.training.fits import fit_recipe
 from tests.tiny import SENTENCES
 
 HERE = "http://127.0.0.1"

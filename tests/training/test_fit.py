@@ -11,7 +11,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.models.registry import Registry, home, load_encoder
 from promptcli.recipe import Recipe
-from promptcli.training.fit import FITS, fit_recipe
+from promptcli.training.fits import FITS, fit_recipe
 from tests.processes import Program
 from tests.tiny import SENTENCES
 

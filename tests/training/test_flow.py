@@ -14,7 +14,7 @@ from promptcli.errors import UsageError
 from promptcli.models.registry import Entry, Registry, load_encoder
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.training.fit import PUBLISHED, FlowSettings, fit_flow, fit_recipe
+from promptcli.training.fits import PUBLISHED, FlowSettings, fit_flow, fit_recipe
 from tests.reference import flow as plain
 from tests.tiny import SENTENCES
 

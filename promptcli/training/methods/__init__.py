@@ -22,7 +22,7 @@ from promptcli.training.methods import (
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
-#: Name -> unsupervised, supervised; None where the paper has none.
+#: Name -> unsupervised, supervised; None if the paper has no such form.
 METHODS: MutableMapping[str, tuple[Method | None, Method | None]] = {
     "promptbert": (promptbert.UNSUPERVISED, promptbert.SUPERVISED),
     "dcpcse": (dcpcse.UNSUPERVISED, dcpcse.SUPERVISED),
@@ -42,11 +42,7 @@ METHODS = Table("methods", METHODS)
 
 
 def find_method(name: str, *, supervised: bool) -> Method:
-    """Return a method; one that is always supervised whatever is asked for.
-
-    Raises:
-        UsageError: No such method, or it is unsupervised only.
-    """
+    """Return a method; some are always supervised."""
     unsupervised, other = look_up("method", name, METHODS)
     found = other if supervised or unsupervised is None else unsupervised
     if found is None:

@@ -45,7 +45,7 @@ _PROGRAM = {"optimizer": "adamw-uncorrected", "patience": 10, "weight_decay": 0.
 _UNSUPERVISED = AugmentationSettings(
     batch_size=96, learning_rate=5e-7, epochs=10, eval_steps=200, max_length=64, dropout=0.0, warmup=0.1
 )
-#: The large models' runs shuffle one view, the other stands as it is.
+#: The large models' runs shuffle one view; the other is unchanged.
 _LARGE = _UNSUPERVISED.replace(epochs=25, augment_first="none", augment_second="shuffle")
 _JOINT = JointSettings(
     batch_size=96, learning_rate=2e-5, eval_steps=200, max_length=64, warmup=0.1, weight_decay=0.01, cutoff_rate=0.1

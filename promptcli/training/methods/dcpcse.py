@@ -13,7 +13,7 @@ class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
     prefix_length: int = setting(16, "length of the prefix.", min=1)
 
     def prompt(self, template: str) -> str:
-        """Return a prefix; there is no template."""
+        """Return a prefix, which has no template."""
         return f"deep-prefix:{self.prefix_length}"
 
 

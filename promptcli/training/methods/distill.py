@@ -1,4 +1,4 @@
-"""Distillation: a student learns the vectors of a teacher encoder, or which sentences are alike to it."""
+"""Distillation: a student learns the vectors of a teacher encoder, or its similarities of sentences."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class DistillSettings(TrainingSettings):
     teacher: str = setting("", "model that is learned from: a name, a folder or a hub id.", model=True)
     target: str = setting(
         "similarities",
-        "what is learned: the teacher's cosines of all pairs of a batch (similarities), or its vectors (vectors).",
+        "target of learning: the teacher's cosines of all pairs of a batch (similarities), or its vectors (vectors).",
         choices=("similarities", "vectors"),
     )
 

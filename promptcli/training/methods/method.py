@@ -1,4 +1,4 @@
-"""What a training method is, as plain data: settings, prompts of the views, what learns, head, objective."""
+"""A training method as plain data: settings, prompts of the views, what learns, head, objective."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ from promptcli.training.methods.training_settings import (
     Views,
 )
 
-#: The backbone whose published settings hold for all that have none of their own.
+#: The backbone whose published settings hold for backbones without published ones.
 _BASE = "bert-base-uncased"
 #: Below this width the published settings, found on 768 and 1024, are not the best (docs/log.md).
 _SMALL = 512
 
 
 def keeps_head(settings: TrainingSettings) -> bool:
-    """Return whether the head, where there is one, is part of the trained encoder."""
+    """Return whether the head, if any, is part of the trained encoder."""
     return isinstance(settings, ContrastiveSettings) and settings.keep_head
 
 
@@ -32,10 +32,10 @@ class Variant:
     """What a method does for one family of backbones."""
 
     views: Views = (SLOT, SLOT)  #: templates of the views; the first is also the test's
-    #: Projection while training (``tanh``, ``mlm``); None where the objective takes the vectors themselves.
+    #: Projection while training (``tanh``, ``mlm``); None if the objective takes the vectors themselves.
     head: str | None = "tanh"
-    denoise_at_test: str = "none"  #: where the kept head's encoder takes h - h_hat; ``none`` where it does not
-    pooling: str | None = None  #: of the sentence vector, where it is not the method's
+    denoise_at_test: str = "none"  #: place of h - h_hat in the kept head's encoder, or ``none``
+    pooling: str | None = None  #: of the sentence vector, if it differs from the method's
 
     def prompts(self, settings: TrainingSettings) -> Views:
         """Return the views' prompts as a recipe writes them."""
@@ -53,28 +53,28 @@ class Method:
     name: str  #: as typed
     source: str  #: paper and section
     pooling: str  #: of the sentence vector at test
-    #: ``backbone`` where it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are named only: as a
+    #: ``backbone`` if it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are named only: as a
     #: head they always learn.
     learns: tuple[str, ...]
     small: TrainingSettings  #: settings for narrow backbones such as ``mini-bert``, found on development pairs
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     #: By family of backbones; ``causal`` for causal ones and ``*`` for all that are not named.
     variants: Mapping[str, Variant]
-    #: What the published program does where our own presets do otherwise, next to what is so for every method.
+    #: Settings in which the published program differs from our presets, besides those of every method.
     program: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
     counts_specials: bool = True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
     text_rule: str | None = None  #: of the sentence's characters at test
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
-    training_pooling: str | None = None  #: of the sentence vector while training, where it is another one
-    #: Of the untrained encoder that a run is measured against, where the pooling itself is learned.
+    training_pooling: str | None = None  #: of the sentence vector in training, if it differs
+    #: The untrained encoder's, which a run is measured against, if the pooling itself is learned.
     untrained_pooling: str | None = None
 
     def settings(self, backbone: str, width: int) -> TrainingSettings:
         """Return the settings in force for a backbone of that width: its published ones, a small one's, or the base's.
 
-        Where a paper and its code differ they follow the paper; see ``published``.
+        If a paper and its code differ they follow the paper; see ``published``.
         """
         if backbone in self.paper:
             return self.paper[backbone]
@@ -87,16 +87,12 @@ class Method:
         return self.paper[backbone].as_published().replace(**self.program)
 
     def changed(self, settings: TrainingSettings, changes: Mapping[str, Any]) -> TrainingSettings:
-        """Return the settings with changes.
-
-        Raises:
-            UsageError: A setting that the method does not have, or a value that is not allowed.
-        """
+        """Return the settings with changes."""
         for name in changes:
             if name not in vars(settings):
                 own = ", ".join(f"`{other}`" for other in settings.own()) or "none"
                 option = name.replace("_", "-")
-                raise UsageError(f"method {self.name} has no setting {option}; of its own it has: {own}")
+                raise UsageError(f"method {self.name} has no setting {option}; its own settings: {own}")
         return settings.replace(**changes)
 
     def variant(self, family: str) -> Variant:
@@ -126,11 +122,7 @@ class Method:
         ).explicit()
 
     def transfer_recipe(self, recipe: Recipe, settings: TrainingSettings) -> Recipe | None:
-        """Return the recipe of transfer tasks, where it is another one than ``recipe``, the trained encoder's.
-
-        Raises:
-            UsageError: There is no recipe of the name in the settings.
-        """
+        """Return the recipe of transfer tasks if it differs from ``recipe``, the trained encoder's."""
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         if settings.transfer_recipe:
             named = look_up("recipe", settings.transfer_recipe, RECIPES)

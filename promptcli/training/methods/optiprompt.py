@@ -28,7 +28,7 @@ class OptiPromptSettings(SelectionSettings, SCPCSESettings):
 
     slots: str = setting(
         "position",
-        "where learned vectors stand: position, or lookup of the words in the input, as in the code.",
+        "place of the learned vectors: position, or lookup of the words in the input, as in the code.",
         choices=("position", "lookup"),
         published="lookup",
     )

@@ -95,7 +95,7 @@ class TrainingSettings:
         return template
 
     def in_training(self, template: str) -> str:
-        """Return a template as it stands while training and for the development score of the published code."""
+        """Return a template in training, and for the development score of the published code."""
         return template
 
     def pooling(self, own: str) -> str:
@@ -108,9 +108,7 @@ class ContrastiveSettings(TrainingSettings):
     """What the ``contrastive`` objective reads."""
 
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
-    mask_duplicates: bool = setting(
-        True, "Equal sentences of a batch are no negatives of one another.", published=False
-    )
+    mask_duplicates: bool = setting(True, "Equal sentences of a batch are not negatives.", published=False)
     keep_head: bool = setting(
         False, "The head stays at test time, as in the papers' supervised runs; else it is used while training only."
     )
@@ -118,7 +116,7 @@ class ContrastiveSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class TemplateSettings(TrainingSettings):
-    """Of methods with a template of words."""
+    """Settings of methods with a template of words."""
 
     most_templates: ClassVar[int] = 2  #: that may be given
 
@@ -141,23 +139,23 @@ class TemplateSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class QuoteSettings(TrainingSettings):
-    """Of methods whose published code writes RoBERTa's template in training without the blank before the sentence."""
+    """Settings of methods whose published code drops RoBERTa's space before the sentence in training."""
 
     sentence_blank: str = setting(
         "kept",
-        "RoBERTa's blank between quote and sentence in training: kept, or left out as in the code.",
+        "RoBERTa's space between quote and sentence in training: kept, or left out as in the code.",
         choices=("kept", "code"),
         published="code",
     )
 
     def in_training(self, template: str) -> str:
-        """Return a template without the blank where the code leaves it out."""
+        """Return a template without the space that the code leaves out."""
         return template.replace("' [X]", "'[X]") if self.sentence_blank == "code" else template
 
 
 @dataclass(frozen=True)
 class SelectionSettings(TrainingSettings):
-    """Of methods whose published code selects by another score than the test's."""
+    """Settings of methods whose published code does not select by the test's score."""
 
     selection: str = setting(
         "test", "development score as at test, or as in the code.", choices=("test", "code"), published="code"
@@ -166,14 +164,14 @@ class SelectionSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class DenoisingSettings(TrainingSettings):
-    """Of methods with template denoising, h - h_hat (PromptBERT)."""
+    """Settings of methods with template denoising, h - h_hat (PromptBERT)."""
 
     denoising: bool = setting(True, "template denoising while training.")
 
 
 @dataclass(frozen=True)
 class MovedBiasSettings(DenoisingSettings):
-    """Of PromptBERT's denoising, whose bias input is the template with its positions moved."""
+    """Settings of PromptBERT's denoising, whose bias input is the template with shifted positions."""
 
     bias_positions: str = setting(
         "paper", "paper, or code (off by 2 for RoBERTa).", choices=("paper", "code"), published="code"
@@ -186,7 +184,7 @@ class MovedBiasSettings(DenoisingSettings):
 
 @dataclass(frozen=True)
 class LoRASettings(TrainingSettings):
-    """Of methods that learn a low-rank adapter of a frozen backbone."""
+    """Settings of methods that learn a low-rank adapter of a frozen backbone."""
 
     lora_rank: int = setting(64, "rank r of the adapter.", min=1)
     lora_alpha: int = setting(16, "weight alpha / r of the adapter.", min=1)
@@ -195,7 +193,7 @@ class LoRASettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class MaskedLMSettings(TrainingSettings):
-    """Of methods that may have a masked-LM loss with their own (DCPCSE 3.3; SimCSE)."""
+    """Settings of methods with an optional masked-LM loss (DCPCSE 3.3; SimCSE)."""
 
     mlm_weight: float = setting(0.0, "weight of a masked-LM loss, at the start; 0 for none.", min=0, max=1)
     mlm_head: str = setting("trained", "trained (the code) or frozen (the paper).", choices=("trained", "frozen"))

@@ -29,9 +29,5 @@ OBJECTIVES = Table("objectives", OBJECTIVES)
 
 
 def find_objective(method: Method) -> type[Objective[Any]]:
-    """Return a method's objective.
-
-    Raises:
-        UsageError: No such objective.
-    """
+    """Return a method's objective."""
     return look_up(f"objective of method {method.name}:", method.objective, OBJECTIVES)

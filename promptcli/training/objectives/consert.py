@@ -74,7 +74,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 
 class Adversary:
-    """``adversarial``: the embeddings moved where a supervised loss grows fastest, by a fixed length a token.
+    """``adversarial``: the embeddings moved by a fixed length a token, up a supervised loss's gradient.
 
     One pass watches, the next is moved. Passes are known by their ids, so that gradient caching may repeat them.
     """
@@ -180,7 +180,7 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float, same: Tensor |
         first: (n, d), a.
         second: (n, d), b.
         temperature: tau.
-        same: (n, n) bool, True where sentence j is no negative of sentence i although j is not i: equal sentences.
+        same: (n, n) bool, True if sentence j is excluded for sentence i: equal sentences.
     """
     one, two = (functional.normalize(part.float(), dim=1) for part in (first, second))
     itself = torch.eye(len(one), dtype=torch.bool, device=one.device)

@@ -23,7 +23,7 @@ from promptcli.training.trainable_encoder import Blank, TokenizedView, Trainable
 
 
 class Contrastive(Objective[ContrastiveSettings]):
-    """The views differ by dropout, by template where the method has two, and by sentence where pairs are given."""
+    """The views differ by dropout, by template if the method has two, and by sentence if pairs are given."""
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
 
@@ -35,7 +35,7 @@ class Contrastive(Objective[ContrastiveSettings]):
         self.blank: Blank = functools.partial(bias_batch, raw_positions=raw_positions)
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return z1, z2 and, where there are hard negatives or a third view, z3, each (n, d) float32, from the head.
+        """Return z1, z2 and, with hard negatives or a third view, z3, each (n, d) float32, from the head.
 
         Rows of z3 without a hard negative are 0.
         """
@@ -52,12 +52,12 @@ class Contrastive(Objective[ContrastiveSettings]):
         return views
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the texts of each view, with its number; the third's are the hard negatives that are there."""
+        """Return the texts of each view, with its number; the third's are the existing hard negatives."""
         second = columns[1] if len(columns) > 1 else columns[0]
         return [(0, columns[0]), (1, second), *((1, [text for text in hard if text]) for hard in columns[2:])]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the contrastive loss of the whole batch, whose denominator has the hard negatives that are there."""
+        """Return the contrastive loss of the complete batch; its denominator has the existing hard negatives."""
         if len(columns) > 2 and not all(columns[2]):
             there = [row for row, text in enumerate(columns[2]) if text]
             columns = [*columns[:2], *([[columns[2][row] for row in there]] if there else [])]
@@ -83,7 +83,7 @@ def contrastive_loss(
         second: (m, d), z2, m >= n; row i belongs to row i of ``first``, further rows are negatives only.
         hard: (k, d), z3, or None.
         temperature: tau.
-        same: (n, m) or (n, m + k) bool, True where row j of ``second``, or of ``hard`` after it, is no negative of
+        same: (n, m) or (n, m + k) bool, True if row j of ``second``, or of ``hard`` after it, is excluded for
             first[i] although j is not i: equal sentences.
     """
     others = second if hard is None else torch.cat([second, hard])
@@ -95,10 +95,10 @@ def contrastive_loss(
 
 
 def equal_sentences(columns: Sequence[Sequence[str]], device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008
-    """Return which of the other rows' sentences (second column, then hard negatives) are no negatives, (n, n or 2n).
+    """Return the mask of false negatives: second column, then hard negatives, (n, n or 2n).
 
-    Row j is none of row i where its positive is i's sentence or positive, or where both have the same sentence; a hard
-    negative is none where it is i's sentence or positive.
+    Row j is excluded for row i if its positive is i's sentence or positive, or if both have the same sentence; a hard
+    negative is excluded if it is i's sentence or positive.
     """
     names: dict[str, int] = {}
     ids = [np.array([names.setdefault(text, len(names)) for text in column]) for column in columns]
@@ -149,7 +149,7 @@ def negative_view_loss(
         second: (n, d), z2.
         negative: (n, d), z3; all 2n cosines to it are negatives, the sentence's own included.
         temperature: tau.
-        same: (n, n) bool, True where z2_j is no negative of z1_i although j is not i: equal sentences.
+        same: (n, n) bool, True if z2_j is excluded for z1_i: equal sentences.
     """
     one, two, three = (functional.normalize(part.float(), dim=1) for part in (first, second, negative))
     positives = one @ two.T

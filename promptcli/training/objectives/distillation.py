@@ -28,7 +28,7 @@ class Distillation(Objective[DistillSettings]):
             self.map.weight.data.copy_(torch.randn(self.map.weight.shape, generator=generator) * width**-0.5)
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the student's vectors and the teacher's, each (n, d) of its own d, float32."""
+        """Return the student's vectors (n, d) and the teacher's (n, d'), float32."""
         student = self.map(encoder.hidden(sides)).float()
         with torch.autocast(student.device.type, enabled=False):
             teacher = to_device(self.teacher.encode(list(columns[0])), student.device)

@@ -1,4 +1,4 @@
-"""The base of objectives: what of the examples it reads, the views of a batch, parameters of its own, and the loss."""
+"""The base of objectives: the columns it reads, the views of a batch, its own parameters, and the loss."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
@@ -20,8 +20,8 @@ Settings = TypeVar("Settings", bound=TrainingSettings)
 class Objective(nn.Module, Generic[Settings]):
     """One objective. Parameters that it registers learn with the rest and are left out of the trained encoder.
 
-    Where several processes train together, ``views`` sees each process's own examples and carries the gradient, and
-    ``loss`` sees the rows of all: what has parameters belongs in ``views``.
+    If several processes train together, ``views`` sees each process's own examples and carries the gradient, and
+    ``loss`` sees the rows of all: parameters belong in ``views``.
 
     Args:
         settings: Of the method.
@@ -38,11 +38,7 @@ class Objective(nn.Module, Generic[Settings]):
 
     @classmethod
     def choose(cls, examples: TrainingExamples, settings: Settings, backbone: Backbone) -> TrainingExamples:
-        """Return the examples that can be learned from on that backbone; all of them, mostly.
-
-        Raises:
-            UsageError: There are none, or one that is not allowed.
-        """
+        """Return the examples that can be learned from on that backbone; all of them, mostly."""
         return examples
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:

@@ -64,7 +64,7 @@ class PairClassifier(Objective[Settings]):
 
 
 class PairCosine(Objective[GradedSettings]):
-    """Squared error of the cosine of two sentences against their graded likeness.
+    """Squared error of the cosine of two sentences against their graded similarity.
 
     Scores are divided by the maximum, so that they lie between 0 and 1.
     """
@@ -73,11 +73,7 @@ class PairCosine(Objective[GradedSettings]):
 
     @classmethod
     def choose(cls, examples: TrainingExamples, settings: GradedSettings, backbone: Backbone) -> TrainingExamples:
-        """Return the examples.
-
-        Raises:
-            UsageError: A score above the maximum.
-        """
+        """Return the examples."""
         largest = max(map(float, examples.columns[2]))
         if largest > settings.top_score:
             raise UsageError(

@@ -18,7 +18,7 @@ from promptcli.training.trainable_encoder import TrainableEncoder
 
 
 class WordPrediction(Objective[TrainingSettings]):
-    """Cross-entropy over the vocabulary; head and embedding layer stay as they were pre-trained."""
+    """Cross-entropy over the vocabulary; head and embedding layer stay pre-trained."""
 
     layouts = (DEFINITIONS,)
 
@@ -29,11 +29,7 @@ class WordPrediction(Objective[TrainingSettings]):
 
     @classmethod
     def choose(cls, examples: TrainingExamples, settings: TrainingSettings, backbone: Backbone) -> TrainingExamples:
-        """Return the definitions of words that are one token of the backbone; the other words are kept by name.
-
-        Raises:
-            UsageError: There are none.
-        """
+        """Return the definitions of words that are one token of the backbone; the other words are kept by name."""
         words = examples.columns[1]
         known = [token is not None for token in _tokens(words, backbone)]
         if not any(known):
@@ -52,7 +48,7 @@ class WordPrediction(Objective[TrainingSettings]):
 
 
 def _tokens(words: Sequence[str], backbone: Backbone) -> list[int | None]:
-    """Return each word's id, or None where it is no single token; with the blank that sets off a word in a text."""
+    """Return each word's id, or None if it is not a single token; with the space before a word in a text."""
     tokenizer = backbone.tokenizer
     ids = tokenizer.encode([f" {word.strip()}" for word in words])
     return [found[0] if len(found) == 1 and found[0] != tokenizer.unk else None for found in ids]

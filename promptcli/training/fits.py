@@ -1,0 +1,287 @@
+"""Fit what a recipe takes from sentences (TF-IDF weights, transforms, a flow), and choose a transform's numbers.
+
+Numbers are chosen by a development set: all candidates are scored on the same vectors.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.task_table import TASKS
+from promptcli.data.tasks import STSTask
+from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
+from promptcli.encoder.transforms import build_transforms
+from promptcli.encoder.transforms.flow import Glow
+from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
+from promptcli.errors import UsageError
+from promptcli.evaluation import statistics
+from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, rows_of
+from promptcli.notes import working
+from promptcli.recipe import Recipe, split_spec
+
+_TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  #: axes removed at the top, at most a quarter of them
+_EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
+
+
+def _ends(name: str, d: int) -> list[str]:
+    tops = [top for top in (0, 1, 2, 4, 8, 16, 32, 64) if top <= d // 4]
+    bottoms = [d * sixteenths // 16 for sixteenths in (0, 4, 7, 8, 10)]
+    return [f"{name}:{top}-{bottom}" for top in tops for bottom in bottoms]
+
+
+#: Candidates of a transform for vectors of width d, the plainest first: the first of equal ones is taken.
+CANDIDATES: dict[str, Callable[[int], list[str]]] = {
+    "all-but-the-top": lambda d: [f"all-but-the-top:{k}" for k in _TOPS if k <= d // 4],
+    "whitening": lambda d: [f"whitening:{k}:{a}" for k in ("all", d // 2, d // 4) for a in _EXPONENTS],
+    "spectral": lambda d: _ends("spectral", d),
+    "embed-filter": lambda d: _ends("embed-filter", d),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A transform with its numbers, and its figure."""
+
+    transform: str  #: as a recipe writes it
+    value: float  #: Spearman x 100 on the development pairs
+    ci95: tuple[float, float]  #: 95% bootstrap interval over the pairs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON-ready values."""
+        return {
+            "transform": self.transform,
+            "value": round(self.value, 4),
+            "ci95": [round(bound, 4) for bound in self.ci95],
+        }
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The candidates, and the one that is chosen."""
+
+    task: STSTask
+    without: Candidate  #: the recipe without the transform
+    candidates: list[Candidate]  #: in the order tried
+    chosen: Candidate  #: the best of them
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as an entry's provenance holds them."""
+        return {
+            "task": self.task.label,
+            "data_sha256": self.task.sha256(),
+            "pairs": len(self.task.pairs()),
+            "chosen": self.chosen.transform,
+            "without": self.without.to_dict(),
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+        }
+
+
+@dataclass(frozen=True)
+class FittedRecipe:
+    """A recipe and the numbers fitted for it."""
+
+    encoder: Encoder  #: its ``tensors()`` are the fitted numbers
+    source: str  #: names the sentences
+    sentences: int
+    selection: Selection | None = None  #: of the last transform's numbers
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What an entry's provenance says about the fit."""
+        chosen = {} if self.selection is None else {"selected_on": self.selection.to_dict()}
+        return {"fitted_on": {"source": self.source, "sentences": self.sentences}, **chosen}
+
+
+def fit_recipe(
+    recipe: Recipe,
+    sentences: Sequence[str],
+    *,
+    choose_by: STSTask | None = None,
+    backbone: Backbone | None = None,
+    source: str = "a list",
+    **options: Any,
+) -> FittedRecipe:
+    """Fit whatever the recipe needs, in the order in which it is used.
+
+    Args:
+        recipe: With ``tfidf`` weights, or ``whitening``, ``flow``, ... transforms.
+        sentences: n texts; empty ones are left out.
+        choose_by: Development pairs that choose the numbers of the last transform, which is given without.
+        backbone: An already loaded one to use; else the recipe's is loaded.
+        source: Names the sentences.
+        options: Of ``build_encoder``: device, dtype.
+    """
+    chosen_name = None if choose_by is None else check_selection(recipe, choose_by)
+    planned = plan_fits(recipe, choosing=choose_by is not None)
+    texts = [sentence for sentence in sentences if sentence.strip()]
+    if not texts:
+        raise UsageError("no sentence to fit on; give a file with one sentence a line")
+    work = sum(fitter.passes for fitter, _ in planned) * len(texts)
+    tensors: dict[str, Tensor] = {}
+    selection = None
+    with working("fit", work + (0 if choose_by is None else len(distinct_sentences([choose_by])))) as advance:
+        for fitter, before in planned:
+            encoder = build_encoder(before, tensors=tensors, backbone=backbone, **options)
+            tensors |= fitter.run(encoder, texts, advance)
+            backbone = encoder.backbone
+        if choose_by is not None and chosen_name is not None:
+            without = recipe.replace(transforms=recipe.transforms[:-1])
+            encoder = build_encoder(without, tensors=tensors, backbone=backbone, **options)
+            backbone = encoder.backbone
+            selection = _select(encoder, chosen_name, tensors, choose_by, advance)
+            recipe = recipe.replace(transforms=(*without.transforms, selection.chosen.transform))
+    encoder = build_encoder(recipe, tensors=tensors, backbone=backbone, **options)
+    return FittedRecipe(encoder, source, len(texts), selection)
+
+
+def check_selection(recipe: Recipe, task: STSTask) -> str:
+    """Return the name of the transform whose numbers are to be chosen."""
+    if task.label in TASKS and task.split == "test":
+        raise UsageError(
+            f"{task.label} is a test set, and a score on the data that chose is not a test; choose by STS-B:dev,"
+            " demo:dev or a FILE of graded pairs"
+        )
+    check_rankable(task)
+    name, argument = split_spec(recipe.transforms[-1]) if recipe.transforms else ("none", None)
+    if name not in CANDIDATES:
+        raise UsageError(f"the last transform is {name!r}; numbers are chosen for one of: {', '.join(CANDIDATES)}")
+    if argument is not None:
+        raise UsageError(f"{recipe.transforms[-1]!r} has its numbers already; give `transforms` {name}, or no `select`")
+    return name
+
+
+def _select(before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STSTask, progress: Progress) -> Selection:
+    """Score every candidate of a transform on development pairs; ``before``: the encoder without it."""
+    pairs, rows = task.pairs(), rows_of([task])
+    vectors = torch.from_numpy(before.encode(list(rows), progress=progress)).to(before.device)
+    first, second = (np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second))
+    specs, cosines = ["none", *CANDIDATES[name](vectors.size(1))], []
+    for spec in specs:
+        transformed = vectors
+        for transform in build_transforms([] if spec == "none" else [spec], before.backbone, tensors):
+            for _, step in transform.stages:
+                transformed = step(transformed)
+        numbers = transformed.cpu().numpy()
+        cosines.append(statistics.cosine(numbers[first], numbers[second]))
+    intervals = statistics.bootstrap_intervals(np.stack(cosines), pairs.gold)
+    without, *candidates = (
+        Candidate(spec, 100 * statistics.spearman(row, pairs.gold), (100 * low, 100 * high))
+        for spec, row, (low, high) in zip(specs, cosines, intervals, strict=True)
+    )
+    return Selection(task, without, candidates, max(candidates, key=lambda candidate: candidate.value))
+
+
+@dataclass(frozen=True)
+class FlowSettings:
+    """How a flow is trained: the published code's numbers, and our seed."""
+
+    learning_rate: float = 1e-3  #: of AdamW, constant
+    weight_decay: float = 0.01
+    eps: float = 1e-6
+    clip: float = 1.0  #: largest global norm of the gradient
+    batch: int = 32  #: sentences a step; the published code takes as many pairs
+    epochs: int = 1
+    seed: int = 42  #: of the first weights and of the order
+
+
+PUBLISHED = FlowSettings()
+
+
+def fit_flow(
+    vectors: np.ndarray, *, device: torch.device | str = "cpu", progress: Progress = silent
+) -> dict[str, Tensor]:
+    """Return the numbers of a flow trained on vectors (n, d) float32, by name.
+
+    The vectors are fixed. The published code computes them again in each step, with the frozen BERT's dropout on; ours
+    come from one pass without dropout, which is many times faster. Batches are full; the rest of an epoch is left out.
+    """
+    n, d = vectors.shape
+    glow = Glow(d)
+    if n < PUBLISHED.batch:
+        raise UsageError(f"flow starts from one batch of {PUBLISHED.batch} sentences; {n} were given: give more")
+    rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)).to(device)
+    generator = torch.Generator().manual_seed(PUBLISHED.seed)
+    orders = [torch.randperm(n, generator=generator).to(device) for _ in range(PUBLISHED.epochs)]
+    glow.start(rows[orders[0][: PUBLISHED.batch]].cpu(), generator)
+    glow.to(device)
+    optimizer = torch.optim.AdamW(
+        glow.parameters(), lr=PUBLISHED.learning_rate, weight_decay=PUBLISHED.weight_decay, eps=PUBLISHED.eps
+    )
+    for order in orders:
+        for batch in order[: n - n % PUBLISHED.batch].reshape(-1, PUBLISHED.batch):
+            optimizer.zero_grad()
+            glow.loss(rows[batch]).backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(glow.parameters(), PUBLISHED.clip)
+            optimizer.step()
+            progress(PUBLISHED.batch)
+        progress(n % PUBLISHED.batch)
+    return {name: tensor.cpu() for name, tensor in glow.named_tensors().items()}
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """How one weight or transform is fitted."""
+
+    #: An encoder of all that comes before it, n sentences and a progress callback -> the fitted numbers.
+    run: Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
+    passes: int = 1  #: over the sentences: its progress adds up to n times that
+
+
+def _of_rows(count: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fitter:
+    """Return a fit to the model's own inputs, one sentence a document, specials included."""
+
+    def run(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+        rows = encoder.inputs(sentences).rows
+        progress(len(rows))
+        return count(rows, encoder.backbone)
+
+    return Fitter(run)
+
+
+def _of_vectors(fit_numbers: Callable[[np.ndarray], dict[str, Tensor]]) -> Fitter:
+    """Return a fit to the vectors (n, d), a sentence counted as often as it occurs."""
+    return Fitter(lambda encoder, sentences, progress: fit_numbers(encoder.encode(sentences, progress=progress)))
+
+
+def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+    vectors = encoder.encode(sentences, progress=progress)
+    return fit_flow(vectors, device=encoder.backbone.device, progress=progress)
+
+
+#: Fits by weights as a recipe writes them, and by transform.
+FITS: dict[str, Fitter] = {
+    "tfidf": _of_rows(lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.token_rows))}),
+    "tfidf:word": _of_rows(fit_word_idf),
+    "whitening": _of_vectors(fit_whitening),
+    "all-but-the-top": _of_vectors(fit_all_but_the_top),
+    "spectral": _of_vectors(fit_spectral),
+    "flow": Fitter(_flow, passes=2),
+}
+
+
+def plan_fits(recipe: Recipe, *, choosing: bool = False) -> list[tuple[Fitter, Recipe]]:
+    """Return the fits of a recipe, in order, each with the recipe of all that comes before it.
+
+    ``choosing``: numbers are chosen, so it is no error if nothing is fitted.
+    """
+    states, _, weights = recipe.pooling.partition("/")
+    planned = []
+    if weights in FITS:
+        planned.append((FITS[weights], recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none")))
+    for place, transform in enumerate(recipe.transforms):
+        name = split_spec(transform)[0]
+        if name in FITS:
+            planned.append((FITS[name], recipe.replace(transforms=recipe.transforms[:place])))
+    if not planned and not choosing:
+        raise UsageError(
+            f"the recipe has nothing to fit (pooling {recipe.pooling!r}, transforms {list(recipe.transforms)});"
+            f" fitted are: {', '.join(FITS)}, e.g. `model` whitening"
+        )
+    return planned
