@@ -31,7 +31,7 @@ from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.evaluation.statistics import cosine
 from promptcli.recipe import Recipe
 from promptcli.searching.head_pass import head_cosines
-from promptcli.searching.heads import SEARCHED, search_heads
+from promptcli.searching.searches import SEARCHED, search_heads
 
 
 def contestants(backbone: str, task: STSTask, naive_heads: int | None) -> tuple[dict[str, Callable[[], Any]], float]:

@@ -16,7 +16,7 @@ import torch
 from accelerate.state import AcceleratorState
 
 import promptcli as pc
-from promptcli.analysis import ANALYSES
+from promptcli.analysis.analyze import ANALYSES
 from promptcli.backbones.devices import choose_device
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.tasks import Pairs, STSTask

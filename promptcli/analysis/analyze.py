@@ -1,104 +1,207 @@
-"""Looking inside models, by the table of analyses."""
+"""Looking inside models: the table of analyses, and the function that runs one.
 
-from collections.abc import Mapping, Sequence
+Imports nothing heavy, since the command line reads the table; an analysis imports its module when it runs.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from promptcli.analysis import ANALYSES
-from promptcli.analysis.anisotropy import Anisotropy
-from promptcli.analysis.impact import Impact, ImpactStudy
-from promptcli.analysis.mask_tokens import MaskTokens
-from promptcli.analysis.sentence import Attention
-from promptcli.analysis.sentence_map import SentenceMap
-from promptcli.analysis.token_bias import TokenBias
-from promptcli.analysis.uniformity import Uniformity
-from promptcli.data.sources import fitting_sentences
-from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
-from promptcli.evaluation.evaluate import candidates_of, open_candidates
-from promptcli.evaluation.scores import Label
-from promptcli.models.loading import Model, Sentences
+from promptcli.notes import note, working
 from promptcli.settings import BARE
 
-#: What an analysis finds of a model: see the module of its name.
-Found = Anisotropy | Uniformity | TokenBias | SentenceMap | list[MaskTokens] | Impact | ImpactStudy | Attention
-#: A value of a setting of an analysis, or its folder of data.
-Setting = str | int | bool | Sequence[str] | Path | None
+if TYPE_CHECKING:
+    from promptcli.analysis.anisotropy import Anisotropy
+    from promptcli.analysis.impact import Impact, ImpactStudy
+    from promptcli.analysis.mask_tokens import MaskTokens
+    from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.sentence_map import SentenceMap
+    from promptcli.analysis.token_bias import TokenBias
+    from promptcli.analysis.uniformity import Uniformity
+    from promptcli.data.tasks import STSTask
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.evaluation.scores import Label
+    from promptcli.models.loading import Model, Sentences
+
+    Encoders = Sequence[Encoder]
+    Found: TypeAlias = (
+        Anisotropy | Uniformity | TokenBias | SentenceMap | list[MaskTokens] | Impact | ImpactStudy | Attention
+    )
+
+#: A value of a setting of an analysis.
+Setting = str | int | bool | Sequence[str]
 
 
-@overload
-def analyze(
-    name: Literal["anisotropy", "vocabulary"], model: Model = ..., on: Sentences = ..., **how: Setting
-) -> Anisotropy: ...
-@overload
-def analyze(name: Literal["uniformity"], model: Model = ..., on: Sentences = ..., **how: Setting) -> Uniformity: ...
-@overload
-def analyze(name: Literal["token-bias"], model: Model = ..., on: Sentences = ..., **how: Setting) -> TokenBias: ...
-@overload
-def analyze(name: Literal["map"], model: Model = ..., on: Sentences = ..., **how: Setting) -> SentenceMap: ...
-@overload
-def analyze(
-    name: Literal["mask-tokens"], model: Model = ..., on: Sentences = ..., **how: Setting
-) -> list[MaskTokens]: ...
-@overload
-def analyze(name: Literal["impact"], model: Model = ..., on: Sentences = ..., **how: Setting) -> Impact: ...
-@overload
-def analyze(name: Literal["impact-tfidf"], model: Model = ..., on: Sentences = ..., **how: Setting) -> ImpactStudy: ...
-@overload
-def analyze(name: Literal["attention"], model: Model = ..., on: Sentences = ..., **how: Setting) -> Attention: ...
-@overload
-def analyze(name: str, model: Model = ..., on: Sentences = ..., **how: Setting) -> Found: ...
+@dataclass(frozen=True)
+class Analysis:
+    """One way of looking at models."""
+
+    help: str  #: its result, with its place in the papers
+    takes: str  #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks), ``nothing``
+    run: Callable[..., list[Any]]  #: encoders, the input, and typed settings by keyword -> a result for each encoder
+
+    @property
+    def settings(self) -> dict[str, inspect.Parameter]:
+        """The settings by their names, with their types and defaults."""
+        parameters = inspect.signature(self.run).parameters
+        return {name: item for name, item in parameters.items() if item.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def _anisotropy(
+    encoders: "Encoders",
+    texts: Sequence[str],
+    *,
+    first: int = 100_000,
+    sample: int = 0,
+    seed: int = 0,
+    lower: bool = True,
+    words: int = 32,
+) -> "list[Anisotropy]":
+    from promptcli.analysis.anisotropy import Preparation, sentence_anisotropy
+
+    preparation = Preparation(first, sample or None, seed, lower, words or None)
+    return sentence_anisotropy(encoders, preparation.apply(texts))
+
+
+def _vocabulary(encoders: "Encoders", _: None) -> "list[Anisotropy]":
+    from promptcli.analysis.anisotropy import token_anisotropy
+
+    return [token_anisotropy(encoder.backbone) for encoder in encoders]
+
+
+def _uniformity(encoders: "Encoders", tasks: "Sequence[STSTask]") -> "list[Uniformity]":
+    from promptcli.analysis.uniformity import measure
+
+    return measure(encoders, tasks)
+
+
+def _token_bias(encoders: "Encoders", texts: Sequence[str], *, states: str = "static") -> "list[TokenBias]":
+    from promptcli.analysis.token_bias import token_bias
+
+    return [token_bias(encoder.backbone, texts, states=states) for encoder in encoders]
+
+
+def _mask_tokens(encoders: "Encoders", texts: Sequence[str], *, top: int = 5) -> "list[list[MaskTokens]]":
+    from promptcli.analysis.mask_tokens import predict_mask_tokens
+
+    return [predict_mask_tokens(encoder.backbone, encoder.recipe, texts, count=top) for encoder in encoders]
+
+
+def _impact(encoders: "Encoders", text: str) -> "list[Impact]":
+    from promptcli.analysis.impact import impact
+
+    with working("impact", None) as advance:
+        return [impact(encoder.backbone, text, progress=advance) for encoder in encoders]
+
+
+def _impact_tfidf(
+    encoders: "Encoders", texts: Sequence[str], *, corpus: str | Sequence[str] = "demo", first: int = 1000
+) -> "list[ImpactStudy]":
+    from promptcli.analysis.impact import compare_with_tfidf
+
+    studies = [compare_with_tfidf(encoder.backbone, texts[:first], list(corpus)) for encoder in encoders]
+    if studies[0].left_out:
+        note(f"{studies[0].left_out:,} sentences are left out: empty, or longer than the longest input")
+    return studies
+
+
+def _attention(encoders: "Encoders", text: str, *, head: str = "") -> "list[Attention]":
+    from promptcli.analysis.sentence import attention
+
+    return [attention(encoder.backbone, text, head or None) for encoder in encoders]
+
+
+def _map(encoders: "Encoders", texts: Sequence[str], *, first: int = 2000) -> "list[SentenceMap]":
+    from promptcli.analysis.sentence_map import sentence_map
+    from promptcli.encoder.encoder import encode_together
+
+    chosen = [text for text in texts if text.strip()][:first]
+    with working("map", len(encoders) * len(chosen)) as advance:
+        return [sentence_map(one.vectors, chosen) for one in encode_together(list(encoders), chosen, progress=advance)]
+
+
+#: By the name that ``promptcli.analyze`` takes.
+ANALYSES: dict[str, Analysis] = {
+    "anisotropy": Analysis(
+        "Mean cosine between sentences (PromptBERT, table 1; Ditto, table 5)", "sentences", _anisotropy
+    ),
+    "vocabulary": Analysis("Mean cosine between word embeddings (PromptBERT, table 2)", "nothing", _vocabulary),
+    "uniformity": Analysis("Alignment and uniformity of unit vectors (Ditto, figure 4)", "pairs", _uniformity),
+    "token-bias": Analysis(
+        "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)", "sentences", _token_bias
+    ),
+    "map": Analysis("A map of sentences and their clusters (needs scikit-learn)", "sentences", _map),
+    "mask-tokens": Analysis(
+        "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)", "texts", _mask_tokens
+    ),
+    "impact": Analysis("Impact of each token on each other one (Ditto, section 2.3)", "sentence", _impact),
+    "impact-tfidf": Analysis("Correlation of impacts with TF-IDF (Ditto, table 3)", "sentences", _impact_tfidf),
+    "attention": Analysis(
+        "One head on a sentence; its diagonal is Ditto's weights (Ditto, figure 2)", "sentence", _attention
+    ),
+}
+
+
 def analyze(
     name: str,
-    model: Model = BARE.backbone,
-    on: Sentences = BARE.corpus,
+    model: "Model" = BARE.backbone,
+    on: "Sentences" = BARE.corpus,
+    *,
+    data_dir: str | Path | None = None,
     **settings: Setting,
-) -> Found:
+) -> "Found":
     """Look inside a model.
 
     Args:
         name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``map``, ``mask-tokens``,
             ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says what each finds.
         model: An encoder, or what ``load`` takes.
-        on: What is looked at: a sentence (``impact``, ``attention``); tasks or files of graded pairs
-            (``uniformity``); else sentences, or what names them: ``demo``, a task, a file.
-        settings: ``data_dir``, the SentEval folder of a task; and those of the analysis: ``first``, ``sample``,
-            ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of token-bias, ``first`` of map, ``top`` of
-            mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of attention.
+        on: A sentence (``impact``, ``attention``); tasks or files of graded pairs (``uniformity``); else sentences, or
+            their name: ``demo``, a task, a file.
+        data_dir: SentEval folder of the tasks.
+        settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of
+            token-bias, ``first`` of map, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of
+            attention.
 
     Returns:
-        What the analysis found: see the module of its name.
+        The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``, ``SentenceMap``, list of
+        ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``.
 
     Raises:
-        UsageError: No such analysis or setting, or a model that it does not fit.
-        NotFoundError: Data that are not there.
+        UsageError: An unknown analysis or setting, or a model that does not fit it.
+        NotFoundError: Data are missing.
 
     Example:
         >>> import promptcli as pc
         >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
         'a'
     """
-    folder = settings.pop("data_dir", None)
-    found = analyze_all(name, [model], on, data_dir=None if folder is None else str(folder), settings=settings)
-    return next(iter(found.values()))
+    results: list[Found] = list(analyze_all(name, [model], on, data_dir=data_dir, settings=settings).values())
+    return results[0]
 
 
 def analyze_all(
     name: str,
-    models: Sequence[Model],
-    on: Sentences = BARE.corpus,
+    models: "Sequence[Model]",
+    on: "Sentences" = BARE.corpus,
     *,
     data_dir: str | Path | None = None,
     text_field: str | None = None,
     skip_unfit: bool = False,
     settings: Mapping[str, Setting] = MappingProxyType({}),
-) -> dict[Label, Found]:
+) -> "dict[Label, Any]":
     """Look inside several models as ``analyze`` does; those of one model input share a forward pass.
 
-    ``text_field`` is the column of the sentence in a file. With ``skip_unfit`` models that cannot be made on their
-    backbone are named and left out.
+    ``text_field`` is the column of the sentence in a file. With ``skip_unfit`` models that do not fit their backbone
+    are reported and left out.
     """
+    from promptcli.data.sources import fitting_sentences
+    from promptcli.evaluation.candidates import candidates_of, open_candidates
+
     analysis = look_up("analysis", name, ANALYSES)
     for setting in settings:
         if setting not in analysis.settings:
@@ -113,15 +216,17 @@ def analyze_all(
     return dict(zip((candidate.label for candidate, _ in opened), results, strict=True))
 
 
-def _data(takes: str, on: Sentences, folder: Path | None, text_field: str | None) -> Any:
-    """Return what an analysis takes."""
+def _data(takes: str, on: "Sentences", folder: Path | None, text_field: str | None) -> Any:
+    """Return the input of an analysis."""
+    from promptcli.data.sources import fitting_sentences
+
     if takes == "nothing":
         return None
     if takes == "pairs":
-        return pairs_of(on, folder)
+        return _pairs(on, folder)
     if takes == "sentence":
         if not isinstance(on, str):
-            raise UsageError(f"one sentence is looked at, and {type(on).__name__} is given; give a string")
+            raise UsageError(f"the analysis takes one sentence, not {type(on).__name__}; give a string")
         return on
     if takes == "texts" and isinstance(on, str):
         return [on]
@@ -130,11 +235,13 @@ def _data(takes: str, on: Sentences, folder: Path | None, text_field: str | None
     return list(on)
 
 
-def pairs_of(on: Sentences, folder: Path | None) -> list[STSTask]:
+def _pairs(on: "Sentences", folder: Path | None) -> "list[STSTask]":
     """Return tasks of graded pairs by their names, all splits of one by ``STS-B:all``, or files of pairs."""
+    from promptcli.data.tasks import fitting_task, load_tasks, task_names
+
     given = [str(on)] if isinstance(on, str | Path) else list(on)
     names = [fitting_task(name) if name.endswith(":all") else task_names([name])[0] for name in given]
     loaded = load_tasks(folder, names)
     for label, reason in loaded.missing.items():
-        raise NotFoundError(f"{label} is not there: {reason}")
+        raise NotFoundError(f"{label} is missing: {reason}")
     return loaded.tasks

@@ -1,4 +1,4 @@
-"""Anisotropy: how alike all vectors are, the mean cosine over pairs (PromptBERT, eq. 1). Knows no files.
+"""Anisotropy: the mean cosine over pairs of vectors (PromptBERT, eq. 1).
 
 With unit vectors u_i, sum_{i != j} u_i . u_j = |sum u_i|^2 - n: one sum is kept, and no n x n matrix is made.
 """
@@ -22,27 +22,24 @@ _WINDOW = 8192
 
 @dataclass(frozen=True)
 class Preparation:
-    """Which lines are taken and what is done to each; the defaults are those of PromptBERT's code."""
+    """Choice and treatment of the lines; the defaults are those of PromptBERT's code."""
 
-    first: int = 100_000  #: take so many lines from the start
-    sample: int | None = None  #: take so many at random in their place (the papers' text)
+    first: int = 100_000  #: number of lines to take from the start
+    sample: int | None = None  #: number of lines to take at random instead (the papers' text)
     seed: int = 0  #: of the sample
     lower: bool = True  #: lower-case every line, for cased models too
-    words: int | None = 32  #: cut a line to so many words, separated by white space
+    words: int | None = 32  #: cut a line to this number of words, separated by white space
 
     def apply(self, lines: Iterable[str]) -> list[str]:
-        """Return the prepared sentences; blank lines are left out before they are counted."""
+        """Return the prepared sentences; empty lines are not counted."""
         full = (line for line in lines if line.strip())
         taken = itertools.islice(full, self.first) if self.sample is None else _draw(full, self.sample, self.seed)
-        return [self._prepare(line) for line in taken]
-
-    def _prepare(self, line: str) -> str:
-        words = line.split()[: self.words]
-        return " ".join(words).lower() if self.lower else " ".join(words)
+        cut = (" ".join(line.split()[: self.words]) for line in taken)
+        return [line.lower() if self.lower else line for line in cut]
 
 
 def _draw(lines: Iterator[str], count: int, seed: int) -> list[str]:
-    """Return ``count`` lines of a stream, any set of them as likely (reservoir sampling); all if there are fewer."""
+    """Return ``count`` random lines of a stream (reservoir sampling); all if there are fewer."""
     generator = np.random.default_rng(seed)
     kept = list(itertools.islice(lines, count))
     for number, line in enumerate(lines, count):
@@ -53,7 +50,7 @@ def _draw(lines: Iterator[str], count: int, seed: int) -> list[str]:
 
 
 class MeanCosine:
-    """The mean cosine over pairs of vectors that come in parts; a NaN counts as 0, and a zero vector has cosine 0."""
+    """The mean cosine over pairs of vectors that arrive in windows; a NaN counts as 0, a zero vector has cosine 0."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,10 +72,9 @@ class MeanCosine:
 
 
 def check_enough(count: int) -> None:
-    """Refuse what makes no pair."""
+    """Refuse fewer than two sentences."""
     if count < 2:
-        given = "1 sentence makes none" if count else "there is no sentence"
-        raise UsageError(f"anisotropy is a mean over pairs, and {given}; give two or more, one a line")
+        raise UsageError(f"anisotropy is a mean over pairs of sentences, and there are {count}; give at least 2")
 
 
 @dataclass(frozen=True)

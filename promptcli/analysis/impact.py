@@ -1,9 +1,10 @@
-"""Perturbed masking: how much each token matters to each other one's state (Ditto, section 2.3 and appendix A.1).
+"""Perturbed masking: the impact of each token on each other one's state (Ditto, section 2.3 and appendix A.1).
 
 F_ij, the impact of j on i, is the Euclidean distance between the last-layer states at i of the sentence with i masked
-and with i and j masked. N tokens take N + N(N-1)/2 inputs. The special tokens stay as they are.
+and with i and j masked. N tokens take N + N(N-1)/2 inputs. The special tokens are never masked.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,6 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.batching import TOKEN_BUDGET
 from promptcli.encoder.encoded import Progress, silent
-from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.notes import working
 
@@ -39,21 +39,21 @@ class Impact:
 
     @property
     def means(self) -> NDArray[np.float64]:
-        """(1/N) sum_i F_ij, (N,): how much token j matters."""
+        """(1/N) sum_i F_ij, (N,): the mean impact of token j."""
         means: NDArray[np.float64] = self.matrix.mean(0)
         return means
 
 
 @dataclass(frozen=True)
 class ImpactStudy:
-    """How alike the impacts of tokens and their TF-IDF weights are, over many sentences (Ditto, table 3)."""
+    """The correlation of tokens' impacts with their TF-IDF weights over many sentences (Ditto, table 3)."""
 
-    correlation: Correlation  #: over the tokens of all sentences put together; 0 where not defined
-    by_sentence: Correlation  #: the mean of the correlations inside each sentence of two tokens or more
+    correlation: Correlation  #: over the tokens of all sentences together; 0 if undefined
+    by_sentence: Correlation  #: mean of the correlations inside each sentence of two tokens or more
     means: NDArray[np.float64]  #: (tokens,) impacts, sentence after sentence
     weights: NDArray[np.float64]  #: (tokens,) TF-IDF
-    sentences: int  #: how many were looked at
-    left_out: int  #: how many were not: blank, or longer than the longest input
+    sentences: int  #: number of sentences used
+    left_out: int  #: number of the others: empty, or longer than the longest input
 
 
 def impact(backbone: Backbone, sentence: str, *, progress: Progress = silent) -> Impact:
@@ -78,7 +78,7 @@ def check_mask(backbone: Backbone) -> int:
 
 
 def _impact(backbone: Backbone, row: Tensor, progress: Progress) -> Tensor:
-    """Return the impact matrix (N, N) of token ids (N + 2,); nothing is read from the device meanwhile."""
+    """Return the impact matrix (N, N) of token ids (N + 2,) without waiting for the device."""
     mask, count = check_mask(backbone), len(row) - 2
     alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)
     matrix = torch.zeros(count, count, dtype=torch.float64, device=backbone.device)
@@ -108,19 +108,22 @@ def _impact(backbone: Backbone, row: Tensor, progress: Progress) -> Tensor:
 def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str]) -> ImpactStudy:
     """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over many sentences.
 
-    The paper does not say how it pools: here all tokens are put together, and the mean over sentences next to it.
+    The paper does not say how it pools: both the correlation over all tokens and the mean over sentences are returned.
 
     Args:
         backbone: With a mask token.
-        sentences: Blank and too long ones are left out.
-        corpus: Sentences that idf is counted on, with the backbone's own tokens; blank ones are left out.
+        sentences: Empty and too long ones are left out.
+        corpus: Sentences that idf is counted on, with the backbone's tokens.
     """
     check_mask(backbone)
     encoder = plain_encoder(backbone)
     idf = corpus_idf(encoder, corpus)
-    given = [found for sentence in sentences if (found := _whole(encoder, sentence)) is not None]
+    given: list[Tokenized] = []
+    for sentence in sentences:
+        with contextlib.suppress(UsageError):  # empty or too long
+            given.append(tokenize(encoder, sentence))
     if not given:
-        raise UsageError("there is no sentence to look at; give a file with one sentence a line")
+        raise UsageError("there is no usable sentence; give a file with one sentence a line")
     lengths = [len(tokenized.ids) for tokenized in given]
     ids = torch.tensor([token for tokenized in given for token in tokenized.ids], device=backbone.device)
     columns = []
@@ -131,23 +134,13 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
     means = np.split(torch.cat(columns).cpu().numpy(), np.cumsum([length - 2 for length in lengths])[:-1])
     weights = [tfidf_weights(tokenized.ids, idf)[1:-1] for tokenized in given]
     inside = [_correlation(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
+    mean = Correlation(
+        float(np.mean([each.pearson for each in inside] or [0.0])),
+        float(np.mean([each.spearman for each in inside] or [0.0])),
+    )
     together = np.concatenate(means), np.concatenate(weights)
-    return ImpactStudy(_correlation(*together), _mean(inside), *together, len(given), len(sentences) - len(given))
-
-
-def _whole(encoder: Encoder, sentence: str) -> Tokenized | None:
-    """Return a sentence's input, or None where it cannot be looked at."""
-    try:
-        return tokenize(encoder, sentence)
-    except UsageError:
-        return None
+    return ImpactStudy(_correlation(*together), mean, *together, len(given), len(sentences) - len(given))
 
 
 def _correlation(means: NDArray[np.float64], weights: NDArray[np.float64]) -> Correlation:
     return correlate(means[:, None], weights)[0]
-
-
-def _mean(found: Sequence[Correlation]) -> Correlation:
-    if not found:
-        return Correlation(0.0, 0.0)
-    return Correlation(float(np.mean([one.pearson for one in found])), float(np.mean([one.spearman for one in found])))

@@ -1,7 +1,4 @@
-"""Which tokens a backbone predicts at the mask, with and without template denoising (PromptBERT, table 7).
-
-Knows nothing of printing. The recipe decides the template, the period rule and where the bias is taken.
-"""
+"""The tokens that a backbone predicts at the mask, with and without template denoising (PromptBERT, table 7)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,12 +28,12 @@ class MaskTokens:
 
     sentence: str
     plain: list[Guess]  #: from h
-    denoised: list[Guess]  #: with the template's bias h_hat taken away
+    denoised: list[Guess]  #: without the template's bias h_hat
     truncated: bool  #: the sentence lost tokens to the longest input
 
 
-#: Where the bias is taken: head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT prints denoised tokens and does
-#: not say which; ``hidden`` reads its section 4.3 to the letter and is the default.
+#: Place of the bias -> head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT does not name the place of its
+#: denoised tokens; ``hidden``, the default, follows its section 4.3 to the letter.
 PLACES: dict[str, Callable[[MLMHead, Tensor, Tensor], Tensor]] = {
     "hidden": lambda head, state, bias: head.to_logits(head.to_hidden(state - bias)),
     "head": lambda head, state, bias: head.to_logits(head.to_hidden(state) - head.to_hidden(bias)),
@@ -51,9 +48,9 @@ def predict_mask_tokens(
 
     Args:
         backbone: Needs its masked-LM head.
-        recipe: Its prompt, period, max_length, and where ``denoise`` takes the bias; the rest is not read.
+        recipe: Only its prompt, period, max_length and denoise are read.
         sentences: n texts.
-        count: Tokens of each list.
+        count: Number of tokens of each list.
     """
     denoising = Denoising.from_spec(recipe.denoise)
     if denoising.place not in PLACES:

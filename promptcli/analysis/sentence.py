@@ -1,4 +1,4 @@
-"""One sentence token by token: its whole input, idf and TF-IDF weights, and one attention head on it.
+"""One sentence token by token: its input, TF-IDF weights, and one attention head on it.
 
 Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights) and table 4 (diagonals and TF-IDF).
 """
@@ -22,7 +22,7 @@ from promptcli.recipe import Recipe
 
 @dataclass(frozen=True)
 class Correlation:
-    """Pearson's and Spearman's correlation of a head's diagonal with TF-IDF over tokens; 0 where not defined."""
+    """Pearson's and Spearman's correlation with TF-IDF over tokens; 0 if undefined."""
 
     pearson: float
     spearman: float
@@ -35,8 +35,8 @@ class Correlation:
 def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by the idf (v,) of ``fit_idf``.
 
-    The raw count times idf, the sentence's vector over its distinct terms scaled to length 1: gensim's defaults, from
-    which the published weights were made. The specials, in every sentence, weigh 0.
+    The raw count times idf, the sentence's vector over its distinct terms scaled to length 1: gensim's defaults, used
+    for the published weights. Special tokens, in every sentence, weigh 0.
     """
     _, place, counts = np.unique(np.asarray(row), return_inverse=True, return_counts=True)
     terms = counts * np.asarray(idf, dtype=np.float64)[np.unique(np.asarray(row))]
@@ -67,12 +67,12 @@ class Tokenized:
 
 
 def plain_encoder(backbone: Backbone) -> Encoder:
-    """Return an encoder without template, for its inputs."""
+    """Return an encoder without a template, for its inputs."""
     return Encoder(Recipe(backbone=backbone.name), backbone, {})
 
 
 def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
-    """Return idf (v,), counted on the encoder's inputs of the sentences that are not blank."""
+    """Return idf (v,), counted on the encoder's inputs of the sentences that are not empty."""
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
         raise UsageError("there is no sentence to count idf on; give another `corpus`: a file, or demo")
@@ -85,14 +85,13 @@ def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
     inputs = encoder.inputs([sentence])
     backbone, ids = encoder.backbone, inputs.rows[0]
     if inputs.truncated[0]:
-        pieces = encoder.pieces([sentence])
-        count = len(backbone.tokenizer.encode(pieces)[0])
+        count = len(backbone.tokenizer.encode(encoder.pieces([sentence]))[0])
         raise UsageError(
             f"the sentence has {count} tokens, and backbone {backbone.name!r} has room for"
             f" {encoder.max_length - encoder.template.length}; give a shorter one: {sentence[:40]!r}..."
         )
     if len(ids) == encoder.template.length:
-        raise UsageError(f"the sentence {sentence[:40]!r} has no tokens to look at; give one with words")
+        raise UsageError(f"the sentence {sentence[:40]!r} has no tokens; give one with words")
     return Tokenized(ids, [backbone.tokenizer.text(token) for token in ids])
 
 
@@ -101,8 +100,8 @@ class Attention:
     """One head on one sentence."""
 
     head: str  #: layer-head, 1-based
-    tokens: list[str]  #: t vocabulary items, the special ones included
-    matrix: NDArray[np.float64]  #: (t, t), a_ij: how much token i attends to token j; rows add up to 1
+    tokens: list[str]  #: t vocabulary items, special ones included
+    matrix: NDArray[np.float64]  #: (t, t), a_ij: attention of token i to token j; rows add up to 1
 
     @property
     def diagonal(self) -> NDArray[np.float64]:
@@ -111,7 +110,7 @@ class Attention:
 
 
 def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
-    """Return what one head does on one sentence.
+    """Return one head's attention on one sentence.
 
     Args:
         backbone: Of a family that opens its attention.
@@ -125,5 +124,5 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     given = tokenize(encoder, sentence)
     batch = make_batch([given.ids], None, backbone.tokenizer.pad, backbone.device, len(given.ids))
     with torch.inference_mode():
-        found = backbone.run(batch, Needs(matrices=frozenset({layer}))).matrices[layer]
-    return Attention(name, given.tokens, found[0, number].double().cpu().numpy())
+        matrices = backbone.run(batch, Needs(matrices=frozenset({layer}))).matrices[layer]
+    return Attention(name, given.tokens, matrices[0, number].double().cpu().numpy())

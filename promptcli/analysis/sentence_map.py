@@ -1,4 +1,4 @@
-"""Sentences as a map: near ones lie near, in clusters that are named by their most telling words."""
+"""A map of sentences, with clusters named by their most telling words."""
 
 import collections
 import re
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from promptcli.errors import UsageError
 
-#: Sentences up to which t-SNE is computed; above, the two first principal components.
+#: Most sentences for t-SNE; above, the map is the two first principal components.
 MOST_TSNE = 5000
-#: Sentences over which trustworthiness is computed at most: it takes all distances among them.
+#: Most sentences for trustworthiness: it takes all distances among them.
 _MOST_TRUSTED = 2000
-#: Principal components that t-SNE and k-means are given, neighbours that its perplexity stands for, and clusters.
+#: Principal components for t-SNE and k-means, perplexity of t-SNE, and most clusters.
 _COMPONENTS, _PERPLEXITY, _MOST_CLUSTERS = 50, 50, 8
-#: Sentences of a cluster on average, at least; and words of its name.
+#: Least mean number of sentences of a cluster, and words of its name.
 _CLUSTER_SIZE, _WORDS = 12, 4
 
 
@@ -26,12 +26,10 @@ class SentenceMap:
 
     points: NDArray[np.float64]  #: (n, 2) positions
     method: str  #: ``t-SNE`` or ``PCA``
-    #: How many of the 5 nearest in the plane are near among the vectors, misses weighed by their rank there: 0 to 1
-    #: (Venna and Kaski, 2001).
-    trustworthiness: float
+    trustworthiness: float  #: of the 5 nearest neighbours in the plane, 0 to 1 (Venna and Kaski, 2001)
     clusters: NDArray[np.int64]  #: (n,) cluster of each sentence; the largest is 0
     words: list[list[str]]  #: of each cluster, the most telling first; empty without texts
-    places: NDArray[np.float64]  #: (clusters, 2) where each cluster is most by itself, for its name
+    places: NDArray[np.float64]  #: (clusters, 2) positions of the names, each in its cluster's purest region
 
 
 def sentence_map(vectors: NDArray[np.floating], texts: Sequence[str] | None = None) -> SentenceMap:
@@ -42,7 +40,7 @@ def sentence_map(vectors: NDArray[np.floating], texts: Sequence[str] | None = No
 
     Args:
         vectors: (n, d), n at least 3; their directions count, not their lengths.
-        texts: n, from which clusters are named.
+        texts: n, for the names of clusters.
     """
     try:
         from sklearn.cluster import KMeans
@@ -61,30 +59,30 @@ def sentence_map(vectors: NDArray[np.floating], texts: Sequence[str] | None = No
         points = tsne.fit_transform(components)
     else:
         points = components[:, :2]
-    looked = np.unique(np.linspace(0, count - 1, min(count, _MOST_TRUSTED)).astype(np.int64))
-    neighbours = min(5, (len(looked) - 1) // 2)
-    trust = trustworthiness(directions[looked], points[looked], n_neighbors=neighbours)
+    sample = np.unique(np.linspace(0, count - 1, min(count, _MOST_TRUSTED)).astype(np.int64))
+    neighbours = min(5, (len(sample) - 1) // 2)
+    trust = trustworthiness(directions[sample], points[sample], n_neighbors=neighbours)
     groups = max(1, min(_MOST_CLUSTERS, count // _CLUSTER_SIZE))
-    _, found, sizes = np.unique(
+    _, members, sizes = np.unique(
         KMeans(groups, n_init=4, random_state=0).fit_predict(components), return_inverse=True, return_counts=True
     )
-    groups = len(sizes)  # fewer where sentences are copies
-    clusters = np.argsort(np.argsort(-sizes, kind="stable"))[found].astype(np.int64)
+    groups = len(sizes)  # fewer if sentences are copies
+    clusters = np.argsort(np.argsort(-sizes, kind="stable"))[members].astype(np.int64)
     words = telling_words(texts, clusters) if texts is not None else [[] for _ in range(groups)]
     near = NearestNeighbors(n_neighbors=min(_PERPLEXITY, count)).fit(points).kneighbors(points, return_distance=False)
-    alike = (clusters[near] == clusters[:, None]).mean(1)
-    centres = [np.flatnonzero(clusters == cluster)[alike[clusters == cluster].argmax()] for cluster in range(groups)]
+    purity = (clusters[near] == clusters[:, None]).mean(1)
+    centres = [np.flatnonzero(clusters == cluster)[purity[clusters == cluster].argmax()] for cluster in range(groups)]
     places = points[near[centres]].mean(1)
     method = "t-SNE" if count <= MOST_TSNE else "PCA"
     return SentenceMap(points.astype(np.float64), method, float(trust), clusters, words, places.astype(np.float64))
 
 
 def telling_words(texts: Sequence[str], clusters: NDArray[np.int64], count: int = _WORDS) -> list[list[str]]:
-    """Return the words that tell each cluster from all sentences, the most telling first.
+    """Return the words that distinguish each cluster from all sentences, the most telling first.
 
-    A word's figure is its part of the Kullback-Leibler divergence of the cluster's words from all words,
-    p log(p / q), so that neither words that are frequent everywhere nor rare ones come first. A sentence counts a
-    word once; English function words are left out.
+    A word's figure is its term p log(p / q) of the Kullback-Leibler divergence of the cluster's words from all words,
+    which favours neither words that are frequent everywhere nor rare ones. A sentence counts a word once; English
+    function words are left out.
     """
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 

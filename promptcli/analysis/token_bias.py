@@ -1,6 +1,6 @@
-"""Where tokens lie by frequency, subword and case: the plane of most variance (PromptBERT, figures 1 and 2).
+"""Token embeddings by frequency, subword and case in the plane of most variance (PromptBERT, figures 1 and 2).
 
-The paper does not say how its pictures were projected; here they are the first two principal components.
+The paper does not state its projection; here it is the first two principal components.
 """
 
 import re
@@ -16,9 +16,9 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError, unknown
 from promptcli.notes import working
 
-#: Which embeddings: the input's (figure 1), or the masked-LM head's output embeddings (figure 2 and table 12).
+#: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table 12).
 STATES = ("static", "mlm-head")
-#: Bands of frequency by rank, each up to the rank; tokens that never occur are a band of their own.
+#: Last ranks of the bands of frequency; tokens that never occur are a further band.
 _BANDS = (100, 1_000, 10_000)
 _WINDOW = 8192
 
@@ -28,20 +28,20 @@ class TokenGroup:
     """Tokens that share a property."""
 
     bias: str  #: ``frequency``, ``subword`` or ``case``
-    name: str  #: which of its groups
-    tokens: int  #: how many
+    name: str
+    tokens: int  #: their number
     mean: tuple[float, float]  #: mean position in the plane
 
 
 @dataclass(frozen=True)
 class TokenBias:
-    """The tokens of a vocabulary in the plane; the special tokens are left out."""
+    """The tokens of a vocabulary, without special ones, in the plane."""
 
     variance: tuple[float, float]  #: share of all variance on either axis
-    between: dict[str, float]  #: bias -> share of the plane's variance that lies between its groups' means, 0 to 1
+    between: dict[str, float]  #: bias -> share of the plane's variance between its groups' means, 0 to 1
     groups: list[TokenGroup]  #: of each bias
     points: NDArray[np.float64]  #: (k, 2) positions
-    counts: NDArray[np.int64]  #: (k,) how often each token occurs in the corpus
+    counts: NDArray[np.int64]  #: (k,) occurrences of each token in the corpus
     subword: NDArray[np.bool_]  #: (k,) whether it continues a word
     capital: NDArray[np.bool_]  #: (k,) whether it has a capital letter
 
@@ -51,7 +51,7 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
 
     Args:
         backbone: Whose tokens.
-        corpus: Sentences to count tokens in; blank ones are left out.
+        corpus: Sentences to count tokens in.
         states: One of ``STATES``.
     """
     if states not in STATES:
@@ -97,7 +97,7 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
 
 
 def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
-    """Return of each item whether it continues a word: ``##`` of word pieces, no ``Ġ`` or ``▁`` of other kinds."""
+    """Return whether each item continues a word: with ``##`` (word pieces), without ``Ġ`` or ``▁`` (other kinds)."""
     if tokens.byte_level:
         return ["Ġ" not in text for text in texts]
     if any(text.startswith("▁") for text in texts):
@@ -106,7 +106,6 @@ def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
 
 
 def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
-    """Return how often every token occurs, (v,)."""
     sentences = [sentence for sentence in corpus if sentence.strip()]
     if not sentences:
         raise UsageError("there is no sentence to count tokens in; give a file with one a line, or demo")
@@ -136,7 +135,7 @@ def _position(points: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _between(points: NDArray[np.float64], named: NDArray[np.str_]) -> float:
-    """Return the share of the points' squared distances from their mean that the groups' means account for."""
+    """Return the share of the points' squared distances from their mean that the groups' means explain."""
     total = np.square(points - points.mean(0)).sum()
     groups = [points[named == name] for name in np.unique(named)]
     return float(sum(len(group) * np.square(group.mean(0) - points.mean(0)).sum() for group in groups) / total)

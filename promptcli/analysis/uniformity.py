@@ -1,4 +1,4 @@
-"""Alignment and uniformity of sentence vectors (Ditto, figure 4; Wang and Isola, 2020). Knows no files.
+"""Alignment and uniformity of sentence vectors (Ditto, figure 4; Wang and Isola, 2020).
 
 On unit vectors, f(x): alignment = E |f(x) - f(y)|^2 over pairs that mean the same, uniformity = log E exp(-2 |f(x) -
 f(y)|^2) over pairs of distinct sentences. Lower is better for both.
@@ -29,8 +29,8 @@ class Uniformity:
 
     alignment: float  #: mean squared distance of the positive pairs
     uniformity: float  #: logarithm of the mean Gaussian potential of all sentences
-    positives: int  #: pairs that ``alignment`` is a mean over
-    sentences: int  #: sentences of ``uniformity``: both sides of every pair, as often as they occur
+    positives: int  #: pairs of ``alignment``
+    sentences: int  #: of ``uniformity``: both sides of every pair, repeated ones included
 
     def to_dict(self) -> dict[str, float | int]:
         """Return the figures as JSON-ready values."""
@@ -41,12 +41,12 @@ class Uniformity:
 def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) -> list[Uniformity]:
     """Return each encoder's alignment and uniformity on graded pairs.
 
-    There is no official code. SimCSE's authors: the whole of STS-B, vectors normalised first; nothing is said of
-    sentences that occur twice, so they stay.
+    There is no official code. SimCSE's authors take all of STS-B and normalise the vectors first; repeated sentences
+    are kept here, since they do not mention them.
 
     Args:
         encoders: Those of the same model input share a forward pass.
-        tasks: Splits whose pairs are put together.
+        tasks: Splits whose pairs are joined.
     """
     pairs = [task.pairs() for task in tasks]
     first = [sentence for part in pairs for sentence in part.first]
@@ -54,21 +54,21 @@ def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) -> list[Unifo
     positive = np.concatenate([part.gold for part in pairs]) > POSITIVE
     if not positive.any():
         raise UsageError(
-            f"no pair of {', '.join(task.label for task in tasks)} is graded above {POSITIVE:g}, so there is no"
-            " alignment to measure; give pairs graded from 0 to 5"
+            f"no pair of {', '.join(task.label for task in tasks)} is graded above {POSITIVE:g}, so"
+            " alignment is undefined; give pairs graded from 0 to 5"
         )
-    found = []
+    results = []
     with working("uniformity", 2 * len(first)) as advance:
         every = encode_together(encoders, [*first, *second], progress=advance)
     for encoded in every:
         vectors = unit(encoded.vectors)
         one, other = vectors[: len(first)], vectors[len(first) :]
-        found.append(
+        results.append(
             Uniformity(
                 alignment(one[positive], other[positive]), uniformity(vectors), int(positive.sum()), len(vectors)
             )
         )
-    return found
+    return results
 
 
 def unit(vectors: NDArray[np.floating]) -> NDArray[np.float64]:

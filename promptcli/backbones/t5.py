@@ -101,9 +101,7 @@ def load_t5(name: str, *, device: str = "cpu") -> T5:
         folder, _ = pretrained.locate(name)
     except NotFoundError as error:
         reason = str(error).partition("; shipped")[0].replace("backbone", "T5")
-        raise NotFoundError(
-            f"{reason}; give a T5's folder or hub id, or generate with the backbone's own head: `generate` mlm"
-        ) from None
+        raise NotFoundError(f"{reason}; give a T5's folder or hub id") from None
     what = f"T5 {name!r}"
     with opening(what):
         config = read_config(what, folder)

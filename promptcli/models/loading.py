@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -109,11 +109,15 @@ def entry_of(model: Model) -> Entry:
 
 def backbone_model(model: Model) -> Model:
     """Return a model for work on its backbone: an unknown name is taken as a backbone with the plain recipe."""
-    if not isinstance(model, str | Path):
+    name = model.model if isinstance(model, Choice) else model
+    if not isinstance(name, str | Path):
         return model
-    registry, name = open_registry(), str(model)
-    known = registry.knows(name) or is_recipe(registry, name)
-    return model if known else Recipe(backbone=name)
+    registry, name = open_registry(), str(name)
+    if registry.knows(name) or is_recipe(registry, name):
+        return model
+    if isinstance(model, Choice):
+        return dataclasses.replace(model, model=None, changes={**model.changes, "backbone": name})
+    return Recipe(backbone=name)
 
 
 def open_model(
@@ -150,10 +154,15 @@ def open_models(models: Sequence[Model], *, dtype: str = "stored") -> list[Encod
     encoders: list[Encoder] = []
     for model in models:
         entry = model if isinstance(model, Encoder) else entry_of(model)
-        shared = (encoder for encoder in encoders if encoder.backbone.name == entry.recipe.backbone)
-        backbone = next((encoder.backbone for encoder in shared if not tuned_weights(encoder.tensors())), None)
+        backbone = shared_backbone(encoders, entry.recipe.backbone)
         encoders.append(open_model(model if isinstance(model, Choice) else entry, dtype=dtype, backbone=backbone))
     return encoders
+
+
+def shared_backbone(encoders: Iterable[Encoder], name: str) -> Backbone | None:
+    """Return the backbone of that name of an encoder that did not tune it."""
+    peers = (encoder for encoder in encoders if encoder.backbone.name == name)
+    return next((peer.backbone for peer in peers if not tuned_weights(peer.tensors())), None)
 
 
 @overload  # a text is a sequence of texts, too

@@ -1,4 +1,4 @@
-"""Where tables are measured: one backbone, one data folder, sentences to fit on. All is loaded once, when needed."""
+"""The context of measurements: one backbone, one data folder, sentences to fit on; each loaded once, when needed."""
 
 import functools
 import hashlib
@@ -21,7 +21,7 @@ from promptcli.storage.cache import Cache
 #: The papers' pairs and text.
 PROTOCOL = "senteval"
 
-#: What rows are trained on, by the option that gives it: the layouts that it may have, in words, and their columns.
+#: Training data by their option: the layouts allowed, in words, and their columns.
 EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str, str]] = {
     "corpus": ((SENTENCES,), "sentences", ""),
     "triplets": ((TRIPLETS, PAIRS), "pairs or triplets", "sent0, sent1 and perhaps hard_neg"),
@@ -32,10 +32,10 @@ EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str, str]] = {
 
 @dataclass(frozen=True)
 class MeasureData:
-    """The data that one measure takes."""
+    """The data of one measure."""
 
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  #: what is there, by name: hash, size; JSON-ready
-    missing: dict[str, str] = field(default_factory=dict)  #: why the rest is not there, by name
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  #: data set -> hash, size, ...; JSON-ready
+    missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> why
     content: Any = None  #: for the measure alone
 
 
@@ -43,14 +43,14 @@ class MeasureData:
 class MeasurementContext:
     """One backbone and the data to measure it on."""
 
-    backbone_name: str  #: as given: a shipped name, a folder, a hub id, or a file of word vectors
-    open_backbone: Callable[[], Backbone]  #: loads it anew; training changes what it loads
-    cache: Cache  #: figures and trained weights that are known already
+    backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
+    open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
+    cache: Cache  #: of figures and trained weights
     data_dir: Path | None = None  #: SentEval folder, or None for the hub
-    texts: Texts = field(default_factory=Texts)  #: what rows are fitted, counted and trained on
-    seeds: Sequence[int] = ()  #: a run of every trained row for each; none: such rows are not asked for
+    texts: Texts = field(default_factory=Texts)  #: data that rows are fitted, counted and trained on
+    seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
     vectors: Path | None = None  #: folder of other programs' vectors
-    #: Draws a figure of the papers into a file and returns the file's name; None where nothing can.
+    #: Draws a figure of the papers into a file and returns the file's name.
     draw: "Callable[[str, MeasurementContext], str] | None" = None
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
     _examples: dict[tuple[str, str], TrainingExamples] = field(default_factory=dict, init=False)
@@ -62,7 +62,7 @@ class MeasurementContext:
 
     @functools.cached_property
     def backbone_facts(self) -> dict[str, Any]:
-        """What the backbone is, JSON-ready, without the folder it came from."""
+        """Identity of the backbone, JSON-ready, without its folder."""
         provenance = self.backbone.provenance
         return {
             "name": short_name(self.backbone_name),
@@ -79,35 +79,35 @@ class MeasurementContext:
 
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:
-        """What they are, JSON-ready, without the folder they came from."""
+        """Identity of the sentences, JSON-ready, without their folder."""
         digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
         return {"name": Path(self.texts.corpus).name, "sentences": len(self.sentences), "sha256": digest}
 
     def examples(self, kind: str) -> TrainingExamples:
-        """Return what rows are trained on, of a kind in ``EXAMPLES``."""
+        """Return the training data of a kind in ``EXAMPLES``."""
         source, (layouts, what, columns) = getattr(self.texts, kind), EXAMPLES[kind]
         if source is None:
             raise UsageError(f"supervised rows need `{kind}` with columns {columns}")
         if (kind, source) not in self._examples:
             every = dict.fromkeys([*layouts, *(layout for known, *_ in EXAMPLES.values() for layout in known)])
             self._examples[kind, source] = training_examples(source, layouts=tuple(every))
-        found = self._examples[kind, source]
-        if (found.layout or SENTENCES) not in layouts:
+        examples = self._examples[kind, source]
+        if (examples.layout or SENTENCES) not in layouts:
             raise UsageError(f"{kind} are {what}; {Path(source).name} is not")
-        return found
+        return examples
 
     def example_facts(self, kind: str) -> dict[str, Any]:
-        """Return what those examples are, JSON-ready, without the folder they came from."""
+        """Return the identity of those examples, JSON-ready, without their folder."""
         examples = self.examples(kind)
         return {"name": Path(getattr(self.texts, kind)).name, "examples": len(examples), "sha256": examples.sha256}
 
     @property
     def missing(self) -> dict[str, str]:
-        """Why data that were asked for are not there, by name."""
+        """Missing data set -> why."""
         return {name: reason for loaded in self._loaded.values() for name, reason in loaded.missing.items()}
 
     def tasks(self, names: Sequence[str]) -> MeasureData:
-        """Return STS tasks; ``content`` is the list of those that are there."""
+        """Return STS tasks; ``content`` is the list of those with data."""
 
         def load() -> MeasureData:
             loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL)
@@ -117,14 +117,14 @@ class MeasurementContext:
 
     def development(self) -> STSTask:
         """Return the pairs that trained weights and heads are chosen by, as in the papers."""
-        found = self.tasks(["STS-B:dev"])
-        if found.missing:
+        loaded = self.tasks(["STS-B:dev"])
+        if loaded.missing:
             raise NotFoundError("no data: STS-B:dev")
-        task: STSTask = found.content[0]
+        task: STSTask = loaded.content[0]
         return task
 
     def once(self, name: str, load: Callable[[], MeasureData]) -> MeasureData:
-        """Return what ``load`` returned the first time it was called for a name."""
+        """Return the data of a name, loaded the first time."""
         if name not in self._loaded:
             self._loaded[name] = load()
         return self._loaded[name]

@@ -1,4 +1,4 @@
-"""How columns are measured: task scores, what the analyses find, what promptcli's tables hold.
+"""How columns are measured: scores on tasks, analyses, settings of promptcli's own tables.
 
 A new kind of column is one entry of ``MEASURES`` and the function that it names.
 """
@@ -33,18 +33,12 @@ from promptcli.training.methods import find_method
 #: Column -> its figure.
 Figures = dict[str, dict[str, Any]]
 
-#: Columns that show another column's extreme, not its mean.
+#: Columns that show the extreme of several runs, not their mean.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
 
 
 def figure(value: Value, ci95: tuple[float, float] | None = None, on: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a figure as it is kept.
-
-    Args:
-        value: In the unit of its column.
-        ci95: 95% interval, where there is one.
-        on: Names of the data it was measured on.
-    """
+    """Return a figure, JSON-ready: its value, 95% interval and the names of its data."""
     return {"value": value, "ci95": None if ci95 is None else list(ci95), "on": list(on)}
 
 
@@ -54,45 +48,41 @@ def rounded(value: float, ci95: tuple[float, float] | None = None, on: Sequence[
 
 
 def over_runs(runs: Sequence[Figures]) -> Figures:
-    """Return the figures of one row from those of its runs; a single run's are its own.
-
-    Of several a figure is the mean, ``std`` the standard deviation (n - 1), and there is no interval over pairs.
-    """
+    """Return the mean figures of a row's runs with standard deviations (n - 1), those of a single run unchanged."""
     if len(runs) == 1:
         return runs[0]
-    found: Figures = {}
+    figures: Figures = {}
     for column in runs[0]:
         values = [run[column]["value"] for run in runs]
         common = {"ci95": None, "on": runs[0][column]["on"], "runs": len(runs)}
         mean, std = round(fmean(values), 4), round(stdev(values), 4)
-        found[column] = {"value": mean, "std": std, **common}
+        figures[column] = {"value": mean, "std": std, **common}
         if column == "Avg":
-            found |= {name: {"value": round(of(values), 4), **common} for name, of in EXTREMES.items()}
-    return found
+            figures |= {name: {"value": round(of(values), 4), **common} for name, of in EXTREMES.items()}
+    return figures
 
 
 def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield each system's figure on every task that is there."""
+    """Yield each system's figure on every task with data."""
     for scores in _score(systems, data, context):
         yield _figures(scores)
 
 
 def measure_sts_average(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield each system's figure on every task that is there, and their average."""
+    """Yield each system's figure on every task with data, and their average."""
     rows = _score(systems, data, context)
     by_task = list(zip(*rows, strict=True))
     intervals = statistics.average_intervals(
         [np.stack([score.cosines for score in scores]) for scores in by_task], [scores[0].gold for scores in by_task]
     )
     for scores, (low, high) in zip(rows, intervals, strict=True):
-        found = _figures(scores)
-        yield {**found, "Avg": rounded(evaluator.average(scores), (100 * low, 100 * high), list(found))}
+        figures = _figures(scores)
+        yield {**figures, "Avg": rounded(evaluator.average(scores), (100 * low, 100 * high), list(figures))}
 
 
 def _score(systems: Systems, data: MeasureData, context: MeasurementContext) -> list[list[SpearmanScore]]:
-    """Return each system's scores, tasks in the same order in all."""
     tasks: list[STSTask] = data.content
-    if systems[0].vectors is not None:  # alone, being slow
+    if systems[0].vectors is not None:  # a group of its own, since it is slow
         return [evaluator.score_vectors([_read(systems[0].vectors, tasks, systems[0].row)], tasks)]
     scores = evaluate([system.encoder for system in systems], tasks)
     return [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
@@ -135,7 +125,7 @@ def _transfer_facts(task: TransferTask) -> dict[str, Any]:
 
 
 def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield each system's accuracy on every task that is there, and the average; they have no interval.
+    """Yield each system's accuracy on every task with data, and the average; they have no interval.
 
     One system after the other: their classifiers take longer than their vectors.
     """
@@ -147,17 +137,17 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
             labels = [Label(context.backbone_name, system.row.label)]
             embedded = evaluator.embed_tasks([system.transfer_encoder], tasks, labels)
         scores = evaluator.score_vectors(embedded, tasks)
-        found = {score.task: rounded(score.value, None, [score.task]) for score in scores}
-        yield {**found, "transfer": rounded(evaluator.average(scores), None, list(found))}
+        figures = {score.task: rounded(score.value, None, [score.task]) for score in scores}
+        yield {**figures, "transfer": rounded(evaluator.average(scores), None, list(figures))}
 
 
 _CORPUS = ["corpus"]
-#: How many sentences of the corpus impact matrices are made of.
+#: Number of sentences of the corpus for impact matrices.
 _FIRST = 1000
 
 
 def corpus_sentences(preparation: Preparation, described: str) -> Callable[[MeasurementContext], MeasureData]:
-    """Return what gets the corpus's sentences as a column of mean cosines takes them; ``content`` is their list."""
+    """Return the loader of the prepared sentences of a column of mean cosines; ``content`` is their list."""
 
     def load(context: MeasurementContext) -> MeasureData:
         sentences = preparation.apply(context.sentences)
@@ -191,19 +181,19 @@ def diagonal_data(context: MeasurementContext) -> MeasureData:
 
 
 def measure_diagonals(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield how alike each head's diagonal and TF-IDF are, x 100 over the development sentences (Ditto, table 4).
+    """Yield the correlation of each head's diagonal with TF-IDF, x 100 over the development sentences (Ditto, table 4).
 
-    The correlations have no interval: the tokens of a sentence are no independent draws.
+    The correlations have no interval: the tokens of a sentence are not independent.
     """
-    alike = {head["head"]: head["tfidf"] for head in ranked_heads(context)}
+    tfidf = {head["head"]: head["tfidf"] for head in ranked_heads(context)}
     for system in systems:
         assert system.recipe is not None
-        found = alike[split_spec(system.recipe.pooling)[1] or ""]
-        yield _correlations("diagonal", found["pearson"], found["spearman"], ["STS-B:dev", "corpus"])
+        head = tfidf[split_spec(system.recipe.pooling)[1] or ""]
+        yield _correlations("diagonal", head["pearson"], head["spearman"], ["STS-B:dev", "corpus"])
 
 
 def impact_data(context: MeasurementContext) -> MeasureData:
-    """Return the corpus: its first sentences are looked at, idf is counted on all."""
+    """Return the corpus: impacts are of its first sentences, idf is counted on all."""
     check_mask(context.backbone)
     sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
     setting = f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's: 1,000 of PUD"
@@ -212,13 +202,13 @@ def impact_data(context: MeasurementContext) -> MeasureData:
 
 
 def measure_impact(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield how alike the impacts of tokens and their TF-IDF are, x 100 over all sentences' tokens (Ditto, table 3).
+    """Yield the correlation of tokens' impacts with their TF-IDF, x 100 over all sentences (Ditto, table 3).
 
-    The backbone alone decides the correlations. They have no interval: a sentence's tokens are no independent draws.
+    It depends on the backbone only and has no interval: a sentence's tokens are not independent.
     """
-    found = compare_with_tfidf(context.backbone, data.content, context.sentences).correlation
+    study = compare_with_tfidf(context.backbone, data.content, context.sentences).correlation
     for _ in systems:
-        yield _correlations("impact", found.pearson, found.spearman, _CORPUS)
+        yield _correlations("impact", study.pearson, study.spearman, _CORPUS)
 
 
 def measure_tokens(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
@@ -231,7 +221,7 @@ def measure_tokens(systems: Systems, data: MeasureData, context: MeasurementCont
 
 
 def measure_settings(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield what promptcli's own tables say for each row's columns; a column that they do not hold is left out."""
+    """Yield the settings in promptcli's own tables for each row's columns, as far as they have them."""
     for system in systems:
         held = _HELD.get(system.row.argument, _method_settings)(system.row)
         yield {name: figure(value) for name, value in held.items() if name in system.row.published}
@@ -250,7 +240,7 @@ def _chosen_head(row: PublishedRow) -> dict[str, Any]:
 
 _HELD: dict[str, Callable[[PublishedRow], dict[str, Any]]] = {"ditto": _chosen_head}
 
-#: What a picture is counted on.
+#: Data of a picture.
 _DRAWN_ON = {"token-bias": _CORPUS, "token-bias-output": _CORPUS, "uniformity": ["STS-B"]}
 
 
@@ -268,24 +258,23 @@ def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str])
 
 @dataclass(frozen=True)
 class Column:
-    """How a column is printed."""
+    """The format of a column."""
 
     head: str
-    decimals: int | None = 2  #: of a number; None prints it as it is
-    mean_of: tuple[str, ...] = ()  #: the columns that it is the mean of, as far as their data are there
+    decimals: int | None = 2  #: of a number; None: printed unchanged
+    mean_of: tuple[str, ...] = ()  #: columns averaged (missing data are skipped)
 
 
 @dataclass(frozen=True)
 class Measure:
     """One way of measuring some columns."""
 
-    columns: Mapping[str, Column]  #: by the name that tables use
+    columns: Mapping[str, Column]  #: by their names in tables
     takes: str = ""  #: its data, for the list of tables
-    #: Systems that share a model input, the data, the context -> each one's figures, in order, as soon as they are
-    #: known; None for what is only looked at.
+    #: Systems that share a model input, the data, the context -> each one's figures, in order; None: not measured.
     run: Callable[[Systems, MeasureData, MeasurementContext], Iterator[Figures]] | None = None
     load: Callable[[MeasurementContext], MeasureData] = lambda context: MeasureData()
-    cached: bool = True  #: not what is only looked up
+    cached: bool = True
 
 
 _TESTS = tuple(str(name) for name in TEST_TASKS)
@@ -365,7 +354,7 @@ MEASURE_OF: dict[str, str] = {column: name for name, measure in MEASURES.items()
 
 
 def column_named(name: str) -> Column:
-    """Return how a column is printed."""
+    """Return the format of a column."""
     return MEASURES[MEASURE_OF[name]].columns[name]
 
 

@@ -1,9 +1,6 @@
-"""Measuring tables in a context: result documents, published figures next to the measured ones. Prints nothing."""
+"""Measuring a table in a context: the result document, with the published figures next to the measured ones."""
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,92 +11,23 @@ from promptcli.evaluation import statistics
 from promptcli.reproducing.measurement_context import PROTOCOL, MeasurementContext, hash_of
 from promptcli.reproducing.measures import MEASURE_OF, MEASURES, Figures, column_named, data_of, over_runs
 from promptcli.reproducing.planning import PlannedRow, needs_backbone, plan_table
-from promptcli.reproducing.published import PublishedRow, PublishedTable, find_tables, same_backbone
-from promptcli.reproducing.results import SCHEMA, Repetition, ResultFigure, are_figures, compare_results, write_result
+from promptcli.reproducing.published import PublishedRow, PublishedTable, same_backbone
 from promptcli.reproducing.systems import MeasuredSystem, examples_kind, grouped_by_input, recipe_id
-from promptcli.reproducing.texts import Texts
 
-#: Parts of a system's identity that say what text its numbers come from.
+#: Keys of a system's identity that name its training and fitting text.
 _TEXTS = {"corpus", "triplets", "examples"}
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """One table on one backbone, or why there is none."""
-
-    label: str
-    document: dict[str, Any] | None = None
-    file: Path | None = None  #: None where no figure can be measured
-    error: PromptcliError | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)  #: why data are not there, by name
-
-    @property
-    def message(self) -> str:
-        """What became of it, in one line."""
-        if self.error is not None:
-            return f"{self.label} is left out: {self.error}"
-        if self.file is None:
-            return f"{self.label}: no figure can be measured here, so no file is kept"
-        return f"{self.label}: kept in {self.file}"
-
-
-def reproduce_tables(
-    wanted: Iterable[tuple[PublishedTable, str]], open_on: Callable[[str], MeasurementContext], output: Path
-) -> Iterator[Reproduction]:
-    """Measure tables, each on a backbone, and write the results; one that fails does not end the others.
-
-    Args:
-        wanted: Tables and names of backbones.
-        open_on: Opens a backbone's context; called once for each.
-        output: Folder of the result files.
-    """
-    contexts: dict[str, MeasurementContext] = {}
-    for table, backbone in wanted:
-        context = contexts[backbone] = contexts.get(backbone) or open_on(backbone)
-        try:
-            document = measure_table(table, context)
-        except PromptcliError as error:
-            yield Reproduction(f"{table.name} on {backbone}", error=error, missing=context.missing)
-        else:
-            measured = any(row["figures"] for row in document["rows"])
-            file = write_result(output, document) if measured else None
-            yield Reproduction(table.name, document, file, missing=context.missing)
-
-
-def repeat_result(
-    before: Mapping[str, Any], open_on: Callable[..., MeasurementContext], default: str, **given: str | None
-) -> tuple[dict[str, Any], Repetition]:
-    """Measure the table of a result document again, with the document's seeds.
-
-    Args:
-        before: Of ``read_result``.
-        open_on: Opens the context of a backbone, given ``texts`` and ``seeds``, too.
-        default: Backbone of a table that needs none.
-        given: ``backbone`` and fields of ``Texts``: where they are, if not under their names in the document.
-
-    Returns:
-        The new document, and what comparing it showed.
-    """
-    names = ("backbone", *(item.name for item in dataclasses.fields(Texts)))
-    sources = {name: given.get(name) or (before.get(name) or {}).get("name") for name in names}
-    backbone = sources.pop("backbone") or default
-    texts = Texts(**{name: source for name, source in sources.items() if source})
-    context = open_on(backbone, texts=texts, seeds=before["seeds"].get("training", ()))
-    after = measure_table(find_tables([before["table"]])[0], context)
-    return after, compare_results(before, after)
-
-
 def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
-    """Measure every row of a table that can be measured.
-
-    Returns:
-        The result document, JSON-ready: what was measured on what, every row with its published and measured figures,
-        and for each column that was not measured the reason.
-    """
+    """Return the result document, JSON-ready: every row's published and measured figures, or why it is not measured."""
     facts = context.backbone_facts if needs_backbone(table, train=bool(context.seeds)) else None
     rows = plan_table(table, context)
     for row in rows:
-        _make_system(row, table, context)
+        if row.kind.make is not None and len(row.lacks) < len(table.columns):
+            try:
+                row.system = row.kind.make(row.row, context)
+            except PromptcliError as error:
+                row.lacks.update(dict.fromkeys(table.columns, str(error)))
     data: dict[str, Any] = {}
     missing: dict[str, str] = {}
     for measure in dict.fromkeys(MEASURE_OF[column] for column in table.columns):
@@ -108,14 +36,13 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         if able:
             data |= data_of(measure, context).facts
             missing |= data_of(measure, context).missing
-            found = iter(_measure(measure, [run for _, system in able for run in system.runs], context))
+            figures = iter(_measure(measure, [run for _, system in able for run in system.runs], context))
             for row, system in able:
-                row.figures |= over_runs([next(found) for _ in system.runs])
+                row.figures |= over_runs([next(figures) for _ in system.runs])
     means = {column: column_named(column).mean_of for column in table.columns if column_named(column).mean_of}
-    there = {column: [name for name in of if name in data] for column, of in means.items()}
+    present = {column: [name for name in names if name in data] for column, names in means.items()}
     trained = [row for row in rows if row.kind.trains and row.figures]
     return {
-        "schema_version": SCHEMA,
         "promptcli": promptcli.__version__,
         "table": table.name,
         "title": table.title,
@@ -127,21 +54,12 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         "data": data,
         "missing": list(missing),
         **_texts(rows, trained, context),
-        "rows": [_row(row, context, there) for row in rows],
+        "rows": [_row(row, context, present) for row in rows],
     }
 
 
-def _make_system(planned: PlannedRow, table: PublishedTable, context: MeasurementContext) -> None:
-    """Make what a row is measured on; where that fails, all its columns lack it."""
-    if planned.kind.make is not None and len(planned.lacks) < len(table.columns):
-        try:
-            planned.system = planned.kind.make(planned.row, context)
-        except PromptcliError as error:
-            planned.lacks.update(dict.fromkeys(table.columns, str(error)))
-
-
 def _measure(name: str, systems: Sequence[MeasuredSystem], context: MeasurementContext) -> list[Figures]:
-    """Return each system's figures: those of equal systems once, known ones from the cache."""
+    """Return each system's figures; equal systems are measured once, known figures come from the cache."""
     measure, data = MEASURES[name], data_of(name, context)
     assert measure.run is not None
     keys = [{"measure": name, **system.identity, "data": data.facts} for system in systems]
@@ -149,22 +67,22 @@ def _measure(name: str, systems: Sequence[MeasuredSystem], context: MeasurementC
     known: dict[str, Figures] = {}
     todo: dict[str, int] = {}
     for number, (key, digest) in enumerate(zip(keys, hashes, strict=True)):
-        kept = context.cache.get(key, dict[str, ResultFigure]) if measure.cached else None
-        if kept is None or not are_figures(kept, measure.columns):
+        kept = context.cache.get(key, dict[str, Any]) if measure.cached else None
+        if kept is None:
             todo.setdefault(digest, number)
         else:
             known[digest] = kept
     for members in grouped_by_input([systems[number] for number in todo.values()]):
-        for system, found in zip(members, measure.run(members, data, context), strict=True):
+        for system, figures in zip(members, measure.run(members, data, context), strict=True):
             number = systems.index(system)
-            known[hashes[number]] = found
+            known[hashes[number]] = figures
             if measure.cached:
-                context.cache.put(keys[number], found)
+                context.cache.put(keys[number], figures)
     return [known[digest] for digest in hashes]
 
 
 def _texts(rows: Sequence[PlannedRow], trained: Sequence[PlannedRow], context: MeasurementContext) -> dict[str, Any]:
-    """Return the facts of the corpus and of all examples, where something was fitted, trained or counted on them."""
+    """Return the facts of the corpus and of all examples that something was fitted, trained or counted on."""
     kinds = {examples_kind(planned.row, context) for planned in trained}
     fitted = {text for row in rows if row.system is not None for text in _TEXTS & row.system.identity.keys()}
     counted = any("corpus" in figure["on"] for row in rows for figure in row.figures.values())
@@ -175,13 +93,13 @@ def _texts(rows: Sequence[PlannedRow], trained: Sequence[PlannedRow], context: M
     }
 
 
-def _row(planned: PlannedRow, context: MeasurementContext, there: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return one row of the document; ``there``: averages, and the tasks of each that have data."""
+def _row(planned: PlannedRow, context: MeasurementContext, present: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return one row of the document; ``present``: column of an average -> its tasks with data."""
     row, system = planned.row, planned.system
     on_none = planned.kind.make is not None and planned.kind.backbone == "none"
     own = on_none or same_backbone(row.backbone, context.backbone_name)
     published = {"backbone": row.backbone, "own": own, "figures": dict(row.published), "std": dict(row.std)}
-    same = {column: _same_tasks(row, column, names) for column, names in there.items()}
+    same = {column: _same_tasks(row, column, names) for column, names in present.items()}
     for mean in (mean for mean in same.values() if mean is not None):
         published["average_of_same_tasks"] = mean
     recipe = None if system is None or system.recipe is None else system
@@ -200,10 +118,10 @@ def _row(planned: PlannedRow, context: MeasurementContext, there: Mapping[str, S
     }
 
 
-def _same_tasks(row: PublishedRow, column: str, there: Sequence[str]) -> float | None:
-    """Return the published average of the tasks that are there, where those are not all and it is known."""
-    values = [float(value) for task in there if isinstance(value := row.published.get(task), (int, float))]
-    if not there or len(there) == len(column_named(column).mean_of) or len(values) < len(there):
+def _same_tasks(row: PublishedRow, column: str, present: Sequence[str]) -> float | None:
+    """Return the published average of the tasks with data, unless these are all or a figure is unknown."""
+    values = [float(value) for task in present if isinstance(value := row.published.get(task), (int, float))]
+    if not present or len(present) == len(column_named(column).mean_of) or len(values) < len(present):
         return None
     return round(float(np.mean(values)), 2)
 

@@ -1,4 +1,4 @@
-"""What of a table can be measured in a context, cell by cell, and why the rest cannot. Measures nothing."""
+"""Which cells of a table can be measured in a context, and why the others cannot."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,24 +16,23 @@ _OF_TASKS = ("sts", "development", "transfer")
 
 @dataclass
 class PlannedRow:
-    """One row of a table, what stands in its way, and what was measured of it."""
+    """One row of a table, its obstacles and its figures."""
 
     row: PublishedRow
-    lacks: dict[str, str]  #: column -> why it cannot be measured; the others can
-    system: MeasuredSystem | None = None  #: what it is measured on, once that is made
+    lacks: dict[str, str]  #: column that cannot be measured -> why
+    system: MeasuredSystem | None = None  #: once it is built
     figures: Figures = field(default_factory=dict)
 
     @property
     def kind(self) -> RowKind:
-        """How its system is made."""
+        """How its system is built."""
         return SYSTEMS[self.row.kind]
 
 
 def plan_table(table: PublishedTable, context: MeasurementContext) -> list[PlannedRow]:
-    """Return the rows with what stands in the way of each column.
+    """Return the rows with the obstacles of each column; data sets may be read.
 
-    On a published backbone only its own rows are measured; on another one every row is, as another model's. Data sets
-    may be read, figures are not measured.
+    On a published backbone only its own rows are measured; on any other every row is.
     """
     columns = {column: why for column in table.columns if (why := _lacks_measure(column, context)) is not None}
     planned = []
@@ -44,7 +43,7 @@ def plan_table(table: PublishedTable, context: MeasurementContext) -> list[Plann
 
 
 def needs_backbone(table: PublishedTable, *, train: bool) -> bool:
-    """Return whether any row of a table is measured on a backbone, trained ones where ``train`` says so."""
+    """Return whether any row of a table, with ``train`` also a trained one, is measured on a backbone."""
     return any(SYSTEMS[row.kind].on_backbone(train=train) for row in table.rows)
 
 
@@ -57,15 +56,7 @@ def own_backbones(table: PublishedTable, *, train: bool) -> list[str]:
 def wanted_tables(
     names: Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
 ) -> list[tuple[PublishedTable, str]]:
-    """Return the tables that are named, each with what it is measured on.
-
-    Args:
-        names: See ``find_tables``.
-        backbone: The one that was given, or None.
-        default: Where none was.
-        paper: Each table on every backbone that its rows were published for, unless one was given.
-        train: Rows that are trained count as well.
-    """
+    """Return tables with their backbones: the given one, with ``paper`` the published ones, else the default."""
     tables = find_tables(names)
     if backbone is not None or not paper:
         return [(table, backbone or default) for table in tables]
@@ -73,11 +64,11 @@ def wanted_tables(
 
 
 def table_sentences(tables: Sequence[PublishedTable], context: MeasurementContext) -> list[str]:
-    """Return the distinct sentences of the tasks that are columns of tables, as far as the tasks are there."""
+    """Return the distinct sentences of the tables' tasks that have data."""
     measures = dict.fromkeys(MEASURE_OF[column] for table in tables for column in table.columns)
     tasks = [task for measure in measures if measure in _OF_TASKS for task in data_of(measure, context).content or ()]
     if not tasks:
-        raise NotFoundError(f"no task of {', '.join(table.name for table in tables)} is there; give `data_dir` FOLDER")
+        raise NotFoundError(f"no task of {', '.join(table.name for table in tables)} has data; give `data_dir` FOLDER")
     return distinct_sentences(tasks)
 
 
@@ -118,21 +109,21 @@ def _lacks_measure(column: str, context: MeasurementContext) -> str | None:
 
 @dataclass(frozen=True)
 class TableOverview:
-    """What one table needs and how much of it can be measured in a context; JSON-ready by ``vars``."""
+    """The needs of a table and the number of figures that can be measured in a context; JSON-ready by ``vars``."""
 
     table: str
     title: str
     rows: int
-    figures: int  #: published ones
-    now: int  #: those that can be measured here
-    backbones: list[str]  #: what it was published on
-    data: list[str]  #: what its columns are measured on
-    time: list[str]  #: how long a row takes, with data and weights there
-    lacks: dict[str, int]  #: why the other figures cannot be measured, each reason once with the number of figures
+    figures: int  #: published
+    now: int  #: of them, measurable here
+    backbones: list[str]  #: of the published figures
+    data: list[str]  #: data sets of its columns
+    time: list[str]  #: of a row, once data and weights are local
+    lacks: dict[str, int]  #: reason -> number of figures that it prevents
 
 
 def overview(table: PublishedTable, context: MeasurementContext) -> TableOverview:
-    """Return what a table needs and what of it can be measured in a context; nothing is measured."""
+    """Return the overview of a table; nothing is measured."""
     lacks = grouped(reason for planned in plan_table(table, context) for reason in planned.lacks.values())
     figures = len(table.rows) * len(table.columns)
     return TableOverview(
@@ -149,10 +140,10 @@ def overview(table: PublishedTable, context: MeasurementContext) -> TableOvervie
 
 
 def grouped(reasons: Iterable[str]) -> dict[str, int]:
-    """Return reasons with how often each was given; ``REASON: one`` and ``REASON: two`` become ``REASON: one, two``."""
-    about: dict[str, list[str]] = {}
+    """Return reasons with their counts; ``REASON: one`` and ``REASON: two`` become ``REASON: one, two``."""
+    details: dict[str, list[str]] = {}
     for reason in reasons:
         start, _, what = reason.partition(": ")
-        about.setdefault(start, []).append(what)
-    named = {start: ", ".join(dict.fromkeys(filter(None, names))) for start, names in about.items()}
-    return {f"{start}: {names}" if names else start: len(about[start]) for start, names in named.items()}
+        details.setdefault(start, []).append(what)
+    named = {start: ", ".join(dict.fromkeys(filter(None, names))) for start, names in details.items()}
+    return {f"{start}: {names}" if names else start: len(details[start]) for start, names in named.items()}

@@ -1,4 +1,4 @@
-"""The published tables as data: every row with its figures and how it is made here. Knows no model."""
+"""The published tables as data: every row with its figures and how it is measured here."""
 
 import functools
 import tomllib
@@ -12,9 +12,9 @@ from promptcli.recipe import split_spec
 
 #: The backbone of rows whose models were never published.
 NO_MODEL = "own pre-training"
-#: What the papers call word vectors -> how they are given, before the name of their file.
+#: The papers' name of word vectors -> prefix of their file's name.
 GIVEN_AS = {"GloVe": "glove:"}
-#: Anything but a number is printed as it is: a list of tokens, a template, a head.
+#: A number, or a list of tokens, a template, a head.
 Value = float | str | list[str]
 
 
@@ -22,27 +22,27 @@ Value = float | str | list[str]
 class PublishedRow:
     """One published row."""
 
-    method: str  #: what the paper calls it
-    backbone: str  #: what it was measured on
+    method: str  #: its name in the paper
+    backbone: str
     run: str  #: ``KIND:ARGUMENT``; the kind is an entry of ``SYSTEMS``
     published: Mapping[str, Value]  #: figures by column
     std: Mapping[str, float]  #: printed standard deviations by column
-    setting: str = "learning-free"  #: that (fitted transforms, too), ``unsup`` or ``sup``
-    note: str = ""  #: what has to be known to read the figures
+    setting: str = "learning-free"  #: fitted transforms included; else ``unsup`` or ``sup``
+    note: str = ""  #: a remark on the figures
 
     @property
     def kind(self) -> str:
-        """The entry of ``SYSTEMS`` that makes it."""
+        """Its row of ``SYSTEMS``."""
         return split_spec(self.run)[0]
 
     @property
     def argument(self) -> str:
-        """What that entry says."""
+        """The argument of its kind."""
         return split_spec(self.run)[1] or ""
 
     @property
     def label(self) -> str:
-        """The method, with its setting where it is trained."""
+        """The method, with the setting of a trained one."""
         return self.method if self.setting == "learning-free" else f"{self.method} ({self.setting})"
 
 
@@ -57,7 +57,7 @@ class PublishedTable:
 
     @property
     def backbones(self) -> list[str]:
-        """Whatever its rows were measured on, each once."""
+        """The backbones of its rows, each once."""
         return list(dict.fromkeys(row.backbone for row in self.rows))
 
 
@@ -81,12 +81,12 @@ def find_tables(names: Sequence[str]) -> list[PublishedTable]:
 
 
 def same_backbone(one: str, other: str) -> bool:
-    """Return whether two names are of one backbone: the last part decides; owner, folder, revision do not."""
+    """Return whether two names have the same last part; owner, folder and revision do not matter."""
     return short_name(one) == short_name(other)
 
 
 def short_name(backbone: str) -> str:
-    """Return a backbone's name without owner, folder and revision; of word vectors what the papers call them."""
+    """Return a backbone's name without owner, folder and revision; of word vectors the papers' name."""
     for name, prefix in GIVEN_AS.items():
         if backbone.startswith(prefix):
             return name
@@ -98,7 +98,7 @@ def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:
     rows = tuple(
         PublishedRow(
             **{key: value for key, value in row.items() if key not in ("scores", "std")},
-            published=dict(zip(columns, row["scores"], strict=False)),  # what a paper leaves blank is at the end
+            published=dict(zip(columns, row["scores"], strict=False)),  # cells that a paper leaves empty are at the end
             std=dict(zip(columns, row.get("std", ()), strict=False)),
         )
         for row in fields["rows"]

@@ -1,4 +1,4 @@
-"""A result document as lines of cells, for the terminal and for Markdown alike; the page of all results."""
+"""A result document as lines of cells, for the terminal and for Markdown; the page of all results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ NONE = "-"
 class TableLine:
     """One line of a table."""
 
-    #: ``measured``, ``interval``, ``published`` (on this backbone), ``other`` (published on another one: grey),
+    #: ``measured``, ``interval``, ``published`` (on this backbone), ``other`` (on another backbone: grey),
     #: ``difference``, ``reason``
     kind: str
     label: str
-    cells: list[str]  #: one per column; empty where nothing belongs; for ``reason`` a single text
+    cells: list[str]  #: one per column; for ``reason`` a single text
 
 
 def heads(document: Mapping[str, Any]) -> list[str]:
-    """Return the heads of the columns; an average that is not of all tasks says so."""
+    """Return the heads of the columns; an average over fewer tasks names their number."""
     return [_head(column, document) for column in document["columns"]]
 
 
 def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
-    """Yield the lines of all rows; rows of one method that another backbone's figures stand for are put together."""
+    """Yield the lines of all rows; rows of one method, measured on another backbone, are joined."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for number, row in enumerate(document["rows"]):
         same = row["figures"] and row["recipe_id"] and not row["published"]["own"]
@@ -41,7 +41,7 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
 
 
 def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
-    """Yield the lines of one row: measured, its intervals, published, the difference, what is missing and why."""
+    """Yield the lines of one row: measured, its intervals, published, the difference, or the reason."""
     figures = row["figures"]
     label = row["method"] if row["setting"] == "learning-free" else f"{row['method']} ({row['setting']})"
     shown = {column: figures[column] for column in columns if column in figures}
@@ -78,7 +78,7 @@ def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[Tab
 
 
 def _text(column: str, value: Any, sign: str = "") -> str:
-    """Return a value as its column prints it, None as nothing; a ``sign`` of ``+`` is shown, too."""
+    """Return a value in its column's format, None as nothing; ``sign`` as in a format."""
     decimals = column_named(column).decimals
     if value is None:
         return ""
@@ -92,28 +92,28 @@ def _text(column: str, value: Any, sign: str = "") -> str:
 
 
 def reasons(document: Mapping[str, Any]) -> list[str]:
-    """Return why columns of measured rows are missing; missing data are named by the caption."""
+    """Return why columns of measured rows are missing; the caption names missing data."""
     columns = document["columns"]
     rows = [row for row in document["rows"] if any(column in row["figures"] for column in columns)]
-    found = grouped(row["not_measured"][column] for row in rows for column in columns if column in row["not_measured"])
-    return [reason for reason in found if not reason.startswith("no data")]
+    lacks = grouped(row["not_measured"][column] for row in rows for column in columns if column in row["not_measured"])
+    return [reason for reason in lacks if not reason.startswith("no data")]
 
 
 def notes(document: Mapping[str, Any]) -> list[str]:
-    """Return the notes on published rows, each once with the methods it is about."""
-    about: dict[str, list[str]] = {}
+    """Return the notes on published rows, each once with its methods."""
+    methods_of: dict[str, list[str]] = {}
     for row in document["rows"]:
         if row["note"]:
-            about.setdefault(row["note"], []).append(f"{row['method']} on {row['published']['backbone']}")
-    return [f"{', '.join(dict.fromkeys(methods))}: {note}" for note, methods in about.items()]
+            methods_of.setdefault(row["note"], []).append(f"{row['method']} on {row['published']['backbone']}")
+    return [f"{', '.join(dict.fromkeys(methods))}: {note}" for note, methods in methods_of.items()]
 
 
-#: Of the shipped backbone.
+#: Caption of the shipped backbone.
 _TAUGHT = "mini-bert was taught templates in pre-training: no evidence for the papers' claims about plain BERT"
 
 
 def caption(document: Mapping[str, Any]) -> list[str]:
-    """Return what was measured on what: backbone, weights, protocol, seeds, data."""
+    """Return the lines about backbone, weights, protocol, seeds and data."""
     backbone = document["backbone"]
     lines = []
     if backbone is not None:
@@ -142,7 +142,7 @@ def caption(document: Mapping[str, Any]) -> list[str]:
 
 
 def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which data sets have other numbers of pairs or examples than the papers'."""
+    """Yield the data sets whose numbers of pairs or examples differ from the papers'."""
     for name, facts in data.items():
         if facts.get("pairs") != facts.get("expected_pairs"):
             yield f"{name} has {facts['pairs']} pairs, not {facts['expected_pairs']}"
@@ -159,7 +159,7 @@ _EXAMPLES = {
 
 
 def _fitted_on(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what rows were fitted, trained and counted on, and with which seeds."""
+    """Yield the data that rows were fitted, trained and counted on, and the seeds."""
     corpus = document["corpus"]
     if corpus is not None:
         rows = [row for row in document["rows"] if row["setting"] != "sup" and row["figures"]]
@@ -188,7 +188,7 @@ def _head(column: str, document: Mapping[str, Any]) -> str:
     return head
 
 
-#: Kind of line -> what stands in the first two columns; the braces are its label.
+#: Kind of line -> its first two columns; the braces are its label.
 _NAMES = {
     "measured": ("{}", "measured"),
     "interval": ("", "{}"),
@@ -204,7 +204,7 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
     Args:
         document: Of ``measure_table``.
         level: Of its heading.
-        folder: Where its pictures are, seen from the page, with a slash at the end.
+        folder: Of its pictures, relative to the page, with a slash at the end.
     """
     columns = heads(document)
     backbone = "" if document["backbone"] is None else f", {document['backbone']['name']}"
@@ -220,11 +220,11 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
 
 
 def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
-    """Return the page of all results, and of the tables that have none yet, with the reason.
+    """Return the page of all results and of the tables without one, with the reason.
 
     Args:
         documents: Of ``measure_table``.
-        folder: Where their files are, seen from the page, with a slash at the end.
+        folder: Of their files, relative to the page, with a slash at the end.
     """
     done = {document["table"] for document in documents}
     backbones = dict.fromkeys(document["backbone"]["name"] for document in documents if document["backbone"])
@@ -246,7 +246,7 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
 
 
 def _why(table: PublishedTable) -> str:
-    """Return what its rows lack wherever they are measured."""
+    """Return what its rows lack on any backbone."""
     reasons = (SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows)
     return "; ".join(grouped(filter(None, reasons))) or "not run yet"
 

@@ -1,158 +1,218 @@
-"""The papers' tables measured again, and kept results compared."""
+"""The papers' tables measured again, and kept results compared. Imports nothing heavy: the command line reads it."""
 
-import functools
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.devices import TF32, choose_device, weights_dtype
-from promptcli.backbones.loading import load_backbone
-from promptcli.errors import NotFoundError, UsageError
-from promptcli.models.loading import home_folder
-from promptcli.notes import offline
-from promptcli.reproducing import planning, results
-from promptcli.reproducing.measurement_context import MeasurementContext
-from promptcli.reproducing.measuring import Reproduction, repeat_result, reproduce_tables
-from promptcli.reproducing.planning import TableOverview, wanted_tables
-from promptcli.reproducing.published import find_tables, published_tables
-from promptcli.reproducing.results import Repetition
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.recipe import Choice
 from promptcli.reproducing.texts import Texts
-from promptcli.settings import BARE
-from promptcli.storage.cache import Cache
+
+if TYPE_CHECKING:
+    from promptcli.backbones.backbone import Backbone
+    from promptcli.reproducing.measurement_context import MeasurementContext
+    from promptcli.reproducing.planning import TableOverview
+    from promptcli.reproducing.published import PublishedTable
+    from promptcli.reproducing.results import Repetition
 
 #: Draws a figure of the papers in a context; returns the file's name.
-Draw = Callable[[str, MeasurementContext], str]
-#: Seeds of single training runs, as the papers'.
-_SEEDS = (42,)
+Draw = Callable[[str, "MeasurementContext"], str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """One table on one backbone."""
+
+    label: str
+    document: dict[str, Any] | None = None
+    file: Path | None = None  #: None if no figure can be measured
+    error: PromptcliError | None = None
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)  #: data set -> why it is missing
+
+    @property
+    def message(self) -> str:
+        """The outcome in one line."""
+        if self.error is not None:
+            return f"{self.label} is left out: {self.error}"
+        if self.file is None:
+            return f"{self.label}: no figure can be measured here, so no file is kept"
+        return f"{self.label}: kept in {self.file}"
 
 
 def reproduce(
     tables: str | Sequence[str],
-    backbone: str | None = None,
+    backbone: str | Choice | None = None,
     *,
     paper: bool = False,
     train: bool = False,
     seeds: int = 1,
-    texts: Texts | None = None,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
     data_dir: str | Path | None = None,
     vectors: str | Path | None = None,
     output: str | Path = "results",
-    default: str = BARE.backbone,
     draw: Draw | None = None,
     force: bool = False,
-    device: str = "auto",
-    dtype: str = "stored",
 ) -> Iterator[Reproduction]:
-    """Measure tables of the papers and write the results; what was measured before comes from the cache.
+    """Measure tables of the papers and write the results; earlier figures come from the cache.
 
     Args:
         tables: ``promptbert/5``, ``ditto`` (all of a paper), ``all``, or several.
-        backbone: Measured on: a shipped name, a folder, a hub id, or glove:FILE.
-        paper: Every row on the backbone that it was published for, unless one is given.
-        train: Train the rows that take it.
+        backbone: A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.
+        paper: Measure every row on the backbone that it was published for, unless one is given.
+        train: Train the rows that need it.
         seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
-        texts: What rows are fitted, counted and trained on.
+        texts: The data that rows are fitted, counted and trained on.
         data_dir: SentEval folder of the tasks; without it they come from the hub.
-        vectors: Folder of other programs' vectors of ``table_sentences``.
+        vectors: Folder of other programs' vectors of the tables' sentences (``table_sentences``).
         output: Folder of the result files.
-        default: Backbone where none is given.
         draw: Draws the papers' figures; without it they are left out.
         force: Measure again what is cached.
-        device: See ``load``.
-        dtype: See ``load``.
 
     Yields:
-        Each table on each backbone, as soon as it is measured; one that fails does not end the others.
+        The tables on their backbones, as they are measured; a failure does not end the others.
 
     Raises:
-        UsageError: No such table, or several seeds without training.
-        NotFoundError: No such data folder.
+        UsageError: An unknown table, or several seeds without training.
+        NotFoundError: The data folder is missing.
     """
+    from promptcli.reproducing.planning import wanted_tables
+
     if seeds > 1 and not train:
         raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
-    wanted = wanted_tables(_names(tables), backbone, default, paper=paper, train=train)
-    runs = () if not train else _SEEDS if seeds == 1 else range(seeds)
-    how: dict[str, Any] = {"texts": texts, "seeds": runs, "vectors": vectors, "draw": draw, "fresh": force}
-    open_on = functools.partial(open_context, data_dir=data_dir, device=device, dtype=dtype, **how)
-    return reproduce_tables(wanted, open_on, Path(output))
+    choice = _choice(backbone)
+    wanted = wanted_tables(_names(tables), choice.model, choice.backbone, paper=paper, train=train)
+    runs = () if not train else (42,) if seeds == 1 else range(seeds)
+    _check_folder(data_dir)
+
+    def open_on(name: str) -> "MeasurementContext":
+        where = dataclasses.replace(choice, model=name)
+        return open_context(where, texts=texts, seeds=runs, data_dir=data_dir, vectors=vectors, draw=draw, fresh=force)
+
+    return _measured(wanted, open_on, Path(output))
+
+
+def _measured(
+    wanted: "Sequence[tuple[PublishedTable, str]]", open_on: "Callable[[str], MeasurementContext]", output: Path
+) -> Iterator[Reproduction]:
+    from promptcli.reproducing.measuring import measure_table
+    from promptcli.reproducing.results import write_result
+
+    contexts: dict[str, MeasurementContext] = {}
+    for table, name in wanted:
+        context = contexts[name] = contexts.get(name) or open_on(name)
+        try:
+            document = measure_table(table, context)
+        except PromptcliError as error:
+            yield Reproduction(f"{table.name} on {name}", error=error, missing=context.missing)
+        else:
+            measured = any(row["figures"] for row in document["rows"])
+            file = write_result(output, document) if measured else None
+            yield Reproduction(table.name, document, file, missing=context.missing)
 
 
 def overviews(
-    backbone: str = BARE.backbone,
+    backbone: str | Choice | None = None,
     *,
-    texts: Texts | None = None,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
     data_dir: str | Path | None = None,
     vectors: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "stored",
-) -> list[TableOverview]:
-    """Return what every table needs and how much of it can be measured here; the network is not used."""
+) -> "list[TableOverview]":
+    """Return the needs of every table and the number of its figures that can be measured here, offline."""
+    from promptcli.notes import offline
+    from promptcli.reproducing.planning import overview
+    from promptcli.reproducing.published import published_tables
+
     with offline():
-        context = open_context(backbone, texts=texts, data_dir=data_dir, vectors=vectors, device=device, dtype=dtype)
-        return [planning.overview(table, context) for table in published_tables().values()]
+        context = open_context(_choice(backbone), texts=texts, data_dir=data_dir, vectors=vectors)
+        return [overview(table, context) for table in published_tables().values()]
 
 
-def table_sentences(
-    tables: str | Sequence[str], backbone: str = BARE.backbone, *, data_dir: str | Path | None = None
-) -> list[str]:
+def table_sentences(tables: str | Sequence[str], *, data_dir: str | Path | None = None) -> list[str]:
     """Return the distinct sentences of the tables' tasks, for another program to embed."""
-    return planning.table_sentences(find_tables(_names(tables)), open_context(backbone, data_dir=data_dir))
+    from promptcli.reproducing import planning
+    from promptcli.reproducing.published import find_tables
+
+    return planning.table_sentences(find_tables(_names(tables)), open_context(Choice(), data_dir=data_dir))
 
 
 def repeat(
     file: str | Path,
-    backbone: str | None = None,
+    backbone: str | Choice | None = None,
     *,
-    texts: dict[str, str] | None = None,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
     data_dir: str | Path | None = None,
     vectors: str | Path | None = None,
-    default: str = BARE.backbone,
-    device: str = "auto",
-    dtype: str = "stored",
-) -> tuple[dict[str, Any], Repetition]:
-    """Measure a result file of ``reproduce`` again, without the cache; return the new document, and how it compares.
+) -> "tuple[dict[str, Any], Repetition]":
+    """Measure a result file of ``reproduce`` again, without the cache; return the new document and the comparison.
 
-    ``backbone`` and ``texts``, fields of ``Texts``, say where these are, if not under their names in the file;
-    ``default`` is the backbone of a table that needs none. For the others see ``reproduce``.
+    ``backbone`` and ``texts`` are needed if they are not found under their names in the file.
     """
-    where: dict[str, Any] = {"data_dir": data_dir, "vectors": vectors, "device": device, "dtype": dtype}
-    open_on = functools.partial(open_context, fresh=True, **where)
-    return repeat_result(results.read_result(Path(file)), open_on, default, backbone=backbone, **(texts or {}))
+    from promptcli.reproducing.measuring import measure_table
+    from promptcli.reproducing.published import find_tables
+    from promptcli.reproducing.results import compare_results, read_result
+
+    before, choice, usual = read_result(Path(file)), _choice(backbone), Texts()
+    names = {kind: (before.get(kind) or {}).get("name") for kind in vars(usual)}
+    kept = {kind: name for kind, name in names.items() if name and getattr(texts, kind) == getattr(usual, kind)}
+    context = open_context(
+        dataclasses.replace(choice, model=choice.model or (before["backbone"] or {}).get("name")),
+        texts=dataclasses.replace(texts, **kept),
+        seeds=before["seeds"].get("training", ()),
+        data_dir=data_dir,
+        vectors=vectors,
+        fresh=True,
+    )
+    after = measure_table(find_tables([before["table"]])[0], context)
+    return after, compare_results(before, after)
 
 
 def open_context(
-    name: str,
+    choice: Choice,
     *,
-    texts: Texts | None = None,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
     seeds: Sequence[int] = (),
     data_dir: str | Path | None = None,
     vectors: str | Path | None = None,
     draw: Draw | None = None,
     fresh: bool = False,
-    device: str = "auto",
-    dtype: str = "stored",
-) -> MeasurementContext:
-    """Return where tables are measured on a backbone; a ``fresh`` context takes no figure from the cache."""
-    if data_dir is not None and not Path(data_dir).is_dir():
-        raise NotFoundError(f"{data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
+) -> "MeasurementContext":
+    """Return the context of measurements on a backbone; a ``fresh`` one takes no figure from the cache."""
+    from promptcli.models.loading import home_folder
+    from promptcli.reproducing.measurement_context import MeasurementContext
+    from promptcli.storage.cache import Cache
 
-    def open_backbone() -> Backbone:
-        where = choose_device(device)
-        backbone = load_backbone(name, words=True, device=where, dtype=weights_dtype(dtype, where))
-        backbone.tf32 = dtype == TF32
-        return backbone
-
+    _check_folder(data_dir)
+    name = choice.model or choice.backbone
     return MeasurementContext(
         name,
-        open_backbone,
+        lambda: _open_backbone(name, choice),
         Cache(home_folder() / "cache" / "figures", fresh=fresh),
         data_dir=None if data_dir is None else Path(data_dir),
-        texts=texts or Texts(),
+        texts=texts,
         seeds=tuple(seeds),
         vectors=None if vectors is None else Path(vectors),
         draw=draw,
     )
+
+
+def _open_backbone(name: str, choice: Choice) -> "Backbone":
+    from promptcli.backbones.devices import TF32, choose_device, weights_dtype
+    from promptcli.backbones.loading import load_backbone
+
+    device, dtype = choose_device(choice.device), choice.dtype or "stored"
+    backbone = load_backbone(name, words=True, device=device, dtype=weights_dtype(dtype, device))
+    backbone.tf32 = dtype == TF32
+    return backbone
+
+
+def _choice(backbone: str | Choice | None) -> Choice:
+    return backbone if isinstance(backbone, Choice) else Choice(backbone)
+
+
+def _check_folder(data_dir: str | Path | None) -> None:
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise NotFoundError(f"{data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
 
 
 def _names(tables: str | Sequence[str]) -> list[str]:

@@ -1,22 +1,19 @@
-"""Result files: one table on one backbone, JSON and Markdown; and what repeating one shows."""
+"""Result files, JSON and Markdown, one table on one backbone each; and the comparison of a repeated one."""
 
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from promptcli.errors import CheckFailedError, NotFoundError
-from promptcli.reproducing.measures import Column
 from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.report import results_page, table_page
-from promptcli.storage.documents import read_document, shown, to_json
+from promptcli.storage.documents import read_document
 from promptcli.storage.files import write_text
 
-#: Shape of a result file.
-SCHEMA = 1
-#: How far a repeated figure may be from the first: rounding of float32 sums in another order of threads.
+#: Tolerance of a repeated figure: rounding of float32 sums in another order of threads.
 SAME = 0.005
 
 
@@ -36,96 +33,28 @@ def file_stem(document: Mapping[str, Any]) -> str:
     return table if backbone is None else f"{table}.{backbone['name']}"
 
 
-@dataclass(frozen=True)
-class ResultFigure:
-    """What is read of a figure."""
-
-    value: float | bool | str | list[str] | None
-    ci95: tuple[float, float] | None
-    on: list[str]
-
-
-def are_figures(kept: Mapping[str, Any], columns: Mapping[str, Column]) -> bool:
-    """Return whether what a cache gave back is figures of some of these columns: numbers where those show numbers."""
-    return bool(kept) and all(
-        name in columns and isinstance(figure["value"], float | int if columns[name].decimals is not None else object)
-        for name, figure in kept.items()
-    )
-
-
-@dataclass(frozen=True)
-class ResultRow:
-    """What is read of one row of a result."""
-
-    method: str
-    figures: dict[str, ResultFigure]
-
-
-@dataclass(frozen=True)
-class ResultBackbone:
-    """What is read of a result's backbone."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class ResultText:
-    """What is read of the text that something was fitted or trained on."""
-
-    name: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class ResultSeeds:
-    """What is read of a result's seeds."""
-
-    training: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class ResultDocument:
-    """What is read of a result file."""
-
-    table: str
-    rows: list[ResultRow]
-    backbone: ResultBackbone | None
-    seeds: ResultSeeds
-    corpus: ResultText | None
-    data: dict[str, dict[str, Any]]
-    triplets: ResultText | None = None
-    labelled: ResultText | None = None
-    definitions: ResultText | None = None
-    schema_version: int = SCHEMA
-
-
 def read_result(path: Path) -> dict[str, Any]:
-    """Read a result file."""
+    """Read a result file that ``write_result`` wrote."""
     if not path.is_file():
         raise NotFoundError(f"no result file {str(path)!r}; `promptcli reproduce TABLE` makes one in results/")
     hint = "make it again by `promptcli reproduce`"
-    document = read_document(path, dict[str, Any], hint=hint)
-    read_document(path, ResultDocument, hint=hint, content=to_json(document))
-    if document["table"] not in published_tables():
-        raise CheckFailedError(f"{path} is of table {shown(document['table'])}, which promptcli does not know; {hint}")
-    try:
-        table_page(document)
-    except Exception as error:  # whatever a field holds that is read for the page alone
-        raise CheckFailedError(f"{path} cannot be shown: {type(error).__name__}: {shown(str(error))}; {hint}") from None
+    document: dict[str, Any] = read_document(path, dict[str, Any], hint=hint)
+    if document.get("table") not in published_tables() or "rows" not in document:
+        raise CheckFailedError(f"{path} is not a result of promptcli; {hint}")
     return document
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """Return all result documents of a folder, in the papers' order, then by backbone."""
-    found = [read_result(path) for path in folder.glob("*.json")] if folder.is_dir() else []
-    if not found:
+    documents = [read_result(path) for path in folder.glob("*.json")] if folder.is_dir() else []
+    if not documents:
         raise NotFoundError(f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give `output`")
     order = list(published_tables())
-    return sorted(found, key=lambda document: (order.index(document["table"]), file_stem(document)))
+    return sorted(documents, key=lambda document: (order.index(document["table"]), file_stem(document)))
 
 
 def write_page(folder: Path, page: Path) -> int:
-    """Write the page of all results of a folder; return how many there are."""
+    """Write the page of all results of a folder; return their number."""
     documents = read_results(folder)
     page.parent.mkdir(parents=True, exist_ok=True)
     write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))
@@ -134,7 +63,7 @@ def write_page(folder: Path, page: Path) -> int:
 
 @dataclass(frozen=True)
 class Change:
-    """A figure that is not what it was; None where it was not measured."""
+    """A figure that changed; None if it was not measured."""
 
     row: str  #: number, method
     column: str
@@ -144,12 +73,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Repetition:
-    """What repeating a result showed."""
+    """The comparison of a result with its repetition."""
 
-    figures: int  #: how many were compared
+    figures: int  #: number of figures compared
     largest: float  #: largest difference of two numbers
-    changed: list[Change]  #: those that differ by more than ``SAME``, or are missing on one side
-    inputs: list[str]  #: weights and data that are others than the file's, by name
+    changed: list[Change]  #: figures that differ by more than ``SAME``, or are missing on one side
+    inputs: list[str]  #: names of weights and data that differ
 
 
 def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repetition:
@@ -163,11 +92,10 @@ def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repe
         for column in dict.fromkeys([*old["figures"], *new["figures"]]):
             count += 1
             was, now = (side["figures"].get(column, {}).get("value") for side in (old, new))
+            same = was == now
             if isinstance(was, float) and isinstance(now, float):
                 largest = max(largest, abs(now - was))
                 same = abs(now - was) <= SAME
-            else:
-                same = was == now
             if not same:
                 changed.append(Change(f"{number}. {old['method']}", column, was, now))
     return Repetition(count, round(largest, 4), changed, list(_other_inputs(before, after)))
@@ -180,8 +108,6 @@ def _other_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterat
     for name in sorted(before["data"].keys() | after["data"].keys()):
         if before["data"].get(name, {}).get("sha256") != after["data"].get(name, {}).get("sha256"):
             yield f"data of {name}"
-    if (before["corpus"] or {}).get("sha256") != (after["corpus"] or {}).get("sha256"):
-        yield "sentences fitted on"
-    for kind in ("triplets", "labelled", "definitions"):
+    for kind in ("corpus", "triplets", "labelled", "definitions"):
         if (before.get(kind) or {}).get("sha256") != (after.get(kind) or {}).get("sha256"):
             yield kind

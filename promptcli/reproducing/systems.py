@@ -1,14 +1,11 @@
-"""What a row's columns are measured on: the kinds of rows, and how each one's encoder is made, fitted or trained.
-
-The numbers of trained rows, a run for each seed, are kept in the cache.
-"""
+"""The kinds of rows, and how each row's encoder is built, fitted or trained; trained weights are cached."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,7 +17,7 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
-from promptcli.searching.heads import search_heads
+from promptcli.searching.searches import search_heads
 from promptcli.storage.files import scratch_folder, sha256
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
@@ -32,23 +29,23 @@ _OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
 
 @dataclass(eq=False)
 class MeasuredSystem:
-    """What a row's columns are measured on."""
+    """The encoder, or the file of vectors, that a row is measured on."""
 
     row: PublishedRow
-    identity: dict[str, Any]  #: all that decides its figures but the data they are measured on; JSON-ready
-    recipe: Recipe | None = None  #: every name resolved; None where nothing is encoded
-    make: Callable[[], Encoder] | None = None  #: makes the encoder
-    slow: bool = False  #: that takes long, so it is done when its turn comes
-    vectors: Path | None = None  #: file of another program's vectors, where that is all there is
-    transfer: Recipe | None = None  #: the recipe of transfer tasks, where it is another one
-    runs: "Sequence[MeasuredSystem]" = ()  #: one for each seed, where figures are taken over several; else itself
+    identity: dict[str, Any]  #: everything but the data that its figures depend on; JSON-ready
+    recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
+    make: Callable[[], Encoder] | None = None  #: builds the encoder
+    slow: bool = False  #: to build, so it is built when its turn comes
+    vectors: Path | None = None  #: file of another program's vectors, in place of an encoder
+    transfer: Recipe | None = None  #: the recipe of transfer tasks, if it differs
+    runs: "Sequence[MeasuredSystem]" = ()  #: one for each of several seeds; else itself
 
     def __post_init__(self) -> None:
         self.runs = self.runs or (self,)
 
     @functools.cached_property
     def encoder(self) -> Encoder:
-        """The encoder; fitted or trained now where something has to be."""
+        """The encoder; fitted or trained now if necessary."""
         assert self.make is not None, f"{self.row.run} encodes nothing"
         return self.make()
 
@@ -63,10 +60,7 @@ Systems = Sequence[MeasuredSystem]
 
 
 def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSystem]]:
-    """Return systems in groups that one forward pass serves.
-
-    What is slow to make comes last, each alone and when its turn comes, so that a killed run loses one at most.
-    """
+    """Return systems in groups that share a forward pass; slow ones come last, each alone: a kill loses at most one."""
     groups: dict[object, list[MeasuredSystem]] = {}
     for system in systems:
         key = system if system.slow else system.make and system.encoder.input_key
@@ -75,17 +69,17 @@ def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSys
 
 
 def weights_of(context: MeasurementContext) -> dict[str, str]:
-    """Return which backbone it is, under no name."""
+    """Return the identity of the backbone without its name."""
     return {name: context.backbone_facts[name] for name in _OF_BACKBONE}
 
 
 def identity_of(recipe: Recipe, context: MeasurementContext) -> dict[str, Any]:
-    """Return what decides the figures of a recipe on a context's backbone."""
+    """Return everything that the figures of a recipe on a context's backbone depend on."""
     return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(context)}
 
 
 def recipe_id(system: MeasuredSystem) -> str:
-    """Return a short name of the recipe and what it was fitted on, the same for every backbone."""
+    """Return a short hash of the recipe and its fitting data, the same for every backbone."""
     return hash_of({key: value for key, value in system.identity.items() if key not in _OF_BACKBONE})[:12]
 
 
@@ -95,14 +89,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainedForm:
-    """What a row's argument means: a method, and what differs from its settings."""
+    """A method with changes of its settings."""
 
     method: str
     changes: dict[str, Any] = field(default_factory=dict)
-    then: str | None = None  #: recipe that is then fitted on the sentences of the examples, on the tuned backbone
+    then: str | None = None  #: recipe to fit afterwards on the sentences of the examples, on the tuned backbone
 
 
-#: DCPCSE's rows are told apart by the masked-LM term whatever a backbone's own settings say (its table 2).
+#: DCPCSE's rows differ in the masked-LM term, whatever a backbone's own settings (its table 2).
 FORMS = {
     "simcse": TrainedForm("simcse"),
     "promptbert": TrainedForm("promptbert"),
@@ -129,7 +123,7 @@ FORMS = {
 
 
 def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
-    """Return why a row cannot be trained here, or None: examples of the other kind, too few, no development pairs."""
+    """Return why a row cannot be trained here, or None."""
     from promptcli.training.run import steps_of
 
     try:
@@ -143,7 +137,7 @@ def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None
 
 
 def trained_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return a row's system; it is trained when its encoder is first asked for."""
+    """Return a row's system; it is trained when its encoder is first used."""
     runs = [_run(row, context, seed) for seed in context.seeds]
     if len(runs) == 1:
         return runs[0]
@@ -169,7 +163,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
     }
 
     def make() -> Encoder:
-        """Return the encoder of the weights kept from a training of the same identity, else train and keep them."""
+        """Return the encoder of cached weights, else train and cache them."""
         kept = context.cache.get_tensors(identity)
         if kept is None:
             encoder, trained = _train(method, settings, examples, development, context, mixed=mixed)
@@ -195,7 +189,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
 
 
 def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
-    """Return what a trained row learns from, a kind in ``EXAMPLES``."""
+    """Return the kind of a trained row's data in ``EXAMPLES``."""
     return _kind(_method(row, context)[0], row)
 
 
@@ -223,7 +217,7 @@ def _train(
     *,
     mixed: bool,
 ) -> "tuple[Encoder, TrainedWeights]":
-    """Train on a backbone of its own, since training changes it."""
+    """Train on a new copy of the backbone, since training changes it."""
     from promptcli.training.objectives import find_objective
     from promptcli.training.processes import start_processes
     from promptcli.training.run import TrainingRun
@@ -243,20 +237,20 @@ Lacks = Callable[[PublishedRow, MeasurementContext], str | None]
 class RowKind:
     """One kind of row."""
 
-    make: Make | None = None  #: from a row and a context to its system; None while it is not built
-    time: str = "minutes"  #: how long a row takes on two processor cores, data and weights being there
+    make: Make | None = None  #: from a row and a context to its system; None: not measured
+    time: str = "minutes"  #: of a row on two processor cores, once data and weights are local
     absent: str = ""  #: why a row is not measured, as ``REASON: {}``; the braces are the row's argument
-    backbone: str = "any"  #: ``any`` one will do; only the row's ``own``; or ``none`` is needed
-    lacks: Lacks = lambda row, context: None  #: what is not there for a row, or None: a quick look, nothing is measured
-    trains: bool = False  #: only where it is asked for; ``absent`` says so
+    backbone: str = "any"  #: ``any``; only the row's ``own``; or ``none``
+    lacks: Lacks = lambda row, context: None  #: the missing input of a row
+    trains: bool = False  #: measured only on request
 
     def on_backbone(self, *, train: bool) -> bool:
-        """Return whether its rows are measured on a backbone, trained ones where ``train`` says so."""
+        """Return whether its rows are measured on a backbone, trained ones only with ``train``."""
         return self.make is not None and self.backbone != "none" and (train or not self.trains)
 
 
 def _encodes(recipe_of: Callable[[str], Recipe]) -> Make:
-    """Return what makes the system of a recipe that needs no numbers of its own, given the row's argument."""
+    """Return the builder of the system of a recipe without learned numbers, given the row's argument."""
     return lambda row, context: _plain(recipe_of(row.argument), row, context)
 
 
@@ -270,7 +264,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 
 def _fitted_nli(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return what was published fitted on both sides of NLI pairs: on the triplets' where they are given."""
+    """Fit on both sides of the triplets, if given, as published on NLI pairs; else on the corpus."""
     if context.texts.triplets is None:
         return _fitted(row, context)
     first, second, *_ = context.examples("triplets").columns
@@ -288,7 +282,7 @@ def _fitted_on(
 
 
 def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Return the published head on the published backbone; on another one the head of the same rank there."""
+    """Return the published head; on another backbone the head of the same rank there."""
     rank, head = split_spec(row.argument)
     if not same_backbone(row.backbone, context.backbone_name):
         ranked = ranked_heads(context)
@@ -307,10 +301,10 @@ def _external(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 def vector_file(row: PublishedRow, context: MeasurementContext) -> Path:
     """Return the file of another program's vectors for the sentences of a row's table."""
-    found = sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
-    if not found:
+    files = sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
+    if not files:
         raise NotFoundError(f"another program's `vectors`: a folder with {row.argument}.npy")
-    return found[0]
+    return files[0]
 
 
 def _lacks_vectors(row: PublishedRow, context: MeasurementContext) -> str | None:
@@ -326,36 +320,24 @@ def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
 
 
-class RankedHead(TypedDict):
-    """A head and how alike its diagonal and TF-IDF are."""
-
-    head: str
-    tfidf: dict[str, float]
-
-
-class _Heads(TypedDict):
-    heads: list[RankedHead]
-
-
-def ranked_heads(context: MeasurementContext) -> list[RankedHead]:
-    """Return all heads on first-last states, the best on the development pairs first."""
+def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
+    """Return all heads on first-last states with their TF-IDF correlations, the best on development pairs first."""
     task, backbone = context.development(), context.backbone
     facts = context.tasks([task.label]).facts
     key = {"search": "heads", **weights_of(context), "data": facts, "corpus": context.corpus_facts["sha256"]}
-    kept: Any = context.cache.get(key, _Heads)
-    every = {f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in range(1, backbone.n_heads + 1)}
-    if kept is None or {head["head"] for head in kept["heads"]} != every:
+    kept = context.cache.get(key, dict[str, Any])
+    if kept is None:
         encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
-        ranked = search_heads(encoder, task, context.sentences, states=["first-last"], top=len(every)).ranked
+        count = backbone.n_layers * backbone.n_heads
+        ranked = search_heads(encoder, task, context.sentences, states=["first-last"], top=count).ranked
         heads = [{"head": row.choice.partition(":")[2], "tfidf": row.tfidf and row.tfidf.to_dict()} for row in ranked]
         kept = {"heads": heads}
         context.cache.put(key, kept)
-    found_heads: list[RankedHead] = kept["heads"]
-    return found_heads
+    return list(kept["heads"])
 
 
 def _lacks_tie(tied: bool) -> Lacks:
-    """PromptBERT, table 12: rows of two models of one's own, one with output embeddings tied to the input's."""
+    """PromptBERT, table 12: rows of the user's own pre-training, with tied or untied output embeddings."""
 
     def lacks(row: PublishedRow, context: MeasurementContext) -> str | None:
         head = context.backbone.head

@@ -1,7 +1,7 @@
-"""Candidate templates written by T5 (PromptBERT 4.2, after LM-BFF): what stands between a definition and its word.
+"""Candidate templates written by T5 (PromptBERT 4.2, after LM-BFF): the text between a definition and its word.
 
-One beam is shared by all (word, definition) pairs: the next token is the one that suits them together, so that a
-template is found that fits every sentence. Gives texts; scoring them is not done here.
+One beam is shared by all (word, definition) pairs: the next token is the one that suits them together, so that the
+template fits every sentence.
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,18 @@ from torch import Tensor
 from promptcli.backbones.t5 import T5
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.training_examples import DEFINITIONS, read_examples
-from promptcli.encoder.encoded import Progress, silent
 from promptcli.errors import UsageError
+from promptcli.notes import Advance, working
 from promptcli.recipe import MASK, SLOT
 
 #: The beams of LM-BFF: half of them are kept of each form.
 BEAM = 100
 _LONGEST = 20  # tokens that T5 writes, its start and the sentinels included (LM-BFF)
 _LONGEST_INPUT = 256  # tokens of a T5 input (LM-BFF)
-_PARTS = 2  # before the word, after it
 
 
 class Definition(NamedTuple):
-    """A word and what it means."""
+    """A word and its meaning."""
 
     word: str
     meaning: str
@@ -35,13 +34,13 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """Where the sentence stands: T5's input, and the template made of what it wrote."""
+    """The position of the sentence in T5's input and in the template."""
 
     lead: str  #: text at the start of the input
-    sentence_first: bool  #: the sentence stands before the blanks, else after them
+    sentence_first: bool  #: the sentence comes before the gaps, else after them
 
     def cut(self, ids: list[int]) -> list[int]:
-        """Return at most the longest input: its end where the sentence comes first, else its start."""
+        """Cut ids to the longest input: keep its end if the sentence comes first, else its start."""
         return ids[-_LONGEST_INPUT:] if self.sentence_first else ids[:_LONGEST_INPUT]
 
     def template(self, before: str, after: str) -> str:
@@ -56,7 +55,7 @@ FORMS = (Form("", True), Form(".", False))
 
 @dataclass(frozen=True)
 class _Beam:
-    """One hypothesis: what is written, and where each finished part ends."""
+    """One hypothesis: the ids written, and the ends of its finished parts, before and after the word."""
 
     written: tuple[int, ...]
     ends: tuple[int, ...] = ()
@@ -64,7 +63,7 @@ class _Beam:
 
     @property
     def finished(self) -> bool:
-        return len(self.ends) == _PARTS
+        return len(self.ends) == 2
 
 
 def read_definitions(path: Path) -> list[Definition]:
@@ -76,7 +75,7 @@ def read_definitions(path: Path) -> list[Definition]:
 def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer, limit: int = 200) -> list[Definition]:
     """Return at most ``limit`` pairs whose word is one token of a backbone, evenly spaced over the list.
 
-    The word stands where the template's mask will stand, and a mask is one token (DefSent's choice).
+    The word takes the place of the template's mask, and a mask is one token (DefSent's choice).
     """
     ids = tokens.encode([f" {pair.word}" for pair in definitions])
     fitting = [pair for pair, row in zip(definitions, ids, strict=True) if _is_token(pair.word, row, tokens)]
@@ -87,52 +86,45 @@ def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer
 
 
 def _is_token(word: str, ids: list[int], tokens: PieceTokenizer) -> bool:
-    """Whether a word's ids are one token that spells it: an unknown word, too, is one token."""
+    """Whether a word's ids are one token that spells it; an unknown word is one token that does not."""
     return len(ids) == 1 and tokens.text(ids[0]).lstrip("Ġ▁").lower() == word.lower()
 
 
-def generate_templates(
-    t5: T5, definitions: Sequence[Definition], *, beam: int = BEAM, progress: Progress = silent
-) -> list[str]:
+def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int = BEAM) -> list[str]:
     """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
 
     Args:
-        t5: Fills the blanks before and after the word.
-        definitions: n pairs; the definition stands for the sentence, the word for the mask.
+        t5: Fills the gaps before and after the word.
+        definitions: n pairs; the definition takes the place of the sentence, the word that of the mask.
         beam: Hypotheses kept at each step; half of the finished ones are taken of each form.
-        progress: Called with the number of steps newly done, of ``steps()``.
     """
     if beam < len(FORMS):
         raise UsageError(f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form")
     if not definitions:
         raise UsageError("no (word, definition) pairs to generate templates from")
     kept = []
-    for form in FORMS:
-        examples = t5.read([_input(t5, form, pair) for pair in definitions])
-        finished = _search(t5, examples, beam, progress)
-        texts = dict.fromkeys(_template(t5, form, item) for item in finished)
-        kept.append([text for text in texts if _well_formed(text)][: beam // len(FORMS)])
+    with working("generate", len(FORMS) * (_LONGEST - 2)) as advance:
+        for form in FORMS:
+            examples = t5.read([_input(t5, form, pair) for pair in definitions])
+            finished = _search(t5, examples, beam, advance)
+            texts = dict.fromkeys(_template(t5, form, item) for item in finished)
+            kept.append([text for text in texts if _well_formed(text)][: beam // len(FORMS)])
     if not any(kept):
         raise UsageError(f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger beam")
     longest = max(map(len, kept))
     return list(dict.fromkeys(row[place] for place in range(longest) for row in kept if place < len(row)))
 
 
-def steps() -> int:
-    """Return the steps of the beam over all forms, for a progress bar."""
-    return len(FORMS) * (_LONGEST - 2)
-
-
 def _input(t5: T5, form: Form, pair: Definition) -> list[int]:
-    """Return T5's input: sentence and word with a sentinel for each blank (LM-BFF's single-sentence forms)."""
+    """Return T5's input: sentence and word with a sentinel for each gap (LM-BFF's single-sentence forms)."""
     sentence = t5.encode(pair.meaning[0].upper() + pair.meaning[1:])
-    blanks = [t5.sentinels[0], *t5.encode(f" {pair.word}"), t5.sentinels[1]]
+    gaps = [t5.sentinels[0], *t5.encode(f" {pair.word}"), t5.sentinels[1]]
     lead = t5.encode(form.lead) if form.lead else []
-    ids = [*lead, *sentence, *blanks, t5.end] if form.sentence_first else [*lead, *blanks, *sentence]
+    ids = [*lead, *sentence, *gaps, t5.end] if form.sentence_first else [*lead, *gaps, *sentence]
     return form.cut(ids)
 
 
-def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, progress: Progress) -> list[_Beam]:
+def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, advance: Advance) -> list[_Beam]:
     """Return the finished hypotheses of one shared beam, best first.
 
     A token is scored over all pairs as in LM-BFF's code: one log-softmax of the averaged logits (the paper sums
@@ -149,15 +141,15 @@ def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, progress: 
                 scores = t5.next_logits(examples, item.written).mean(0).log_softmax(-1).cpu()
                 grown += _grow(item, scores, _allowed(t5, item, open_ids, dots), t5, beam)
         beams = sorted(grown, key=lambda item: -item.score)[:beam]
-        progress(1)
+        advance(1)
         if all(item.finished for item in beams):
-            progress(_LONGEST - 3 - step)
+            advance(_LONGEST - 3 - step)
             break
     return [item for item in beams if item.finished]
 
 
 def _allowed(t5: T5, item: _Beam, open_ids: Tensor, dots: Tensor) -> Tensor:
-    """Return the ids that may follow: words, the part's end; no period after a period."""
+    """Return the ids that may follow: words and the end of the part; no period after a period."""
     follows_dot = bool((dots == item.written[-1]).any())
     ids = open_ids[~torch.isin(open_ids, dots)] if follows_dot else open_ids
     return torch.cat([ids, torch.tensor([t5.sentinels[len(item.ends) + 1], t5.end])])
@@ -174,7 +166,7 @@ def _grow(item: _Beam, scores: Tensor, allowed: Tensor, t5: T5, beam: int) -> li
 
 
 def _forbidden(text: str) -> bool:
-    """Whether a token is a lone blank or a run of periods: T5 loves both, no template needs them (LM-BFF)."""
+    """Whether a token is a lone space or a run of periods: T5 writes both often, no template needs them (LM-BFF)."""
     bare = text.strip()
     return not bare or (len(bare) > 1 and set(bare) == {"."})
 
@@ -185,5 +177,5 @@ def _template(t5: T5, form: Form, item: _Beam) -> str:
 
 
 def _well_formed(text: str) -> bool:
-    """Whether the slots are each there once: T5 may have written one of them itself."""
+    """Whether each slot occurs once: T5 may have written one itself."""
     return text.count(SLOT) == 1 and text.count(MASK) == 1 and text.isprintable()

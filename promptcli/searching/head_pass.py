@@ -17,9 +17,9 @@ from torch.nn.utils.rnn import pad_sequence
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.token_states import STATES, States
+from promptcli.notes import working
 
 #: Pairs whose tokens are multiplied at a time; bounds memory, changes no figure.
 _PAIRS_AT_ONCE = 64
@@ -29,7 +29,7 @@ _DECIMALS = 12
 
 @dataclass(frozen=True)
 class HeadCosines:
-    """What one pass found out about n pairs."""
+    """The cosines of n pairs from one pass."""
 
     heads: NDArray[np.float64]  #: (s, L*h, n) cosines, for s kinds of states; heads layer after layer
     plain: NDArray[np.float64]  #: (s, n) cosines of the plain averages of the same states
@@ -37,9 +37,7 @@ class HeadCosines:
     diagonals: list[NDArray[np.float32]]  #: per row (t, L*h), the heads' diagonals on its tokens
 
 
-def head_cosines(
-    encoder: Encoder, first: Sequence[str], second: Sequence[str], states: Sequence[str], *, progress: Progress = silent
-) -> HeadCosines:
+def head_cosines(encoder: Encoder, first: Sequence[str], second: Sequence[str], states: Sequence[str]) -> HeadCosines:
     """Return the cosines of n pairs for all L*h heads on each kind of states; each distinct sentence is encoded once.
 
     The batches and states are those of plain encoding, so a head's cosines are those of the recipe ``STATES/ditto:l-h``
@@ -50,7 +48,6 @@ def head_cosines(
         first: n sentences.
         second: n sentences.
         states: Names of ``STATES`` that take no argument.
-        progress: Called with the number of distinct sentences newly done.
     """
     encoder.backbone.require_seam("Ditto")
     number = {sentence: row for row, sentence in enumerate(dict.fromkeys([*first, *second]))}
@@ -58,11 +55,11 @@ def head_cosines(
     rows = encoder.inputs(list(number)).rows
     work = _Pass(encoder, states, pairs, len(rows))
     lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
-    with torch.inference_mode():
+    with working("ditto-search", len(rows)) as advance, torch.inference_mode():
         for chosen in plan_batches(lengths):
             chosen = chosen[np.sort(np.unique(chosen, return_index=True)[1])]  # the last batch may repeat its rows
             work.take(chosen.tolist(), [rows[row] for row in chosen])
-            progress(len(chosen))
+            advance(len(chosen))
     cosines = np.round(work.cosines, _DECIMALS)
     return HeadCosines(cosines[:, :-1], cosines[:, -1], rows, work.diagonals)
 
@@ -98,7 +95,7 @@ class _Pass:
         self.diagonals: list[NDArray[np.float32]] = [np.empty((0, heads), np.float32)] * rows
 
     def take(self, numbers: list[int], ids: list[list[int]]) -> None:
-        """Encode one batch and score every pair whose two sentences are there now."""
+        """Encode one batch and score every pair whose two sentences are now encoded."""
         encoder = self._encoder
         backbone, template = encoder.backbone, encoder.template
         batch = make_batch(
@@ -121,7 +118,7 @@ class _Pass:
             self._held[row] = _Held(own, squares[place])
             self.diagonals[row] = weights[place, : len(tokens), :-1].copy()
         self._widths = [part.size(-1) for part in parts]
-        touched = dict.fromkeys(pair for row in numbers for pair in self._pairs_of[row])  # alike lengths side by side
+        touched = dict.fromkeys(pair for row in numbers for pair in self._pairs_of[row])  # similar lengths side by side
         self._score([pair for pair in touched if all(row in self._held for row in self._pairs[pair])])
         for row in waiting | set(numbers):
             if not self._open[row]:

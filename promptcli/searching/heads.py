@@ -10,62 +10,39 @@ from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import unknown
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import check_rankable, distinct_sentences
-from promptcli.notes import working
+from promptcli.evaluation.evaluator import check_rankable
 from promptcli.recipe import Recipe
 from promptcli.searching.head_pass import HeadCosines, head_cosines
 from promptcli.searching.search import Ranked, Search, correlations, cross_validate
-
-#: The states that a head is tried on (Ditto, table 2).
-SEARCHED = ("static", "last", "first-last")
+from promptcli.searching.search_settings import SEARCHED
 
 
-def search_heads(
-    encoder: Encoder,
-    task: STSTask,
-    corpus: Sequence[str],
-    *,
-    states: Sequence[str] = SEARCHED,
-    top: int = 10,
-) -> Search:
-    """Rank all L*h heads on each kind of states by Spearman's correlation on the pairs of a development set.
-
-    Args:
-        encoder: Its backbone's heads, behind its prompt; its pooling is not used.
-        task: The development set.
-        corpus: Sentences that the idf of the TF-IDF correlation is counted on; blank ones are left out.
-        states: Out of ``SEARCHED``.
-        top: How many heads to describe.
-
-    Raises:
-        UsageError: Unknown states, pairs that cannot rank anything, no corpus, transforms, or a backbone that does not
-            open its attention.
-    """
-    for name in states:
-        if name not in SEARCHED:
-            raise unknown("states", name, SEARCHED)
-    states = [name for name in SEARCHED if name in states]
+def rank_heads(encoder: Encoder, task: STSTask, corpus: Sequence[str], states: Sequence[str], top: int) -> Search:
+    """Rank all L*h heads on each kind of states by Spearman's correlation; see ``search_heads``."""
+    for kind in states:
+        if kind not in SEARCHED:
+            raise unknown("states", kind, SEARCHED)
+    states = [kind for kind in SEARCHED if kind in states]
     check_rankable(task)
     backbone, pairs = encoder.backbone, task.pairs()
     encoder = Encoder(Recipe(backbone=backbone.name), backbone, encoder.tensors())
     idf = corpus_idf(encoder, corpus)
-    with working("ditto-search", len(distinct_sentences([task]))) as advance:
-        found = head_cosines(encoder, pairs.first, pairs.second, states, progress=advance)
-    flat = found.heads.reshape(-1, len(pairs))
+    cosines = head_cosines(encoder, pairs.first, pairs.second, states)
+    flat = cosines.heads.reshape(-1, len(pairs))
     once = np.ones((len(pairs), 1))
-    values, plain = (100 * correlations(rows, pairs.gold, once)[:, 0] for rows in (flat, found.plain))
+    values, plain = (100 * correlations(rows, pairs.gold, once)[:, 0] for rows in (flat, cosines.plain))
     best = np.argsort(-values, kind="stable")[:top]
-    intervals = statistics.bootstrap_intervals(np.concatenate([flat[best], found.plain]), pairs.gold)
+    intervals = statistics.bootstrap_intervals(np.concatenate([flat[best], cosines.plain]), pairs.gold)
     intervals = [(100 * low, 100 * high) for low, high in intervals]
-    count = found.heads.shape[1]
-    alike = _tfidf(encoder, found, best % count, idf)
+    count = cosines.heads.shape[1]
+    tfidf = _tfidf(encoder, cosines, best % count, idf)
     ranked = [
         Ranked(
             f"{states[place // count]}/ditto:{place % count // backbone.n_heads + 1}-{place % backbone.n_heads + 1}",
             float(values[place]),
             intervals[rank],
             gain=float(values[place] - plain[place // count]),
-            tfidf=alike[rank],
+            tfidf=tfidf[rank],
         )
         for rank, place in enumerate(best.tolist())
     ]
@@ -76,17 +53,17 @@ def search_heads(
         task=task,
         ranked=ranked,
         about={"states": states, "compared": f"{len(values)} heads", "idf": len(corpus)},
-        baseline={name: Ranked(f"{name}/avg", value, interval) for name, value, interval in averages},
+        baseline={kind: Ranked(f"{kind}/avg", value, interval) for kind, value, interval in averages},
         maps=dict(zip(states, maps, strict=True)),
-        cross_validation=cross_validate(found.heads, found.plain, pairs.gold),
+        cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )
 
 
 def _tfidf(
-    encoder: Encoder, found: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
+    encoder: Encoder, cosines: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
 ) -> list[Correlation]:
-    """Correlate some heads over the words of every distinct sentence; the specials are no words."""
+    """Correlate some heads with TF-IDF over all tokens of every distinct sentence but the special ones."""
     words = slice(len(encoder.template.left), -len(encoder.template.right) or None)
-    diagonals = np.concatenate([rows[words, heads] for rows in found.diagonals])
-    weights = np.concatenate([tfidf_weights(row, idf)[words] for row in found.rows])
+    diagonals = np.concatenate([rows[words, heads] for rows in cosines.diagonals])
+    weights = np.concatenate([tfidf_weights(row, idf)[words] for row in cosines.rows])
     return correlate(diagonals, weights)

@@ -11,30 +11,21 @@ from promptcli.evaluation.evaluator import check_rankable, evaluate
 from promptcli.searching.search import Ranked, Search, cross_validate
 
 
-def search_layers(encoder: Encoder, task: STSTask, *, weights: Sequence[str] = ()) -> Search:
-    """Rank the states of every layer, with some weights, by Spearman's correlation on development pairs.
-
-    Args:
-        encoder: Whose prompt and backbone.
-        task: The development set.
-        weights: Of ``STATES/WEIGHTS``, e.g. ``avg``, ``last-token``; without any those of the encoder's recipe.
-
-    Raises:
-        UsageError: Unknown weights, transforms in the recipe, or pairs that cannot rank anything.
-    """
+def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Search:
+    """Rank the states of every layer, with some weights, by Spearman's correlation; see ``search_layers``."""
     check_rankable(task)
     if encoder.transforms:
         raise UsageError(
             f"layers are compared without transforms, and the recipe has {', '.join(encoder.recipe.transforms)}; leave"
-            " them out, and fit them on the layer found"
+            " them out, and fit them on the best layer"
         )
     recipes = [encoder.recipe.replace(pooling=spec) for spec in _poolings(encoder, weights)]
     encoders = [Encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes]
     scores = evaluate(encoders, [task])
-    own = scores[0].value
+    before = scores[0].value
     rows = [
-        Ranked(made.recipe.pooling, score.value, score.ci95, gain=score.value - own)
-        for made, score in zip(encoders, scores, strict=True)
+        Ranked(recipe.pooling, score.value, score.ci95, gain=score.value - before)
+        for recipe, score in zip(recipes, scores, strict=True)
     ]
     order = sorted(range(len(rows)), key=lambda number: -rows[number].value)  # of equals the earlier
     cosines = np.stack([score.cosines for score in scores])
@@ -49,8 +40,8 @@ def search_layers(encoder: Encoder, task: STSTask, *, weights: Sequence[str] = (
 
 
 def _poolings(encoder: Encoder, weights: Sequence[str]) -> list[str]:
-    """Return what is tried, the recipe's own pooling first."""
+    """Return the poolings to try, the recipe's own first."""
     layers = encoder.backbone.n_layers
     states = [*(f"layer-{layer}" for layer in range(layers)), "last", "first-last", "first-last:1"]
-    tried = [f"{name}/{kind}" for kind in weights or [encoder.pooling.weights.spec] for name in states]
+    tried = [f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states]
     return list(dict.fromkeys([encoder.recipe.pooling, *tried]))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.encoder.encoded import Progress, silent
 from promptcli.evaluation import statistics
+from promptcli.notes import working
 from promptcli.searching.search import Ranked
 from promptcli.searching.template_scorer import TemplateScorer
 
@@ -28,7 +28,7 @@ _CUT = 2.5  # candidates of a rung over those of the next
 
 @dataclass(frozen=True)
 class Rung:
-    """So many candidates are compared on so many pairs."""
+    """A comparison of some candidates on some pairs."""
 
     candidates: int
     pairs: int
@@ -36,10 +36,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class RaceResult:
-    """What a race found."""
+    """The result of a race."""
 
     finalists: list[Ranked]  #: scored on all pairs, the best first
-    rungs: list[Rung]  #: what was compared
+    rungs: list[Rung]  #: the comparisons before the final
     twins: int  #: candidates left out because another has the same model input
 
 
@@ -55,14 +55,14 @@ def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
 
 
 def planned_pairs(rungs: Sequence[Rung], candidates: int, pairs: int, finalists: int) -> int:
-    """Return how many pairs a race scores, each candidate's counted; the final scores all pairs anew."""
+    """Return the number of pairs that a race scores, over all candidates; the final scores all pairs again."""
     before = [0, *(rung.pairs for rung in rungs)]
     racing = sum(rung.candidates * (rung.pairs - seen) for rung, seen in zip(rungs, before, strict=False))
     return racing + pairs * (min(candidates, finalists) if rungs else candidates)
 
 
 def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
-    """Return an order (p,) of the pairs in which every beginning holds all levels of the gold score in like shares.
+    """Return an order (p,) of the pairs in which every beginning holds all levels of the gold score equally.
 
     The pairs are sorted by gold score, equal ones shuffled, and taken at the points of a shifted van der Corput
     sequence: a correlation on the first few then varies less than on pairs drawn blindly.
@@ -79,22 +79,14 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
     return order
 
 
-def race(
-    templates: Sequence[str],
-    scorer: TemplateScorer,
-    *,
-    seed: int = 42,
-    finalists: int = 10,
-    progress: Progress = silent,
-) -> RaceResult:
+def race(templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10) -> RaceResult:
     """Find the best templates without scoring every one on every pair.
 
     Args:
         templates: The candidates; their order does not matter.
         scorer: Of the task.
         seed: Of the order of the pairs.
-        finalists: How many are scored on all pairs in the end.
-        progress: Called with the number of pairs newly scored; see ``planned_pairs``.
+        finalists: Number of candidates scored on all pairs in the end.
     """
     distinct: dict[Hashable, str] = {}
     for template in sorted(set(templates)):
@@ -105,15 +97,16 @@ def race(
     sizes = [*(rung.candidates for rung in rungs[1:]), finalists]
     seen: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in alive}
     done = 0
-    for rung, keep in zip(rungs, sizes, strict=False):
-        part, gold = order[done : rung.pairs], scorer.gold[order[: rung.pairs]]
-        values = {}
-        for template in alive:
-            seen[template] = np.concatenate([seen[template], scorer.cosines(template, part)])
-            values[template] = 100 * statistics.spearman(seen[template], gold)
-            progress(len(part))
-        alive = sorted(alive, key=lambda template: (-values[template], template))[:keep]
-        done = rung.pairs
-    final = scorer.score(alive, stage=FINAL, progress=progress)
+    with working("race", planned_pairs(rungs, len(alive), scorer.size, finalists)) as advance:
+        for rung, keep in zip(rungs, sizes, strict=False):
+            part, gold = order[done : rung.pairs], scorer.gold[order[: rung.pairs]]
+            values = {}
+            for template in alive:
+                seen[template] = np.concatenate([seen[template], scorer.cosines(template, part)])
+                values[template] = 100 * statistics.spearman(seen[template], gold)
+                advance(len(part))
+            alive = sorted(alive, key=lambda template: (-values[template], template))[:keep]
+            done = rung.pairs
+        final = scorer.score(alive, FINAL, advance)
     best = sorted(final, key=lambda item: (-item.value, item.choice))
     return RaceResult(best, rungs, len(set(templates)) - len(distinct))

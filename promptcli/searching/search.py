@@ -1,4 +1,4 @@
-"""What a search found, whatever it searched for, and how much of its figure is luck (cross-validation over pairs)."""
+"""The result of a search of heads, layers or templates, and how much of its figure is luck (cross-validation)."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.named import NamedTemplate
 from promptcli.evaluation import statistics
 from promptcli.evaluation.scores import Label, SpearmanScore
+from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
 
@@ -24,12 +25,12 @@ HALVINGS, SEED = 20, 42
 class Ranked:
     """One choice and its figure."""
 
-    choice: str  #: as a recipe writes it: a pooling, a template
+    choice: str  #: in a recipe's notation: a pooling, a template
     value: float  #: Spearman x 100 over all development pairs
     ci95: tuple[float, float]  #: 95% bootstrap interval over the pairs
-    stage: str = ""  #: the part of the search that scored it, where it has parts
-    gain: float | None = None  #: points above what it is compared with
-    tfidf: Correlation | None = None  #: of a head: how alike its diagonal and TF-IDF are
+    stage: str = ""  #: the stage of the search that scored it
+    gain: float | None = None  #: points above the baseline
+    tfidf: Correlation | None = None  #: of a head's diagonal with TF-IDF
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as JSON-ready values."""
@@ -41,16 +42,13 @@ class Ranked:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """How much of the best choice's figure is luck: chosen on one half of the pairs, scored on the other, repeated.
+    """Choices made on one half of the pairs and scored on the other half; figures are means of Spearman x 100."""
 
-    Figures are means of Spearman x 100.
-    """
-
-    choices: int  #: how many times was chosen: both ways of every halving
-    chosen: float  #: of what was chosen on the half that chose it
+    choices: int  #: number of choices: both ways of every halving
+    chosen: float  #: figure of the choice on the half that chose it
     held_out: float  #: on the other half
-    gain: float  #: ``held_out`` minus what it is compared with there
-    agreement: float  #: share of the choices that took what is best on all pairs
+    gain: float  #: ``held_out`` minus the baseline there
+    agreement: float  #: share of the choices that took the best of all pairs
 
     @property
     def gap(self) -> float:
@@ -66,17 +64,18 @@ class CrossValidation:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What a search of heads, layers or templates found."""
+    """The result of a search of heads, layers or templates."""
 
     encoder: Encoder  #: of the best
     task: STSTask  #: the development set
-    ranked: list[Ranked]  #: what is reported, best first
-    about: dict[str, Any]  #: how was searched, JSON-ready; ``compared`` says what was compared
-    baseline: dict[str, Ranked] = field(default_factory=dict)  #: what the gains are over: per states, or ``own``
-    stages: dict[str, list[Ranked]] = field(default_factory=dict)  #: all choices, part by part, where there are parts
+    ranked: list[Ranked]  #: the reported choices, best first
+    about: dict[str, Any]  #: how the search was done, JSON-ready; ``compared`` is the number of choices
+    baseline: dict[str, Ranked] = field(default_factory=dict)  #: of the gains: per states, or ``own``
+    stages: dict[str, list[Ranked]] = field(default_factory=dict)  #: heading of a stage -> its choices
     maps: dict[str, NDArray[np.float64]] = field(default_factory=dict)  #: states -> (L, h) Spearman x 100 of each head
-    cross_validation: CrossValidation | None = None  #: what the choice is worth on pairs that did not choose
-    score: SpearmanScore | None = None  #: the best's whole figure
+    cross_validation: CrossValidation | None = None
+    score: SpearmanScore | None = None  #: of the best
+    saved_as: str | None = None  #: its name in the registry
 
     @property
     def best(self) -> Ranked:
@@ -101,8 +100,15 @@ class Search:
             scores = [dataclasses.replace(self.score, label=label).to_dict()]
         return Entry(name, self.recipe, self.encoder.tensors(), provenance, scores)
 
+    def saved(self, name: str | None, *, force: bool) -> "Search":
+        """Save the best in the registry, if there is a name."""
+        if name is None:
+            return self
+        loading.open_registry().save(self.entry(name), force=force)
+        return dataclasses.replace(self, saved_as=name)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON-ready values."""
+        """Return the result as JSON-ready values."""
         task = self.task
         document: dict[str, Any] = {
             "ranked": [row.to_dict() for row in self.ranked],
@@ -111,6 +117,7 @@ class Search:
             **{"task": task.label, "text": task.text, "protocol": task.protocol, "pairs": len(task.pairs())},
             "data_sha256": task.sha256(),
             **self.about,
+            "model": self.saved_as,
         }
         if self.baseline:
             document["baseline"] = {name: row.to_dict() for name, row in self.baseline.items()}
@@ -121,18 +128,18 @@ class Search:
         return document
 
     def named_templates(self, name: str) -> dict[str, NamedTemplate]:
-        """Return what is reported as ``name``, ``name-2`` and so on, for a template file."""
-        found = {}
+        """Return the ranked templates as ``name``, ``name-2`` and so on, for a template file."""
+        rows = {}
         for number, item in enumerate(self.ranked, 1):
             low, high = item.ci95
             searched = f"{self.about['mode']} search, {self.recipe.backbone}, {self.task.label}"
             source = f"{searched}, 95% {low:.2f} to {high:.2f}"
-            found[name if number == 1 else f"{name}-{number}"] = NamedTemplate(item.choice, source, item.value)
-        return found
+            rows[name if number == 1 else f"{name}-{number}"] = NamedTemplate(item.choice, source, item.value)
+        return rows
 
 
 def rounded(figures: Any) -> list[float]:
-    """Return figures as results print them."""
+    """Return figures with the decimals of results."""
     return [round(figure, 4) for figure in figures]
 
 
@@ -144,14 +151,14 @@ def cross_validate(
     halvings: int = HALVINGS,
     seed: int = SEED,
 ) -> CrossValidation:
-    """Choose the best head on a random half of the pairs and score it on the other half, both ways, repeatedly.
+    """Choose the best head on a random half of the pairs and score it on the other half, both ways.
 
     Args:
         heads: (s, H, n) cosines of H heads on s kinds of states.
         plain: (s, n) cosines of the states' plain averages.
         gold: (n,) gold scores.
-        halvings: How many random halvings.
-        seed: Seed of the halvings.
+        halvings: Number of random halvings.
+        seed: Of the halvings.
     """
     flat = heads.reshape(-1, len(gold))
     generator = np.random.default_rng(seed)
@@ -181,7 +188,7 @@ def correlations(
     Args:
         cosines: (k, n).
         gold: (n,).
-        counts: (n, r), how often each pair stands in each selection.
+        counts: (n, r), how often each pair is in each selection.
     """
     ranks = [statistics.ResampledRanks(row) for row in cosines]
     return statistics.resampled_spearman(ranks, statistics.ResampledRanks(gold), counts)

@@ -1,227 +1,206 @@
-"""Searches: the best head, layer or template of a model by a development set; stored only where a name is given."""
+"""The searches for the best head, layer or template of a model. Imports nothing heavy: the command line reads it."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from promptcli.data.sources import development_task, fitting_sentences
-from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder
-from promptcli.models.loading import Model, backbone_model, entry_of, home_folder, open_model, open_registry
-from promptcli.searching import heads, layers, template_search, template_space
-from promptcli.searching.search import Search
-from promptcli.searching.search_settings import SearchSettings
-from promptcli.settings import BARE
-from promptcli.storage.cache import Cache
-from promptcli.storage.files import check_output, write_text
+from promptcli.notes import note
+from promptcli.searching.search_settings import SEARCHED, SearchSettings, Setting
+from promptcli.settings import BARE, PAPER
 
-#: A value of a setting of a template search.
-Setting = str | int | Path | tuple[str, ...] | None
-#: A task's name, a file of graded pairs, or loaded pairs.
-Pairs = STSTask | str | Path
+if TYPE_CHECKING:
+    from promptcli.data.tasks import STSTask
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.models.loading import Model
+    from promptcli.searching.search import Search
 
 
 def search_heads(
-    model: Model = BARE.backbone,
-    on: Pairs = BARE.development,
-    corpus: Sequence[str] | str | Path = BARE.corpus,
+    model: "Model | None" = None,
+    on: "str | Path | STSTask | None" = None,
+    corpus: "str | Path | Sequence[str]" = BARE.corpus,
     *,
-    states: Sequence[str] = heads.SEARCHED,
+    states: Sequence[str] = SEARCHED,
     top: int = 10,
     name: str | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "stored",
-) -> Search:
-    """Find the attention head whose diagonal weighs tokens best (Ditto, section 2): all heads from one pass.
+) -> "Search":
+    """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2).
+
+    Every layer-head (both counted from 1) is tried on each kind of states. The figures, Spearman x 100, are those of
+    `promptcli eval --pooling STATES/ditto:LAYER-HEAD` on the development set.
 
     Args:
-        model: Whose heads: an encoder, or what ``load`` takes.
-        on: The development set.
-        corpus: Sentences that the idf of the TF-IDF correlation is counted on, or a file, a task or ``demo``.
-        states: ``static``, ``last``, ``first-last``.
-        top: How many heads to describe.
-        name: Save the best in the registry under this name.
-        force: Replace an entry of that name.
-        data_dir: SentEval folder of a task that is named.
-        device: See ``load``.
-        dtype: See ``load``.
+        model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's; the pooling is not used.
+        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
+        corpus: Sentences to count idf on, for the correlation with TF-IDF: a file, a task or `demo`.
+        states: States to try: static, last, first-last.
+        top: Number of heads to describe.
+        name: Save the best as a model under this name.
+        force: Overwrite an existing model or file of that name.
+        data_dir: SentEval folder of the tasks.
 
     Raises:
         UsageError: Unknown states, pairs that cannot rank anything, no corpus, a name that is taken, or a backbone that
             does not open its attention.
-        NotFoundError: A model, a task or a file that is not there.
+        NotFoundError: A model, a task or a file is missing.
 
     Example:
-        >>> found = search_heads("mini-bert", states=["first-last"])  # doctest: +SKIP
-        >>> found.best.choice, found.best.value  # doctest: +SKIP
+        >>> search = search_heads("mini-bert", states=["first-last"])  # doctest: +SKIP
+        >>> search.best.choice, search.best.value  # doctest: +SKIP
     """
+    from promptcli.data.sources import fitting_sentences
+    from promptcli.searching.heads import rank_heads
+
     _check_free(name, force)
-    task, folder = _development(on, data_dir), _folder(data_dir)
-    sentences = fitting_sentences(str(corpus), folder) if isinstance(corpus, str | Path) else corpus
-    encoder = _opened(model, device, dtype)
-    return _kept(heads.search_heads(encoder, task, sentences, states=states, top=top), name, force)
+    task = _development(on, data_dir)
+    if isinstance(corpus, str | Path):
+        corpus = fitting_sentences(str(corpus), None if data_dir is None else Path(data_dir))
+    return rank_heads(_opened(model or BARE.backbone), task, corpus, states, top).saved(name, force=force)
 
 
 def search_layers(
-    model: Model = BARE.backbone,
-    on: Pairs = BARE.development,
+    model: "Model" = BARE.backbone,
+    on: "str | Path | STSTask | None" = None,
     *,
     weights: Sequence[str] = (),
     name: str | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "stored",
-) -> Search:
-    """Find the states that a model's recipe reads best: every layer and the usual means of two, from one pass.
+) -> "Search":
+    """Rank the layers of a backbone as a recipe reads them, in one pass.
+
+    Every layer (0: the embeddings), the last, and the means of first and last. The figures, Spearman x 100, are those
+    of `promptcli eval --pooling STATES/WEIGHTS` on the development set.
 
     Args:
-        model: An encoder, or what ``load`` takes; a backbone's name stands for its plain recipe.
-        on: The development set.
-        weights: Of ``STATES/WEIGHTS``, e.g. ``avg``, ``last-token``; without any those of the model's recipe.
-        name: Save the best in the registry under this name.
-        force: Replace an entry of that name.
-        data_dir: SentEval folder of a task that is named.
-        device: See ``load``.
-        dtype: See ``load``.
+        model: An encoder, or what ``load`` takes; a backbone's name means its plain recipe.
+        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
+        weights: Weights to try on every layer, e.g. avg, last-token. Default: the recipe's.
+        name: Save the best as a model under this name.
+        force: Overwrite an existing model of that name.
+        data_dir: SentEval folder of the tasks.
 
     Raises:
         UsageError: Unknown weights, transforms in the recipe, a name that is taken, or pairs that cannot rank anything.
-        NotFoundError: A model, a task or a file that is not there.
+        NotFoundError: A model, a task or a file is missing.
 
     Example:
         >>> search_layers("mini-bert").best.choice  # doctest: +SKIP
     """
+    from promptcli.searching.layers import rank_layers
+
     _check_free(name, force)
     task = _development(on, data_dir)
-    return _kept(layers.search_layers(_opened(model, device, dtype), task, weights=weights), name, force)
+    return rank_layers(_opened(model), task, weights).saved(name, force=force)
 
 
 def search_templates(
-    model: Model = BARE.backbone,
-    on: Pairs = BARE.development,
+    model: "Model" = BARE.backbone,
+    on: "str | Path | STSTask | None" = None,
     *,
     settings: SearchSettings | None = None,
-    period: bool = True,
-    denoise: str = "none",
     name: str | None = None,
     output: str | Path | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "stored",
     **changes: Setting,
-) -> Search:
-    """Find the template that suits a backbone best (PromptBERT, section 4.2); a search that was killed is resumed.
+) -> "Search":
+    """Find the template that suits a backbone best (PromptBERT, section 4.2); a killed search resumes.
 
     Args:
         model: Whose backbone: an encoder, or what ``load`` takes.
-        on: The development set.
-        settings: What is tried.
-        period: A sentence without an end mark gets a "." (PromptBERT's evaluation).
-        denoise: ``none``, or ``hidden``: minus the template's own bias.
+        on: See ``search_heads``.
+        settings: The candidates and how they are scored.
         name: Save the best in the registry under this name.
-        output: File of the best templates; with a name by default one in the registry's folder.
+        output: File of the best templates. Default with a name: one in the registry's folder.
         force: Replace an entry or a file of that name.
-        data_dir: SentEval folder of a task that is named.
-        device: See ``load``.
-        dtype: See ``load``.
-        changes: Of single settings, e.g. ``mode="free"``, ``limit=100``.
+        data_dir: SentEval folder of the tasks.
+        changes: Of single settings, e.g. ``mode="free"``, ``limit=100``, ``period=False``.
 
     Raises:
         UsageError: Settings that do not go together, a name that is taken, or a backbone, templates or pairs that
             cannot be searched.
-        NotFoundError: A model, a file or a task that is not there.
+        NotFoundError: A model, a file or a task is missing.
 
     Example:
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
     settings = (settings or SearchSettings()).replace(**changes)
-    where: dict[str, Any] = {"data_dir": data_dir, "device": device, "dtype": dtype}
-    how: dict[str, Any] = {"period": period, "denoise": denoise, "name": name, "output": output, "force": force}
-    return search_all_templates([model], on, settings, **how, **where)[0]
+    return search_all_templates([model], on, settings, name=name, output=output, force=force, data_dir=data_dir)[0]
 
 
 def search_all_templates(
-    models: Sequence[Model],
-    on: Pairs = BARE.development,
+    models: "Sequence[Model]" = (),
+    on: "str | Path | STSTask | None" = None,
     settings: SearchSettings = SearchSettings(),  # noqa: B008 - frozen
     *,
-    period: bool = True,
-    denoise: str = "none",
     name: str | None = None,
     output: str | Path | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "stored",
-) -> list[Search]:
-    """Find the best template of each of several models; see ``search_templates``.
+) -> "list[Search]":
+    """Find the template that suits each backbone best (PromptBERT, section 4.2).
 
-    With a name each best is saved as NAME-BACKBONE; one file holds the best templates of all.
+    A search that was killed resumes from its cached scores.
+
+    Args:
+        models: Backbone: `mini-bert` (default), a folder, a hub id, or a model's; repeatable, for a table across them.
+        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
+        settings: The candidates and how they are scored.
+        name: Save the best as a model under this name; of several backbones NAME-BACKBONE.
+        output: File of the best templates. Default with `name`: templates/NAME.toml at home.
+        force: Overwrite an existing model or file of that name.
+        data_dir: SentEval folder of the tasks.
     """
+    from promptcli.models.loading import backbone_model, entry_of, home_folder
+    from promptcli.searching import template_search, template_space
+    from promptcli.storage.files import check_output, write_text
+
     template_search.choose_strategy(settings)
-    backbones = [
-        one.recipe.backbone if isinstance(one, Encoder) else entry_of(backbone_model(one)).recipe.backbone
-        for one in models
-    ]
+    models = models or [BARE.backbone]
+    backbones = [entry_of(backbone_model(model)).recipe.backbone for model in models]
     names = template_search.entry_names(name or "template", backbones)
-    for one in names if name else ():
-        _check_free(one, force)
-    file = templates_file(name) if output is None and name else output and Path(output)
-    if file:
-        check_output(file, force=force)
-    # before anything is loaded
+    for each in names if name else ():
+        _check_free(each, force)
+    if output is None and name:
+        output = home_folder() / "templates" / f"{name}.toml"
+        output.parent.mkdir(parents=True, exist_ok=True)
+    if output:
+        check_output(Path(output), force=force)
     candidates = None if settings.candidates is None else template_space.read_candidates(settings.candidates)
     task = _development(on, data_dir)
-    cache = Cache(home_folder() / "cache" / "search")
-    options: dict[str, Any] = {"period": period, "denoise": denoise, "cache": cache, "candidates": candidates}
-    found = []
-    for encoder, saved_as in zip([_opened(one, device, dtype) for one in models], names, strict=True):
-        search = template_search.search_templates(encoder, task, settings, **options)
-        found.append(_kept(search, saved_as if name else None, force))
-    if file:
-        rows = [one.named_templates(called) for called, one in zip(names, found, strict=True)]
-        write_text(file, template_space.template_file({key: row for part in rows for key, row in part.items()}))
-    return found
+    searches = []
+    for encoder, saved_as in zip([_opened(model) for model in models], names, strict=True):
+        search = template_search.search_templates(encoder.backbone, task, settings, candidates)
+        searches.append(search.saved(saved_as if name else None, force=force))
+    if output:
+        rows = [search.named_templates(each) for each, search in zip(names, searches, strict=True)]
+        file = template_space.template_file({key: row for named in rows for key, row in named.items()})
+        write_text(Path(output), file)
+    return searches
 
 
-def saved_names(name: str | None, found: Sequence[Search]) -> list[str | None]:
-    """Return what the best of each search is saved as."""
-    if name is None:
-        return [None] * len(found)
-    return list(template_search.entry_names(name, [one.recipe.backbone for one in found]))
+def _opened(model: "Model") -> "Encoder":
+    from promptcli.models.loading import backbone_model, open_model
+
+    return open_model(backbone_model(model))
 
 
-def templates_file(name: str) -> Path:
-    """Return where the best templates of a search are written that is saved under a name."""
-    folder = home_folder() / "templates"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}.toml"
+def _development(on: "str | Path | STSTask | None", data_dir: str | Path | None) -> "STSTask":
+    """Return the development set, and report an assumed one."""
+    from promptcli.data.sources import development_task
 
-
-def _opened(model: Model, device: str, dtype: str) -> Encoder:
-    if isinstance(model, Encoder):
-        return model
-    return open_model(backbone_model(model), device=device, dtype=dtype)
-
-
-def _development(on: Pairs, data_dir: str | Path | None) -> STSTask:
-    return development_task(on, _folder(data_dir))
-
-
-def _folder(data_dir: str | Path | None) -> Path | None:
-    return None if data_dir is None else Path(data_dir)
+    if on is None:
+        on = BARE.development if data_dir is None else PAPER.development
+        note(f"assumed: `on` {on}; the papers' setting: `on` {PAPER.development}, `model` {PAPER.backbone}")
+    return development_task(on, None if data_dir is None else Path(data_dir))
 
 
 def _check_free(name: str | None, force: bool) -> None:
+    """Refuse, before the work, a name that is taken."""
+    from promptcli.models.loading import open_registry
+
     if name is not None:
         open_registry().check_free(name, force=force)
-
-
-def _kept(found: Search, name: str | None, force: bool) -> Search:
-    if name is not None:
-        open_registry().save(found.entry(name), force=force)
-    return found

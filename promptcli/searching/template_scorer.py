@@ -1,6 +1,6 @@
 """Scoring many templates on one development set: each distinct sentence tokenised once, template ids spliced around it.
 
-The encoder is the one that ``eval`` uses, so a template has the same figure here and there. Prints nothing.
+The encoder is the one that ``eval`` uses, so a template has the same figure in both.
 """
 
 from collections.abc import Hashable, Sequence
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 import promptcli
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoded import Progress, silent
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import distinct_sentences, spearman_score
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
+from promptcli.notes import Advance
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe
 from promptcli.searching.search import Ranked
 from promptcli.storage.cache import Cache
 
-#: Sentences of a subset in one pass. Sorted by length and so few at a time they are hardly padded; a rung's 150 or so
-#: under the full token budget would be one or two batches, a third of them padding (STS-B dev).
+#: Sentences of a subset in one pass. Sorted by length and in small batches they are hardly padded; the 150 or so of a
+#: rung under the full token budget would be one or two batches, a third of them padding (STS-B dev).
 _TOGETHER = 32
 
 #: What is searched: a template read at its mask (PromptBERT eq. 2), period rule on as in its evaluation.
@@ -34,10 +34,10 @@ DEMONSTRATIONS = RECIPES["prompteol"].replace(period=True)
 
 
 class TemplateScorer:
-    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe``, save the prompt).
+    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe`` without its prompt).
 
-    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``tokens`` counts the tokens encoded up to now,
-    specials and template included, without what came from the cache.
+    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``tokens`` counts the tokens encoded so far, special
+    tokens and template included, cached ones excluded.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TemplateScorer:
         self._cached = None if cache is None else cache.table(self._context())
 
     def _context(self) -> dict[str, Any]:
-        """Return all that decides a cosine but the template and the pair."""
+        """Return everything except template and pair that a cosine depends on."""
         provenance = self.backbone.provenance
         return {
             "promptcli": promptcli.__version__,
@@ -81,13 +81,18 @@ class TemplateScorer:
         return _SharedTokens(recipe, self)
 
     def identity(self, template: str) -> Hashable:
-        """Return what is equal for templates with the same model input, whatever their text (blanks, case)."""
-        made = self.encoder(template).template
-        frame = made.pieces(["\0"], False)[0]
-        return (*made.prefix, -1, *made.suffix, frame.strip() if self.backbone.tokenizer.splits_punctuation else frame)
+        """Return a key that is equal for templates with the same model input, even if their text differs."""
+        built = self.encoder(template).template
+        frame = built.pieces(["\0"], False)[0]
+        return (
+            *built.prefix,
+            -1,
+            *built.suffix,
+            frame.strip() if self.backbone.tokenizer.splits_punctuation else frame,
+        )
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        """Return the cosines (p,) of a template on the pairs of these numbers (p,), or on all."""
+        """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""
         wanted = self._all if pairs is None else pairs
         cached = None if self._cached is None else self._cached.get(template, wanted)
         if cached is not None:
@@ -104,7 +109,7 @@ class TemplateScorer:
     def _encode(self, encoder: Encoder, sentences: Sequence[str], *, whole: bool) -> NDArray[np.float32]:
         """Return vectors (n, d): of all sentences in the same batches as ``eval``'s, of a subset in small ones.
 
-        On a GPU a subset has large batches too: there a wait costs more than padding.
+        On a GPU a subset has large batches too: a wait costs more than padding there.
         """
         if whole or self.backbone.device.type == "cuda":
             return encode_together([encoder], sentences)[0].vectors
@@ -116,18 +121,14 @@ class TemplateScorer:
         vectors: NDArray[np.float32] = np.concatenate(parts)[np.argsort(by_length)]
         return vectors
 
-    def score(self, templates: Sequence[str], *, stage: str = "all", progress: Progress = silent) -> list[Ranked]:
-        """Score templates on all pairs, in their order.
-
-        Args:
-            templates: Texts with one [X] and one [MASK].
-            stage: What to call this part of the search.
-            progress: Called with the number of pairs newly done.
-        """
+    def score(
+        self, templates: Sequence[str], stage: str = "all", advance: Advance = lambda pairs: None
+    ) -> list[Ranked]:
+        """Score templates on all pairs, in their order; ``advance`` takes the number of pairs newly done."""
         cosines = []
         for template in templates:
             cosines.append(self.cosines(template))
-            progress(self.size)
+            advance(self.size)
         if not cosines:
             return []
         intervals = statistics.bootstrap_intervals(np.stack(cosines), self.gold)
@@ -137,7 +138,7 @@ class TemplateScorer:
         ]
 
     def full_score(self, scored: Ranked, model: str = "") -> SpearmanScore:
-        """Return a template's figure with all that belongs to it, as the registry keeps it and ``eval`` makes it."""
+        """Return a template's score as ``eval`` makes it and the registry keeps it."""
         encoder, cosines = self.encoder(scored.choice), self.cosines(scored.choice)
         low, high = scored.ci95
         return spearman_score(
@@ -150,8 +151,8 @@ class TemplateScorer:
         )
 
     def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[list[int]]:
-        """Return the token ids of sentence pieces, each distinct one tokenised once in this scorer's life."""
-        if self.backbone.tokenizer.splits_punctuation:  # such a tokenizer sees no blank, so both forms have one entry
+        """Return the token ids of sentence pieces; each distinct one is tokenised once."""
+        if self.backbone.tokenizer.splits_punctuation:  # such a tokenizer ignores spaces, so both forms share an entry
             pieces = [piece.strip() for piece in pieces]
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
         self._pieces.update(zip(missing, encoder.pooling.weights.rewrite(missing, self.backbone), strict=True))

@@ -1,7 +1,4 @@
-"""What a template search tries: the greedy search's pieces, a grammar's templates, a user's file; table 4's figures.
-
-Knows text only: no backbone, no score.
-"""
+"""The candidates of a template search as texts: the greedy search's pieces, a grammar's templates, a user's file."""
 
 import itertools
 import json
@@ -25,20 +22,20 @@ from promptcli.storage.documents import convert, read_document
 Table = TypeVar("Table")
 
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
-#: Templates that a grammar may give; the packaged one gives thousands.
+#: Most templates of a grammar; the packaged one has thousands.
 _MOST = 1_000_000
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is read of a template's table in a file of candidates."""
+    """The table of a template in a file of candidates."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """Patterns, and what may stand in the place of each ``<name>`` in them."""
+    """Patterns, and the fillings of each ``<name>`` in them."""
 
     patterns: list[str]
     slots: dict[str, list[str]] = field(default_factory=dict)
@@ -54,11 +51,11 @@ class GreedySpace:
     ending: str  #: after the relation, with [MASK]
 
     def template(self, prefix: str, relation: str) -> str:
-        """Return the template of a prefix and a relation, one blank between its parts."""
+        """Return the template of a prefix and a relation, one space between its parts."""
         return " ".join(part for part in (prefix, relation, self.ending) if part)
 
     def extended(self, relations: Iterable[str] = (), prefixes: Iterable[str] = ()) -> "GreedySpace":
-        """Return the space with candidates of one's own after these."""
+        """Return the space with further candidates at the end."""
         more = tuple(prefix.strip() for prefix in prefixes)
         for prefix in more:
             if prefix.count(SLOT) != 1 or MASK in prefix:
@@ -84,12 +81,7 @@ def greedy_space() -> GreedySpace:
 
 
 def published_scores(backbone: str, task: str) -> Mapping[str, float]:
-    """Return the published figure of each template for a backbone and a task; empty where there are none.
-
-    Args:
-        backbone: A name, a hub id or a folder; its last part decides, a revision does not.
-        task: E.g. ``STS-B:dev``.
-    """
+    """Return the published figure of each template for a backbone, by the last part of its name, and a task."""
     name = backbone.rstrip("/").split("/")[-1].split("@")[0]
     for table in _packaged()["published"]:
         if (table["backbone"], table["task"]) == (name, task):
@@ -99,7 +91,7 @@ def published_scores(backbone: str, task: str) -> Mapping[str, float]:
 
 
 def published_templates() -> list[str]:
-    """Return the paper's templates, the greedy search's, in its order."""
+    """Return the paper's templates of the greedy search, in its order."""
     return list(dict.fromkeys(text for table in _packaged()["published"] for text in table["scores"]))
 
 
@@ -109,7 +101,7 @@ def grammar_templates() -> list[str]:
 
 
 def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] = ()) -> list[str]:
-    """Return at most ``limit`` of the templates, drawn by a seed, those of ``always`` first and among them."""
+    """Return at most ``limit`` templates: those of ``always``, then others drawn by a seed."""
     rest = [text for text in templates if text not in set(always)]
     room = max(0, limit - len(always))
     return [*always, *(rest if len(rest) <= room else random.Random(seed).sample(rest, room))]
@@ -120,7 +112,7 @@ def read_candidates(path: Path) -> list[str]:
 
     Args:
         path: ``.toml``: tables with ``text`` as in ``templates/named.toml``, or a ``[grammar]`` as in
-            ``templates/search.toml``; any other file: one template a line, blank lines skipped.
+            ``templates/search.toml``; any other file: one template a line, empty lines skipped.
     """
     if not path.is_file():
         raise NotFoundError(
@@ -131,11 +123,11 @@ def read_candidates(path: Path) -> list[str]:
     else:
         try:
             templates = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        except (OSError, ValueError) as error:  # what is no UTF-8 is a ValueError
+        except (OSError, ValueError) as error:  # undecodable bytes are a ValueError
             raise UsageError(f"candidate file {str(path)!r} cannot be read: {error}") from None
     kept = check_candidates(templates, str(path))
     if len(kept) < len(templates):
-        note(f"{path}: {len(templates) - len(kept)} templates stand there more than once; each is tried once")
+        note(f"{path}: {len(templates) - len(kept)} templates are repeated; each is tried once")
     return kept
 
 
@@ -153,19 +145,17 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
         >>> demonstrations([("rain", "water that falls")], Recipe(prompt='"[X]" is:"'))
         ['"water that falls." is:"Rain"."[X]" is:"']
     """
-    rule, found = text_rule(recipe.text_rule), []
+    rule, texts = text_rule(recipe.text_rule), []
     for word, text in pairs:
         if SLOT in word + text:
-            raise UsageError(
-                f"demonstration {word!r}: {text!r} has {SLOT}, which stands for the sentence; leave it out"
-            )
+            raise UsageError(f"demonstration {word!r}: {text!r} has {SLOT}, the place of the sentence; leave it out")
         example = recipe.prompt.replace(SLOT, rule(with_period(text)))
-        found.append(f'{example}{word[:1].upper()}{word[1:]}".{recipe.prompt}')
-    return list(dict.fromkeys(found))
+        texts.append(f'{example}{word[:1].upper()}{word[1:]}".{recipe.prompt}')
+    return list(dict.fromkeys(texts))
 
 
 def template_file(templates: Mapping[str, NamedTemplate]) -> str:
-    """Return templates as TOML of the form that ``templates/named.toml`` has and ``read_candidates`` reads."""
+    """Return templates as TOML in the form of ``templates/named.toml``."""
     lines = ["# Found by promptcli search-templates; score: Spearman x 100 on the set it was chosen by.", ""]
     for name, row in templates.items():
         # a JSON string is a TOML string, and a name may hold a dot
@@ -177,12 +167,7 @@ def template_file(templates: Mapping[str, NamedTemplate]) -> str:
 
 
 def check_candidates(texts: Sequence[str], source: str) -> list[str]:
-    """Return the templates, each text once, in their order.
-
-    Args:
-        texts: Templates.
-        source: Where they are from, for the message.
-    """
+    """Return the templates, each text once, in their order; ``source`` is their origin, for the message."""
     if not texts:
         raise UsageError(f"{source} holds no candidate; give one template a line, e.g. {SLOT} means {MASK} .")
     for number, text in enumerate(texts, 1):
@@ -215,7 +200,7 @@ def _expand(grammar: Grammar, source: str) -> list[str]:
     patterns = {pattern: dict.fromkeys(_SLOT_NAME.findall(pattern)) for pattern in grammar.patterns}
     for name in itertools.chain.from_iterable(patterns.values()):
         if name not in grammar.slots:
-            raise UsageError(f"the grammar of {source} lacks {name!r}; under `slots` stand the fillings of each <name>")
+            raise UsageError(f"the grammar of {source} lacks {name!r}; give the fillings of each <name> under `slots`")
     count = sum(math.prod(len(grammar.slots[name]) for name in names) for names in patterns.values())
     if count > _MOST:
         raise UsageError(f"the grammar of {source} gives {count:,} templates, more than {_MOST:,}; leave some out")

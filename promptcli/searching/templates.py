@@ -1,4 +1,4 @@
-"""Templates: the named ones, and what one becomes for a backbone."""
+"""The named templates, and a template token by token on a backbone."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ from promptcli.settings import BARE
 
 @dataclass(frozen=True)
 class CheckedTemplate:
-    """What a template becomes for a backbone."""
+    """A template on one backbone."""
 
-    named: NamedTemplate | None  #: where it was given by its name
+    named: NamedTemplate | None  #: if it was given by its name
     backbone: str
     family: str
     checked: Checked  #: token by token
-    notes: list[str]  #: what it cannot do on this backbone
+    notes: list[str]  #: its limits on this backbone
 
 
 def templates() -> dict[str, NamedTemplate]:
@@ -33,31 +33,30 @@ def templates() -> dict[str, NamedTemplate]:
 
 
 def check_template(
-    text: str, model: Model = BARE.backbone, sentence: str = "A cat sleeps on the mat.", *, device: str = "auto"
+    text: str, model: Model = BARE.backbone, sentence: str = "A cat sleeps on the mat."
 ) -> CheckedTemplate:
-    """Return what a template becomes for a backbone, filled with a sentence.
+    """Return a template, filled with a sentence, as a backbone reads it.
 
     Args:
         text: A template's name, or text with [X] and [MASK].
         model: Whose backbone: an encoder, or what ``load`` takes.
-        sentence: Stands at [X].
-        device: See ``load``.
+        sentence: Put at [X].
 
     Raises:
-        UsageError: It is no template.
-        NotFoundError: The backbone is not there.
+        UsageError: The text is not a template.
+        NotFoundError: The backbone is missing.
     """
     template = template_text(text)
     texts.check_template(template)  # before anything is loaded
-    backbone = open_model(backbone_model(model), device=device).backbone
+    backbone = open_model(backbone_model(model)).backbone
     family, remarks = backbone.provenance.family, []
     try:
         _ = backbone.head
     except UsageError:
-        why = {"electra": ": an ELECTRA discriminator, which has the mask token but is no masked LM at inference"}
+        why = {"electra": ": an ELECTRA discriminator, which has the mask token but is not a masked LM at inference"}
         remarks = [
             f"backbone {backbone.name!r} has no masked-LM head{why.get(family, '')}; the vector at the mask (last/mask)"
-            " works, predicting tokens (topk-tokens, analyze mask-tokens, `generate` mlm) does not"
+            " works, predicting tokens (topk-tokens, analyze mask-tokens) does not"
         ]
     checked = check(template, backbone.tokenizer, backbone.max_tokens, sentence)
     return CheckedTemplate(named_templates().get(text), backbone.name, family, checked, remarks)

@@ -20,7 +20,7 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.recipe import CAUSAL_RECIPES, RECIPES, Recipe
-from promptcli.searching.heads import search_heads
+from promptcli.searching.searches import search_heads
 from tests.reference import plain
 from tests.reference.causal import text_rule, token_prepending
 from tests.tiny import SENTENCES

@@ -261,6 +261,13 @@ def test_subsets_are_rows_on_request(run, fake, data):
     assert f"{part['value']:.2f}" in table.split("by subset")[1]
 
 
+def test_retrieval_prints_recall(run, fake, tmp_path):
+    write(tmp_path / "notes.tsv", "query\tdocument\tgrade\nab\tabc\t1\nde\tdef\t1\n")
+    ran = run("eval", "cls", "--task", f"retrieval:{tmp_path / 'notes.tsv'}", "--compare", "last-avg")
+    assert ran.code == 0 and "only scores on graded pairs are compared" in ran.err
+    assert all(metric in ran.out for metric in ("ndcg@10", "recall@10 ", "recall@100"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -75,9 +75,9 @@ def test_check_for_people(run, tiny_folder):
 def test_check_notes_a_backbone_without_a_head(run, tmp_path):
     folder = save_tiny("electra", tmp_path / "electra", model_class=ElectraForPreTraining)
     ran = run("templates", "[X] means [MASK] .", "--backbone", folder)
-    assert ran.code == 0 and "no masked LM at inference" in ran.err and ran.err.count("\n") == 1
+    assert ran.code == 0 and "no masked-LM head" in ran.err and ran.err.count("\n") == 1
     found = json.loads(run("templates", "[X] means [MASK] .", "--backbone", folder, "--json").out)
-    assert "no masked LM at inference" in found["notes"][0]
+    assert "no masked-LM head" in found["notes"][0]
 
 
 @pytest.mark.parametrize(

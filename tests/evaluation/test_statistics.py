@@ -1,3 +1,4 @@
+import itertools
 import warnings
 
 import numpy as np
@@ -8,6 +9,7 @@ from scipy.stats import spearmanr
 
 from promptcli.evaluation.statistics import (
     ResampledRanks,
+    average_intervals,
     bootstrap_intervals,
     cosine,
     paired_bootstrap,
@@ -151,3 +153,19 @@ def test_a_constant_has_no_correlation():
     assert spearman(np.ones(5), np.arange(5.0)) == 0
     assert spearman(np.array([0, 1, np.nan]), np.arange(3.0)) == 0
     assert bootstrap_spearman(np.ones(5), np.arange(5.0)) == (0, 0)
+
+
+def test_average_interval_equals_a_plain_loop():
+    generator = np.random.default_rng(0)
+    gold = [generator.integers(0, 6, size).astype(float) for size in (9, 14)]
+    scores = [generator.normal(size=(2, len(values))) for values in gold]
+    means = np.zeros((2, 100))
+    for task in range(2):
+        for column, counts in enumerate(
+            itertools.chain.from_iterable(chunk.T for chunk in resample_counts(len(gold[task]), 100, 7 + task))
+        ):
+            rows = np.repeat(np.arange(len(gold[task])), counts.astype(int))
+            for system in range(2):
+                means[system, column] += spearmanr(scores[task][system][rows], gold[task][rows])[0] / 2
+    found = average_intervals(scores, gold, resamples=100, seed=7)
+    assert found == [pytest.approx(np.percentile(row, [2.5, 97.5]).tolist(), abs=1e-9) for row in means]

@@ -1,4 +1,4 @@
-"""``reproduce`` and ``rerun``: published figures, what is measured next to them, what is kept, what is refused."""
+"""``reproduce``: published figures, measured ones next to them, result files and refusals."""
 
 import dataclasses
 import itertools
@@ -20,7 +20,6 @@ from promptcli.data.tasks import load_tasks, load_transfer, task_names
 from promptcli.data.training_examples import read_examples
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.errors import CheckFailedError
-from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import average, distinct_sentences, embed_tasks, evaluate, score_vectors
 from promptcli.evaluation.scores import Label
 from promptcli.recipe import RECIPES, Recipe
@@ -28,7 +27,7 @@ from promptcli.reproducing import measures, systems
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.measuring import measure_table
-from promptcli.reproducing.planning import grouped, overview, plan_table
+from promptcli.reproducing.planning import overview
 from promptcli.reproducing.published import find_tables, published_tables
 from promptcli.reproducing.report import caption, heads, results_page, row_lines, table_lines, table_page
 from promptcli.reproducing.results import compare_results, read_results, write_result
@@ -155,24 +154,6 @@ def test_printed_averages_are_the_columns_means():
             if len(columns) == 8 and columns[-1] in ("Avg", "transfer") and "columns' mean" not in row.note:
                 values = [row.published[column] for column in columns]
                 assert np.mean(values[:7]) == pytest.approx(values[7], abs=0.0151), (found.name, row.method)
-
-
-def test_average_interval_equals_a_plain_loop():
-    generator = np.random.default_rng(0)
-    gold = [generator.integers(0, 6, size).astype(float) for size in (9, 14)]
-    scores = [generator.normal(size=(2, len(values))) for values in gold]
-    means = np.zeros((2, 100))
-    for task in range(2):
-        for column, counts in enumerate(
-            itertools.chain.from_iterable(
-                chunk.T for chunk in statistics.resample_counts(len(gold[task]), 100, 7 + task)
-            )
-        ):
-            rows = np.repeat(np.arange(len(gold[task])), counts.astype(int))
-            for system in range(2):
-                means[system, column] += stats.spearmanr(scores[task][system][rows], gold[task][rows])[0] / 2
-    found = statistics.average_intervals(scores, gold, resamples=100, seed=7)
-    assert found == [pytest.approx(np.percentile(row, [2.5, 97.5]).tolist(), abs=1e-9) for row in means]
 
 
 # measuring
@@ -302,10 +283,6 @@ def test_without_data_the_reason_is_said(context, tmp_path):
     assert overview(table("promptbert/4"), context(data_dir=tmp_path / "empty")).now == 0
 
 
-def test_reasons_are_put_together():
-    assert grouped(["no data: A", "no data: B", "no data: A", "plain"]) == {"no data: A, B": 3, "plain": 1}
-
-
 def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_backbone):
     document = measure_table(table("promptbert/15"), context(data_dir=transfer_data))
     tasks = load_transfer(transfer_data, ["SST-2", "TREC"]).tasks
@@ -323,12 +300,6 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
     assert "not comparable: TREC has 60 examples in train, not 5452" in said
     # the published average shown is that of the two tasks
     assert list(row_lines(first, document["columns"]))[-1].cells[-1] == f"{np.mean([84.4, 92.8]):.2f}"
-
-
-def test_the_published_transfer_average_is_of_the_same_tasks(context, transfer_data):
-    document = measure_table(table("promptbert/15"), context("bert-base-uncased", data_dir=transfer_data))
-    row = row_of(document, "Avg. BERT embedding")
-    assert row["difference"]["transfer"] == pytest.approx(row["figures"]["transfer"]["value"] - 88.6, abs=1e-4)
 
 
 def test_transfer_tasks_that_are_too_small_or_nowhere_are_named(context, transfer_data, tmp_path):
@@ -506,11 +477,6 @@ def test_other_programs_vectors_are_rows(run, senteval, tiny_folder, tiny_backbo
     assert "InferSent-GloVe.sts.npy" in "".join(without.split())
 
 
-def test_no_row_of_the_tables_is_without_a_way_to_measure_it():
-    kinds = {row.kind for found in published_tables().values() for row in found.rows}
-    assert {kind for kind in kinds if SYSTEMS[kind].make is None} == {"list"}
-
-
 def test_figures_are_drawn(context, senteval, tiny_folder, tmp_path, monkeypatch):
     from promptcli.cli.commands.reproduce_pictures import painter
     from promptcli.encoder.pooling.ditto import KNOWN_HEADS
@@ -596,6 +562,8 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(context, exampl
         return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
 
     assert why() == {"training: ask for it by `train`"}
+    for argument, form in FORMS.items():
+        assert set(form.changes) <= set(find_method(form.method, supervised=False).small.own()), argument
     (few,) = {reason for reason in why(seeds=(42,)) if "pairs" not in reason and "triplets" not in reason}
     assert "40 examples are less than one batch" in few
     assert why(seeds=(42,)) - {few} == {
@@ -606,18 +574,6 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(context, exampl
     (tmp_path / "empty" / "STS").mkdir(parents=True)
     document = measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,), data_dir=tmp_path / "empty"))
     assert not any(row["figures"] for row in document["rows"])
-
-
-def test_trained_rows_of_another_published_backbone_need_that_backbone(context, examples):
-    steps = plan_table(table("dcpcse/2"), context("bert-base-uncased", corpus=examples, seeds=(42,)))
-    reasons = {step.row.backbone: set(step.lacks.values()) for step in steps}
-    assert reasons["roberta-base"] == {"needs backbone roberta-base"}
-
-
-@pytest.mark.parametrize("argument", FORMS)
-def test_every_form_is_a_method_with_settings_it_reads(argument):
-    form = FORMS[argument]
-    assert set(form.changes) <= set(find_method(form.method, supervised=False).small.own())
 
 
 def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
@@ -710,11 +666,6 @@ def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
 def test_bad_input_is_refused(run, arguments, code, words):
     ran = run(*arguments, "--offline")
     assert ran.code == code and words in ran.err and len(ran.err.strip().splitlines()) == 1
-
-
-def test_a_file_that_is_no_result_is_refused(run, tmp_path):
-    (tmp_path / "a.json").write_text('{"rows": []}')
-    assert run("reproduce", tmp_path / "a.json").code == 4
 
 
 def test_the_list_says_what_can_run(run, senteval, tiny_folder):

@@ -41,7 +41,7 @@ def test_an_example_is_written_as_the_papers():
         f'This sentence : "meat from a deer." means in one word:"Venison".{PLAIN}',
         f'This sentence : "Who said \'no\'." means in one word:"Why".{PLAIN}',
     ]
-    with pytest.raises(UsageError, match=r"has \[X\], which stands for the sentence"):
+    with pytest.raises(UsageError, match=r"has \[X\]"):
         demonstrations([("slot", "this [X] here")], RECIPES["prompteol"])
 
 
@@ -89,6 +89,6 @@ def test_the_command_and_what_it_refuses(run, tiny_folder, file, tmp_path):
 def test_the_pairs_of_ones_own_are_said(tiny_backbone, task, caplog):
     caplog.set_level("INFO")
     searched(tiny_backbone("gpt2"), task, limit=2)
-    assert caplog.messages == ["assumed: 235 words and definitions of our own; others: `pairs` FILE"]
+    assert caplog.messages == ["assumed: 235 shipped words and definitions; others: `pairs` FILE"]
     with pytest.raises(PromptcliError, match="No such file"):
         searched(tiny_backbone("gpt2"), task, pairs=Path(__file__ + "x"))

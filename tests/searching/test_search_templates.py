@@ -3,8 +3,6 @@
 import contextlib
 import json
 import re
-import signal
-import time
 import tomllib
 
 import numpy as np
@@ -24,7 +22,6 @@ from promptcli.searching.search import Ranked
 from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
 from promptcli.searching.template_search import STRATEGIES, SearchOutcome, Strategy, search_greedily
 from promptcli.storage.cache import Cache
-from tests import processes
 from tests.tiny import SENTENCES
 
 TEXTS = [
@@ -148,35 +145,13 @@ def test_a_line_cut_short_costs_only_itself(tmp_path):
     assert len(Cache(tmp_path).table({"data": "y"})) == 0
 
 
-def _race_slowly(folder):
-    Table(40, 200, cache=Cache(folder).table({}), delay=0.02).run()
-
-
-def test_a_killed_race_goes_on_where_it_stood(tmp_path):
-    process = processes.context().Process(target=_race_slowly, args=(tmp_path,))
-    process.start()
-    deadline = time.monotonic() + 300
-    while process.is_alive() and time.monotonic() < deadline:
-        if any(path.stat().st_size > 20_000 for path in tmp_path.iterdir()):
-            process.kill()
-        time.sleep(0.005)
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    kept = len(Cache(tmp_path).table({}))
-    resumed = Table(40, 200, cache=Cache(tmp_path).table({}))
-    found = resumed.run()
-    fresh = Table(40, 200)
-    assert found == fresh.run()
-    assert 0 < kept == fresh.asked - resumed.computed < fresh.asked
-
-
 # --- racing ---
 
 
 class Table:
     """A stub scorer on made-up cosines: candidate k correlates with gold the better, the larger its quality."""
 
-    def __init__(self, number, size, *, seed=0, cache=None, delay=0.0):
+    def __init__(self, number, size, *, seed=0):
         generator = np.random.default_rng(seed)
         self.gold = generator.integers(0, 26, size) / 5
         self.size = size
@@ -186,8 +161,7 @@ class Table:
         signal_part = (self.gold - self.gold.mean()) / self.gold.std()
         noise = 0.7 * shared + 0.5 * generator.normal(size=(number, size))
         self.rows = quality[:, None] * signal_part + noise
-        self.pairs = self.asked = self.computed = 0
-        self._cache, self._delay = cache, delay
+        self.pairs = 0
 
     def identity(self, template):
         return template
@@ -197,24 +171,15 @@ class Table:
 
     def cosines(self, template, pairs=None):
         wanted = np.arange(self.size) if pairs is None else pairs
-        self.asked += 1
-        cached = None if self._cache is None else self._cache.get(template, wanted)
-        if cached is not None:
-            return cached
-        time.sleep(self._delay)
         self.pairs += len(wanted)
-        self.computed += 1
-        cosines = self.rows[self.templates.index(template)][wanted]
-        if self._cache is not None:
-            self._cache.put(template, wanted, cosines)
-        return cosines
+        return self.rows[self.templates.index(template)][wanted]
 
-    def score(self, templates, *, stage="all", progress=lambda pairs: None):
+    def score(self, templates, stage="all", advance=lambda pairs: None):
         scored = []
         for template in templates:
             value = 100 * statistics.spearman(self.cosines(template), self.gold)
             scored.append(Ranked(template, value, (value - 1, value + 1), stage))
-            progress(self.size)
+            advance(self.size)
         return scored
 
     def run(self, templates=None, **options):
@@ -239,7 +204,8 @@ def test_a_race_finds_the_winner_in_every_order_at_a_bounded_cost(seed):
 
 def test_a_race_accounts_for_every_pair():
     table, done = Table(60, 300), []
-    result = table.run([*table.templates, table.templates[3]], progress=done.append)
+    with showing(lambda name, steps: contextlib.nullcontext(done.append)):
+        result = table.run([*table.templates, table.templates[3]])
     assert sum(done) == table.pairs == racing.planned_pairs(result.rungs, 60, 300, 10)
     sizes = [rung.pairs for rung in result.rungs]
     assert sizes == sorted(set(sizes)) and result.rungs[0].candidates == 60
@@ -397,7 +363,7 @@ def search_command(monkeypatch, tiny_folder, run):
 def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, tiny_folder):
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
-    assert "assumed: --on demo:dev; the papers' setting" in ran.err
+    assert "assumed: --on demo:dev" in ran.err
     document = json.loads(ran.out)
     (found,) = document["searches"]
     rows = found["ranked"]
@@ -415,26 +381,10 @@ def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, 
     assert card["recipe"]["prompt"] == best["choice"] and card["scores"][0]["value"] == best["value"]
     saved = tomllib.loads((home / "templates" / "template.toml").read_text())
     assert saved["template"]["text"] == best["choice"] and len(saved) == 8
-    ran = search("--name", "template", "-q")
-    assert ran.code == 2 and "'template' is there already" in ran.err and ran.err.count("\n") == 1
     before = sorted((home / "cache" / "search").iterdir())
     ran = search("--force", "-q", "--name", "template")
     assert ran.code == 0 and ran.err == "" and sorted((home / "cache" / "search").iterdir()) == before
-    lines = ran.out.splitlines()
-    assert (
-        lines[0].endswith("bert0 on demo:dev (1,390 pairs, our own demo pairs, no benchmark)") or "demo:dev" in lines[0]
-    )
-    assert "period rule on" in lines[1] and "Searching for relationship tokens" in lines
-    assert any(re.search(rf" \* +{best['value']:.2f} +±", line) for line in lines)
-    assert "published" not in ran.out
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
-def test_a_bare_search_stores_nothing_and_works_twice(search, home):
-    for _ in range(2):
-        ran = search()
-        assert ran.code == 0 and "is not saved; to keep it: --name NAME" in ran.err
-    assert not (home / "templates").exists() and not (home / "models").exists()
+    assert re.search(rf" \* +{best['value']:.2f} +±", ran.out) and "published" not in ran.out
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -483,14 +433,14 @@ def test_published_figures_stand_beside_where_they_belong(capsys, task):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--mode", "wild"], 2, "unknown mode 'wild'; valid: greedy, free"),
+        (["--mode", "wild"], 2, "unknown mode 'wild'"),
         (["--mode", "free", "--prefix", "a [X]"], 2, "`prefix` belongs to `mode` greedy"),
         (["--mode", "greedy", "--limit", "5"], 2, "`limit` belongs to `mode` free"),
         (["--candidates", "nowhere.txt"], 3, "no file 'nowhere.txt'"),
         (["--on", "STS99"], 2, "unknown task"),
         (["--denoise", "logits"], 2, "denoise 'logits' needs"),
         (["--name", "mini"], 2, "shipped"),
-        (["--generate", "gpt"], 2, "unknown generator 'gpt'; valid: mlm, t5"),
+        (["--t5", "nowhere", "--candidates", __file__], 2, "exclude each other"),
         (["-o", "/dev/null"], 2, "a device or a pipe, not a file"),
         (["-o", "nowhere/best.toml"], 3, "no folder 'nowhere'; make it first"),
         (["-o", __file__], 2, "the file is there; choose another name, or give `force`"),
@@ -520,7 +470,7 @@ def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, home, caplog
     assert list(found.named_templates("mine")) == ["mine", "mine-2", "mine-3", "mine-4"]
     said = f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar; more: `limit`"
     assert said in caplog.messages
-    assert [(name, total) for name, total, done in steps if total == done] == [(f"search {backbone.name}", steps[0][1])]
+    assert [name for name, total, done in steps if total == done] == ["race"]
     by_name = pc.search_templates(str(tiny_folder("bert")), task, name="kept")
     assert by_name.about["mode"] == "greedy" and len(by_name.ranked) == 8
     assert pc.load("kept").recipe == by_name.recipe
@@ -545,11 +495,3 @@ def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
     backbone = tiny_backbone("bert")
     found = pc.search_templates(pc.Encoder(Recipe(backbone=backbone.name), backbone, {}), task, mode="first")
     assert found.best.choice == "[X] [MASK] ." and found.entry("x").provenance["searched_on"]["mode"] == "first"
-
-
-@pytest.mark.data
-def test_the_command_on_real_pairs(data_folder, search, tmp_path):
-    (tmp_path / "few.txt").write_text("[X] means [MASK] .\n[X] [MASK] .\n")
-    ran = search("--candidates", tmp_path / "few.txt", "--data-dir", data_folder / "senteval", "--json")
-    (document,) = json.loads(ran.out)["searches"]
-    assert (document["task"], document["pairs"]) == ("STS-B:dev", 1500)

@@ -1,4 +1,4 @@
-"""``promptcli analyze``: looks inside models; each analysis with its JSON, what it prints, and its picture."""
+"""``promptcli analyze``: looks inside models; each analysis with its JSON, tables and picture."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.analysis import ANALYSES
+from promptcli.analysis.analyze import ANALYSES
 from promptcli.cli.console import note, out, result_json, result_table, rounded
 from promptcli.cli.options import (
     DataDir,
@@ -44,39 +44,39 @@ _ROWS = ("static-avg", "static-ditto", "last-avg", "last-ditto", "first-last-avg
 
 @dataclass(frozen=True)
 class Shown:
-    """What was found of each model."""
+    """The results of an analysis, by model."""
 
-    found: "dict[Label, Any]"
-    on: Any  #: what was looked at, as it was given
-    settings: dict[str, Any]  #: of the analysis, those that were not given too
+    results: "dict[Label, Any]"
+    on: Any  #: the input, as it was given
+    settings: dict[str, Any]  #: of the analysis, with the defaults
 
     @property
     def named(self) -> dict[str, Any]:
-        """What was found, by what models are called in a table."""
+        """Results by the models' names in a table."""
         from promptcli.cli.tables import table_names
 
-        names = table_names(self.found)
-        return {names[label]: one for label, one in self.found.items()}
+        names = table_names(self.results)
+        return {names[label]: result for label, result in self.results.items()}
 
     @property
     def only(self) -> Any:
-        """What was found of the first model."""
-        return next(iter(self.found.values()))
+        """The result of the first model."""
+        return next(iter(self.results.values()))
 
     @property
     def model(self) -> str:
         """The first model."""
-        return next(iter(self.found)).model
+        return next(iter(self.results)).model
 
 
 @dataclass(frozen=True)
 class Display:
     """How an analysis is shown."""
 
-    row: Callable[[Any], dict[str, Any]]  #: what was found of a model, JSON-ready
+    row: Callable[[Any], dict[str, Any]]  #: result -> JSON-ready values
     write: Callable[[Shown], None]  #: prints tables
     draw: Callable[[Path, Shown], None] | None = None
-    models: Sequence[str | None] = (None,)  #: what is looked at where no model is named; None: the default backbone
+    models: Sequence[str | None] = (None,)  #: the default models; None: the default backbone
 
 
 def analyze(
@@ -106,9 +106,9 @@ def analyze(
     from promptcli.analysis.analyze import analyze_all
 
     display, known = look_up("analysis", what, DISPLAYS), ANALYSES[what].settings
-    own = [pair for pair in recipe.set or () if pair.partition("=")[0].replace("-", "_") in known]
-    settings = parsed_by({name: one.annotation for name, one in known.items()}, own)
-    changes = recipe.changes(but=own)
+    pairs = [pair for pair in recipe.set or () if pair.partition("=")[0].replace("-", "_") in known]
+    settings = parsed_by({name: item.annotation for name, item in known.items()}, pairs)
+    changes = recipe.changes(but=pairs)
     words: Sequence[str | None] = model or (
         display.models if len(display.models) == 1 or changes.keys() <= {"backbone"} else [None]
     )
@@ -116,48 +116,50 @@ def analyze(
     chosen = [choice_of(word or plain, changes) for word in words]
     folder = data_folder(data_dir)
     given = _given(what, on or [], folder)
-    found = analyze_all(
+    results = analyze_all(
         what, chosen, given, data_dir=folder, text_field=text_field, skip_unfit=not model, settings=settings
     )
-    shown = Shown(found, given, {name: settings.get(name, one.default) for name, one in known.items()})
+    shown = Shown(results, given, {name: settings.get(name, item.default) for name, item in known.items()})
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
-        rows = [{"model": label.model, "recipe": label.recipe, **display.row(one)} for label, one in found.items()]
+        rows = [
+            {"model": label.model, "recipe": label.recipe, **display.row(result)} for label, result in results.items()
+        ]
         result_json({"analysis": what, "on": given, "settings": shown.settings, "results": rows})
     else:
         display.write(shown)
 
 
 def _given(what: str, words: Sequence[str], folder: Path | None) -> Any:
-    """Return what is looked at: sentences, what names them, one sentence, or names of tasks."""
+    """Return the input: sentences or their name, one sentence, or names of tasks."""
     from promptcli.data.given import are_sentences, check_encodable
 
     takes = ANALYSES[what].takes
     if takes == "nothing":
         if words:
-            raise UsageError(f"{what} looks at the vocabulary; leave out {words[0]!r}")
+            raise UsageError(f"{what} takes no input; leave out {words[0]!r}")
         return None
     if takes == "pairs":
         usual = ["STS-B:train", "STS-B:dev", "STS-B"] if folder else ["demo:dev", "demo"]
         return list(words) or _assumed(usual, "demo pairs" if folder is None else "STS-B")
     if takes == "sentence":
         if len(words) > 1:
-            raise UsageError(f"{what} looks at one sentence, not {len(words)}; put it in quotes")
+            raise UsageError(f"{what} takes one sentence, not {len(words)}; put it in quotes")
         return words[0] if words else _assumed(pictures.SENTENCE, pictures.SENTENCE)
     if takes == "texts" and not words:
-        raise UsageError(f"{what} looks at sentences; give some, in quotes")
+        raise UsageError(f"{what} takes sentences; give some, in quotes")
     if takes == "texts" or (words and are_sentences(words)):
         for sentence in words:
             check_encodable(sentence)
         return list(words)
     if len(words) > 1:
-        raise UsageError(f"{what} looks at one file or task, or at sentences in quotes; got {' '.join(words)}")
-    return words[0] if words else _assumed(BARE.corpus, "demo, sentences of our own")
+        raise UsageError(f"{what} takes one file or task, or sentences in quotes; got {' '.join(words)}")
+    return words[0] if words else _assumed(BARE.corpus, "demo, shipped sentences")
 
 
-def _assumed(usual: Any, about: str) -> Any:
-    note(f"assumed: {about}")
+def _assumed(usual: Any, name: str) -> Any:
+    note(f"assumed: {name}")
     return usual
 
 
@@ -173,7 +175,7 @@ def help_text(_: Sequence[str]) -> Section:
 
 def _write_anisotropy(shown: Shown) -> None:
     values = {name: one.value for name, one in shown.named.items()}
-    cut = max(one.truncated for one in shown.found.values())
+    cut = max(one.truncated for one in shown.results.values())
     if cut:
         note(f"{cut:,} sentences were cut to the longest input")
     note(f"{_anisotropy_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)")
@@ -187,7 +189,7 @@ def _anisotropy_of(shown: Shown) -> str:
     chosen = f"a random sample, seed {settings['seed']}" if settings["sample"] else "from the start"
     cut = f", cut to {settings['words']} words" if settings["words"] else ""
     on = shown.on if isinstance(shown.on, str) else "those given"
-    case = "lower-cased" if settings["lower"] else "as they are"
+    case = "lower-cased" if settings["lower"] else "case unchanged"
     return f"{shown.only.vectors:,} sentences of {on}, {chosen}, {case}{cut}"
 
 
@@ -254,7 +256,7 @@ def _write_mask_tokens(shown: Shown) -> None:
 
     for row in (row for row in shown.only if row.truncated):
         note(f"cut to the longest input: {row.sentence[:60]}...")
-    note(f"{shown.model}, {next(iter(shown.found)).recipe}")
+    note(f"{shown.model}, {next(iter(shown.results)).recipe}")
     cells = [(row.sentence, likely(row.plain), likely(row.denoised)) for row in shown.only]
     result_table(("sentence", "at the mask", "denoised"), cells)
 

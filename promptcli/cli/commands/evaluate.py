@@ -2,57 +2,52 @@
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli.console import half_interval, note, result, result_json, result_table
-from promptcli.cli.options import Json, RecipeOptions, choice_of, data_folder, option_in
-from promptcli.extensions import added_to
+from promptcli.cli.options import Json, RecipeOptions, choice_of
+from promptcli.cli.signatures import Flag, command_of
+from promptcli.evaluation import evaluate as library
 from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.evaluation.evaluate import Evaluation, NamedTasks
+    from promptcli.evaluation.candidates import Evaluation, NamedTasks
     from promptcli.evaluation.evaluator import EvalSettings
     from promptcli.evaluation.scores import Label, Score
 
-_external_option = option_in("Vectors of other programs")
-_task_option = option_in("Transfer tasks and mteb")
+_TASKS = "Transfer tasks and mteb"
 #: Changes that every named recipe can take.
 _NEUTRAL = {"backbone", "max_length"}
 
 
-def evaluate_command(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...",
-            help="Names of models and recipes, folders, hub ids, recipe files. Default: every recipe"
-            " that needs no fitting; for tasks without graded pairs, mini.",
+@command_of(
+    library.evaluate,
+    flags={
+        "models": Flag(
+            "[MODEL]...",
+            type=list[str],
+            read=lambda words: words or [],
+            help="Names of models and recipes, folders, hub ids, recipe files. Default: every recipe that needs no"
+            " fitting; for tasks without graded pairs, mini.",
         ),
-    ] = None,
+        "tasks": Flag("--task", type=list[str], read=lambda words: words or [], added="tasks"),
+        "vectors": Flag(metavar="FILE", panel="Vectors of other programs"),
+        "fast": Flag(panel=_TASKS),
+        "seed": Flag(min=0, panel=_TASKS),
+        "output": Flag("--output -o", metavar="FOLDER", panel=_TASKS),
+        "skip_missing": None,
+    },
+)
+def evaluate_command(
+    evaluate: "partial[list[Score]]",
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
-    task: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="STS12 ... STS16, STS-B, STS-B:dev, SICK-R, or sts for all; demo, demo:dev; MR, CR, SUBJ, MPQA, SST-2,"
-            " TREC, MRPC (a linear classifier's accuracy), or transfer for all; a file of your own (CSV, TSV, JSONL,"
-            " Parquet): FILE with columns sentence1, sentence2, score, or FILE:first,second,gold; retrieval:FILE with"
-            " query, document, grade; perplexity:FILE of held-out lines; mteb:NAME. Repeatable."
-            " Default: the seven STS test sets with --data-dir or --paper, else demo." + added_to("tasks")
-        ),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="SentEval's `downstream` folder (STS/, SICK/, MR/, ...). Without it STS comes from the hub."),
-    ] = None,
-    protocol: Annotated[
-        str, typer.Option(help="senteval: the papers' pairs and text; mteb: SICK-R with all its pairs, raw text.")
-    ] = "senteval",
     subsets: Annotated[bool, typer.Option("--subsets", help="Print the figures of each subset, too.")] = False,
     compare: Annotated[
         str | None,
@@ -65,45 +60,33 @@ def evaluate_command(
     save: Annotated[bool, typer.Option("--save", help="Store the scores with the models you saved.")] = False,
     paper: Annotated[
         bool,
-        typer.Option(
-            "--paper",
-            help="Default to the papers' settings: bert-base-uncased, all seven STS tasks.",
-        ),
+        typer.Option("--paper", help="Default to the papers' settings: bert-base-uncased, all seven STS tasks."),
     ] = False,
     list_sentences: Annotated[
-        bool, _external_option("--list-sentences", help="Print the tasks' distinct sentences, one a line, and stop.")
-    ] = False,
-    vectors: Annotated[
-        list[Path] | None,
-        _external_option(
-            metavar="FILE",
-            help="Score the vectors in a file (.npy, .safetensors, .parquet, .jsonl): row i is sentence i of"
-            " --list-sentences; repeatable.",
+        bool,
+        typer.Option(
+            "--list-sentences",
+            help="Print the tasks' distinct sentences, one a line, and stop.",
+            rich_help_panel="Vectors of other programs",
         ),
-    ] = None,
-    fast: Annotated[
-        bool, _task_option("--fast", help="SentEval's 5-fold setting of transfer tasks, for development.")
     ] = False,
-    seed: Annotated[
-        int | None,
-        _task_option(min=0, help="Random seed of classifiers (default: SentEval's 1111) and masked tokens (0)."),
-    ] = None,
-    output: Annotated[
-        Path, _task_option("--output", "-o", metavar="FOLDER", help="Folder of mteb's result files.")
-    ] = Path("mteb-results"),
     json: Json = False,
     *,
     recipe: RecipeOptions,
 ) -> None:
     """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks."""
+    from promptcli.evaluation.candidates import evaluate_all, load_named_tasks
     from promptcli.evaluation.classifier import FAST, FULL
-    from promptcli.evaluation.evaluate import evaluate_all, load_named_tasks
     from promptcli.evaluation.evaluator import EvalSettings
 
-    folder = data_folder(data_dir)
-    words, tasks = [*(models or []), *(model or [])], task or (["sts"] if paper or folder is not None else ["demo"])
-    if tasks == ["demo"] and not task:
-        note("assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task sts")
+    given = evaluate.keywords
+    folder, protocol = given["data_dir"], given["protocol"]
+    words, tasks = [*given["models"], *(model or [])], given["tasks"]
+    if not tasks:
+        tasks = ["sts"] if paper or folder is not None else ["demo"]
+        if tasks == ["demo"]:
+            note("assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task sts")
+    vectors = given.get("vectors", ())
     changes = recipe.changes()
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     bare = not words and changes == neutral
@@ -111,7 +94,7 @@ def evaluate_command(
     if list_sentences:
         _print_sentences(named.tasks, as_json=json)
         return
-    settings = EvalSettings(FAST if fast else FULL, seed, output)
+    settings = EvalSettings(FAST if given["fast"] else FULL, given["seed"], Path(given["output"]))
     evaluation = evaluate_all(
         [] if vectors and bare else _chosen(words, changes, tasks, protocol, paper=paper),
         named.tasks,
@@ -119,8 +102,8 @@ def evaluate_command(
         against=None if compare is None else choice_of(compare, neutral, paper=paper),
         save=save,
         skip_unfit=bare,
-        vectors=vectors or (),
-        listing=_listing(tasks, data_dir, protocol),
+        vectors=vectors,
+        listing=_listing(tasks, folder, protocol),
     )
     if json:
         result_json(_document(evaluation, named, settings))
@@ -166,7 +149,7 @@ def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSetting
     from promptcli.cli.tables import accuracy_table, print_tables, score_tables
     from promptcli.data.task_table import TRANSFER_TASKS
     from promptcli.data.tasks import STSTask
-    from promptcli.evaluation.scores import AccuracyScore, SpearmanScore
+    from promptcli.evaluation.scores import AccuracyScore, RetrievalScore, SpearmanScore
 
     def of(kind: type) -> "dict[Label, list[Any]]":
         rows = {label: [score for score in row if isinstance(score, kind)] for label, row in evaluation.scores.items()}
@@ -184,14 +167,15 @@ def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSetting
         tables.append([caption, *accuracy_table(accuracies, names)])
     print_tables(tables)
     scores = [score for row in evaluation.scores.values() for score in row]
-    rest = [score for score in scores if not isinstance(score, SpearmanScore | AccuracyScore)]
-    if rest:
-        cells = [[each.label.model, each.label.recipe, each.task, each.metric, *_value(each)] for each in rest]
-        result_table(("model", "recipe", "task", "metric", "value", ""), cells)
-
-
-def _value(score: "Score") -> list[str]:
-    return [f"{score.value:.2f}", "" if score.ci95 is None else half_interval(score.ci95)]
+    rows = []
+    for score in (score for score in scores if not isinstance(score, SpearmanScore | AccuracyScore)):
+        half = "" if score.ci95 is None else half_interval(score.ci95)
+        rows.append([score.label.model, score.label.recipe, score.task, score.metric, f"{score.value:.2f}", half])
+        if isinstance(score, RetrievalScore):
+            recalls = {"recall@10": score.recall_at_10, "recall@100": score.recall_at_100}
+            rows += [["", "", "", name, f"{recall:.2f}", ""] for name, recall in recalls.items()]
+    if rows:
+        result_table(("model", "recipe", "task", "metric", "value", ""), rows)
 
 
 def _document(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSettings") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``promptcli templates``: the named templates, and what one becomes for a backbone."""
+"""``promptcli templates``: the named templates, and one token by token on a backbone."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from promptcli.cli.console import note, result, result_json, result_table
-from promptcli.cli.options import BackboneName, Json, Runtime, default_backbone
+from promptcli.cli.options import BackboneName, Json, choice_of, default_backbone
 
 if TYPE_CHECKING:
     from promptcli.encoder.prompts.checking import Checked
@@ -21,29 +21,26 @@ def templates(
     model: BackboneName = None,
     sentence: Annotated[str, typer.Option(help="Sentence to fill in.")] = "A cat sleeps on the mat.",
     json: Json = False,
-    *,
-    runtime: Runtime,
 ) -> None:
-    """List the named templates, or show what one becomes for a backbone.
+    """List the named templates, or show one token by token on a backbone.
 
-    Shown are its source and published figure where it has a name, token ids, the mask's position, and what is cut of a
-    long sentence.
+    With source and published figure of a named one, token ids, the mask's position, and the cut of a long sentence.
     """
     if text is None:
         _list(json=json)
         return
     from promptcli.searching.templates import check_template
 
-    found = check_template(text, model or default_backbone(), sentence, device=runtime.device)
+    template = check_template(text, choice_of(model or default_backbone()), sentence)
     if json:
-        about = {} if found.named is None else {"name": text, **asdict(found.named)}
-        read = {"backbone": found.backbone, "family": found.family, **asdict(found.checked), "notes": found.notes}
-        result_json({**about, **read})
+        named = {} if template.named is None else {"name": text, **asdict(template.named)}
+        read = {"backbone": template.backbone, "family": template.family, **asdict(template.checked)}
+        result_json({**named, **read, "notes": template.notes})
         return
-    if found.named is not None:
-        _print_named(text, found.named)
-    _print(found.checked)
-    for remark in found.notes:
+    if template.named is not None:
+        _print_named(text, template.named)
+    _print(template.checked)
+    for remark in template.notes:
         note(remark)
 
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.analysis.uniformity import Uniformity
 
-#: One of our own, where a command shows what it does and none is given.
+#: The default sentence.
 SENTENCE = "A baker opens her shop before sunrise and lights the oven."
-#: Of clusters, the largest first; dark enough for letters on white.
+#: Colours of clusters, the largest first; dark enough for letters on white.
 CLUSTERS = ("#0072B2", "#B34700", "#007A5A", "#A8327E", "#7A6A00", "#4B4FC4", "#8A2B2B", "#4D5A66")
-#: What the states of token embeddings are called.
+#: Names of the states of token embeddings.
 EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 
 
@@ -87,7 +87,7 @@ def draw_token_bias(path: Path, found: "TokenBias", title: str) -> None:
 
 
 def draw_map(path: Path, found: "SentenceMap", model: str) -> None:
-    """Draw every sentence as a dot in the colour of its cluster, and the clusters' words where they are densest."""
+    """Draw every sentence as a dot in its cluster's colour, and the clusters' words at their densest places."""
     effects = importlib.import_module("matplotlib.patheffects")
     around = [effects.withStroke(linewidth=3, foreground="white")]
     with drawing(path, 8.0, 5.6, dpi=110) as figure:

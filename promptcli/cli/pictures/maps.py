@@ -1,7 +1,6 @@
 """Maps of figures as shaded lines for the terminal: layer by head, token by token; bars of blocks.
 
-A cell is a shade and a figure, so that it reads without colour, too; the colours are those of cividis, which the
-colour-blind see in the same order.
+A cell is a shade and a figure, readable without colour; the colours are those of cividis, safe for the colour-blind.
 """
 
 from collections.abc import Sequence
@@ -71,6 +70,6 @@ def _append(line: Text, figure: str, step: int) -> None:
 
 
 def text_bar(share: float, width: int = 30) -> str:
-    """Return a bar of blocks for a share of 1, so long that the whole would be ``width``."""
+    """Return a bar of blocks for a share of 1, which has the length ``width``."""
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

@@ -1,6 +1,6 @@
 """Plots into files: options, the empty figure, bars, labelled points, maps of heads.
 
-Colours are those of Okabe and Ito, or of cividis, which the colour-blind tell apart.
+Colours by Okabe and Ito, or of cividis: safe for the colour-blind.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _option = option_in("Picture")
 
 @dataclass(frozen=True)
 class PictureOptions:
-    """Whether and where to draw."""
+    """The file of a plot."""
 
     plot: Annotated[Path | None, _option(help="Draw into a .png or .svg file (needs matplotlib).")] = None
     force: Annotated[bool, _option("--force", help="Overwrite an existing file or model of that name.")] = False
@@ -36,14 +36,14 @@ class PictureOptions:
             check_picture(self.plot, force=self.force)
 
     def draw(self, paint: Callable[..., None], *given: Any) -> None:
-        """Call ``paint`` with the file and what is given, and say so; nothing where no picture is wanted."""
+        """Draw the plot, if one is asked for."""
         if self.plot is not None:
             paint(self.plot, *given)
             note(f"drawn to {self.plot}")
 
 
 def check_picture(path: Path, *, force: bool) -> None:
-    """Refuse a picture that could not be drawn; for asking before the work."""
+    """Refuse, before the work, a picture that could not be drawn."""
     if path.suffix not in PICTURES:
         raise UsageError(f"--plot {path}: not a kind of picture; give a name that ends in {' or '.join(PICTURES)}")
     check_output(path, force=force, option="--plot")
@@ -53,9 +53,9 @@ def check_picture(path: Path, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Iterator[Any]:
-    """Yield an empty figure, inches wide and high; the file appears, whole, when the block ends.
+    """Yield an empty figure, inches wide and high; the file is written when the block ends.
 
-    Tokens and names are drawn as they are: a dollar sign in them starts no formula.
+    A dollar sign in a token or name does not start a formula.
     """
     with importlib.import_module("matplotlib").rc_context({"text.parse_math": False, "svg.hashsalt": path.name}):
         figures: Any = importlib.import_module("matplotlib.figure")
@@ -79,7 +79,7 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
 
 
 def draw_points(path: Path, points: Mapping[str, tuple[float, float]], axes: tuple[str, str], title: str) -> None:
-    """Draw a labelled point for each name; a label goes where it covers neither a point nor another label."""
+    """Draw a labelled point for each name; labels cover neither points nor each other."""
     with drawing(path, 6.8, 5.0) as figure:
         panel = figure.subplots()
         across, up = ([point[place] for point in points.values()] for place in (0, 1))
@@ -91,7 +91,7 @@ def draw_points(path: Path, points: Mapping[str, tuple[float, float]], axes: tup
         _label(panel, points)
 
 
-#: Where a label may stand next to its point: offset in points, and which of its sides is nearest.
+#: Positions of a label next to its point: offset in points, and its alignment.
 _PLACES = [
     (distance * right, distance * up, ("right", "center", "left")[1 + right], ("top", "center", "bottom")[1 + up])
     for distance in (6, 14, 24)
