@@ -363,7 +363,7 @@ def search_command(monkeypatch, tiny_folder, run):
 def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, tiny_folder):
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
-    assert "assumed: --on demo:dev" in ran.err
+    assert "assumed: `on` demo:dev" in ran.err
     document = json.loads(ran.out)
     (found,) = document["searches"]
     rows = found["ranked"]
