@@ -8,7 +8,6 @@ from promptcli.data.task_table import TEST_TASKS, TaskName
 from promptcli.data.tasks import AnyTask, TransferTask, any_task_names, load_any
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, WrongKindError
-from promptcli.evaluation.evaluate import Tasks
 from promptcli.evaluation.evaluator import (
     EvalSettings,
     check_tasks,
@@ -121,7 +120,7 @@ def evaluate_all(
 
 
 def load_named_tasks(
-    tasks: Tasks = (),
+    tasks: str | Path | Sequence[str | Path] = (),
     *,
     data_dir: str | Path | None = None,
     protocol: str = "senteval",
