@@ -136,7 +136,7 @@ def search(given: argparse.Namespace) -> None:
     queries = np.load(given.folder / "queries.npy")
     exact = truth(given, queries)
     index = load(given.folder / "index").index
-    raw = [segment.index for segment in load(given.folder / "index").index.stack.segments]
+    raw = [segment.index for segment in load(given.folder / "index").index.segments]
     effort = [parameters(one, index.effort, None) for one in raw]
 
     def alone(some: np.ndarray) -> None:

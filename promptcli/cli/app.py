@@ -36,11 +36,11 @@ _FIRST = (
         Listed("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
         Listed("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
         Listed("delete", "index.delete", "Delete rows by their ids."),
-        Listed("compact", "index.compact", "Write an index again without its deleted rows."),
+        Listed("compact", "index.compact", "Rewrite an index without its deleted rows."),
         Listed("search", "index.search", "Print the rows that are nearest to each query."),
         Listed("dups", "index.dups", "Print groups of near-duplicates, or the nearest pairs."),
         Listed("info", "index.info", "Print what an index holds."),
-        Listed("check", "index.check", "Read every file of an index and compare its checksum."),
+        Listed("check", "index.check", "Compare the sizes of an index's files, and open it."),
     ),
 )
 _OTHERS = (

@@ -1,53 +1,71 @@
-"""FAISS factory strings: choosing one, making an index of it, what its training needs, how it is searched.
+"""FAISS factory strings: choosing one, making an index of it, and tuning its search to a recall.
 
-The one place where FAISS is imported from.
+The one place where FAISS is imported.
 """
 
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import faiss as _faiss
+import numpy as np
 
+from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, one_line
+from promptcli.index.rows import RowNumbers, unit_rows
 
-faiss: Any = _faiss  # its annotations know little of what it takes from NumPy
+faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
 
-if sys.platform == "darwin":  # there two OpenMPs that both start threads end the process
+if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end the process
     faiss.omp_set_num_threads(1)
 
-#: Points that k-means wants for each centroid; below, FAISS complains on stderr and clusters badly.
-_POINTS_A_CENTROID = 39
-#: Bytes of short codes that are read into memory when an index is opened; more are memory-mapped.
-_OPENED = 256 << 20
-_EXAMPLES = "e.g. Flat, HNSW32, SQ8, IVF256,Flat"
-#: Fewer rows than this are compared one by one.
+#: Up to this number of rows, all are compared.
 EXACT = 100_000
+#: Points that k-means needs for each centroid; below, FAISS complains on stderr and clusters badly.
+_POINTS = 39
+#: Bytes of fast-scan codes, which FAISS cannot memory-map, that may be read when an index is opened.
+_IN_MEMORY = 256 << 20
+#: Neighbours that recall counts.
+NEIGHBOURS = 10
+#: Rows that are used as queries: at most, at least; the comparisons with all rows decide between them.
+_MOST, _FEWEST, _COMPARISONS = 1000, 200, 1_000_000_000
+#: Neighbours of a query whose exact scores are kept: any of several equal neighbours is right.
+_KNOWN = 100
+#: Scores that differ by less are equal.
+_EQUAL = 1e-6
+#: The effort grows while it adds this share of the recall that is missing.
+_WORTHWHILE = 0.1
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How thoroughly an approximate index is searched; None: FAISS's own, or nothing of the kind is in the index."""
+    """How thoroughly an approximate index is searched; None: FAISS's default."""
 
-    nprobe: int | None = None  #: Lists of an inverted file that are read.
+    nprobe: int | None = None  #: Lists of an inverted file (IVF) to read.
     ef: int | None = None  #: Candidates that a graph (HNSW) keeps.
-    factor: float | None = None  #: Candidates for each answer that are compared again with finer vectors.
+    factor: float | None = None  #: Candidates compared again in finer precision, for each of 10 answers.
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Share of the 10 nearest rows that an index finds, over ``queries`` of its ``rows`` at the build."""
+
+    at_10: float
+    queries: int
+    rows: int
 
 
 def choose(rows: int, width: int, target: float) -> tuple[str, str]:
-    """Return the factory string for n rows of d numbers where the user names none, and why, in one line.
-
-    ``target`` is the recall@10 to be reached; 1 asks for an exact index.
-    """
+    """Return the factory string for n rows of d numbers and a recall@10, and the reason, one line."""
     if rows < EXACT or target >= 1:
         why = f"fewer than {EXACT:,} rows" if rows < EXACT else "recall 1"
         return "Flat", f"Flat for {why}: every row is compared"
     lists = 1 << round(math.log2(1.3 * math.sqrt(rows)))
     # fast-scan codes are by far the fastest, but FAISS cannot map them
-    fast = width % 2 == 0 and rows * width // 4 <= _OPENED
+    fast = width % 2 == 0 and rows * width // 4 <= _IN_MEMORY
     factory = f"IVF{lists},{f'PQ{width // 2}x4fsr' if fast else 'SQ4'},Refine(SQfp16)"
     codes = "two numbers in 4 bits, in memory" if fast else "4 bits a number, memory-mapped"
     return factory, (
@@ -57,52 +75,45 @@ def choose(rows: int, width: int, target: float) -> tuple[str, str]:
 
 
 def make(factory: str, width: int) -> Any:
-    """Return the empty index of a factory string.
-
-    Raises:
-        UsageError: FAISS does not know it, or does not make it for inner products.
-    """
-    index, refusal = None, "it holds a number that is too small"
+    """Return the empty index of a factory string; one that FAISS does not make for inner products is refused."""
+    index, reason = None, "it holds a number that is too small"
     if not re.search(r"(?<!\d)0(?!\d)|(HNSW|NSG)1(?!\d)", factory):  # FAISS crashes on these, or never ends
         try:
             index = faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
         except RuntimeError as error:
-            refusal = reason(error)
-        if index is not None and any(part.metric_type != faiss.METRIC_INNER_PRODUCT for part in _parts(index)):
-            index, refusal = None, "it does not search by inner product"
+            reason = explain(error)
+        if index is not None and any(inner.metric_type != faiss.METRIC_INNER_PRODUCT for inner in _nested(index)):
+            index, reason = None, "it does not search by inner product"
     if index is None:
-        raise UsageError(f"factory {factory!r} is not allowed for {width}-wide vectors: {refusal}; {_EXAMPLES}")
+        raise UsageError(
+            f"factory {factory!r} is not allowed for {width}-wide vectors: {reason};"
+            " e.g. Flat, HNSW32, SQ8, IVF256,Flat"
+        )
     return index
 
 
 def check_training(index: Any, rows: int, factory: str) -> None:
-    """Refuse too few vectors before FAISS warns on stderr.
-
-    Raises:
-        UsageError: with the number that is needed.
-    """
+    """Refuse a factory that needs more vectors to train on, before FAISS warns on stderr."""
     rotation = [(256, rows)] if re.search(r"(^|,)OPQ", factory) else []  # trained with a product quantizer of 8 bits
-    for centroids, there in [*rotation, *_needs(index, rows)]:
-        if there < _POINTS_A_CENTROID * centroids:
+    for centroids, points in [*rotation, *_clusterings(index, rows)]:
+        if points < _POINTS * centroids:
             raise UsageError(
-                f"factory {factory!r} needs {_POINTS_A_CENTROID * centroids} vectors to train on ({_POINTS_A_CENTROID}"
-                f" for each of {centroids} centroids) and there are {there}; take a smaller one, or Flat"
+                f"factory {factory!r} needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of"
+                f" {centroids} centroids; there are {points}: take a smaller one, or Flat"
             )
 
 
+def training_size(index: Any) -> int:
+    """Return the number of vectors that an index needs to be trained on."""
+    return max(256, _POINTS * max((centroids for centroids, _ in _clusterings(index, 0)), default=0))
+
+
 def copy(index: Any) -> Any:
-    """Return a copy of an index; FAISS clones nearly all kinds, and fast-scan lists are whole only then."""
+    """Return a copy; FAISS clones nearly all kinds, and a clone is the only complete copy of fast-scan lists."""
     try:
         return faiss.clone_index(index)
     except RuntimeError:
         return faiss.deserialize_index(faiss.serialize_index(index))
-
-
-def needed(index: Any) -> int:
-    """Return how many vectors an index is trained on at least; 0 where it is not trained."""
-    if index.is_trained:
-        return 0
-    return max(256, _POINTS_A_CENTROID * max((centroids for centroids, _ in _needs(index, 0)), default=0))
 
 
 def row_bytes(index: Any) -> int:
@@ -117,28 +128,27 @@ def row_bytes(index: Any) -> int:
     return int(getattr(index, "code_size", 4 * index.d)) + (8 if isinstance(index, faiss.IndexIVF) else 0)
 
 
-def adjusted(effort: Effort, index: Any, factory: str, *, nprobe: int | None, ef: int | None) -> Effort:
-    """Return an effort with what a user says instead.
+def is_exact(index: Any) -> bool:
+    """Return whether every vector is compared, in full precision."""
+    return type(faiss.downcast_index(index)) in (faiss.IndexFlat, faiss.IndexFlatIP)
 
-    Raises:
-        UsageError: the index has nothing of the kind, or the number is below 1.
-    """
-    if nprobe is None and ef is None:
-        return effort
-    lists = faiss.try_extract_index_ivf(index)
-    there = {"nprobe": ("IVF", lists is not None), "ef": ("HNSW", isinstance(index, faiss.IndexHNSW))}
-    given = {name: value for name, value in (("nprobe", nprobe), ("ef", ef)) if value is not None}
-    for name, value in given.items():
-        kind, has = there[name]
+
+def adjusted(effort: Effort, index: Any, factory: str, *, nprobe: int | None, ef: int | None) -> Effort:
+    """Return an effort with the user's numbers; one that the index does not have is refused."""
+    lists, graph = faiss.try_extract_index_ivf(index) is not None, isinstance(index, faiss.IndexHNSW)
+    for name, value, kind, has in (("nprobe", nprobe, "IVF", lists), ("ef", ef, "HNSW", graph)):
+        if value is None:
+            continue
         if not has:
-            raise UsageError(f"{name} is for indexes with {kind} in their factory; this one's is {factory}")
+            raise UsageError(f"{name} is for indexes with {kind} in their factory; this one is {factory}")
         if value < 1:
             raise UsageError(f"{name} is {value}; give at least 1")
-    return replace(effort, **given)
+        effort = replace(effort, **{name: value})
+    return effort
 
 
-def parameters(index: Any, effort: Effort, selector: Any) -> Any:
-    """Return FAISS's parameters of one search, for an index and the indexes inside it; None where all is as usual.
+def parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
+    """Return FAISS's parameters of a search for an index and the indexes inside it; None: its defaults.
 
     ``selector`` is FAISS's IDSelector of the rows that may be answers; None: all.
     """
@@ -156,34 +166,120 @@ def parameters(index: Any, effort: Effort, selector: Any) -> Any:
     return faiss.SearchParameters(**given) if given else None
 
 
-def _needs(index: Any, rows: int) -> Iterator[tuple[int, int]]:
-    """Yield numbers of centroids to be trained, and of the points they are trained on."""
-    for part in _parts(index):
-        yield _codes(part), rows
-        if isinstance(part, faiss.IndexIVF):
-            yield part.nlist, rows
-            yield from _needs(part.quantizer, part.nlist)  # trained on the centroids
+def explain(error: Exception) -> str:
+    """Return FAISS's complaint without the C++ around it."""
+    text = re.sub(r"^Error in .*? at \S+\.(?:cpp|h):\d+: ", "", one_line(error))
+    return re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text)[:200]
 
 
-def _codes(index: Any) -> int:
-    """Return the number of centroids that a quantizer of an index is trained for; 0 where it has none."""
-    found = [getattr(index, name, None) for name in ("pq", "rq", "lsq", "prq", "plsq")]
-    products = [one.ksub for one in found if isinstance(one, faiss.ProductQuantizer)]
+def _clusterings(index: Any, rows: int) -> Iterator[tuple[int, int]]:
+    """Yield the number of centroids and of points of each k-means in the training of an index on n rows."""
+    for inner in _nested(index):
+        yield _centroids(inner), rows
+        if isinstance(inner, faiss.IndexIVF):
+            yield inner.nlist, rows
+            yield from _clusterings(inner.quantizer, inner.nlist)  # trained on the centroids
+
+
+def _centroids(index: Any) -> int:
+    """Return the number of centroids that the quantizer of an index is trained for; 0 without one."""
+    quantizers = [getattr(index, name, None) for name in ("pq", "rq", "lsq", "prq", "plsq")]
+    products = [q.ksub for q in quantizers if isinstance(q, faiss.ProductQuantizer)]
     sums = [
-        1 << int(faiss.vector_to_array(one.nbits).max()) for one in found if isinstance(one, faiss.AdditiveQuantizer)
+        1 << int(faiss.vector_to_array(q.nbits).max()) for q in quantizers if isinstance(q, faiss.AdditiveQuantizer)
     ]
     return int(max([0, *products, *sums]))
 
 
-def _parts(index: Any) -> list[Any]:
-    """Return views of an index and of the indexes inside it; they live as long as ``index`` does."""
+def _nested(index: Any) -> list[Any]:
+    """Return views of an index and of the indexes inside it; they live only while ``index`` does."""
     index = faiss.downcast_index(index)
     inner = (getattr(index, name, None) for name in ("index", "base_index", "refine_index", "storage"))
-    return [index, *(part for one in inner if isinstance(one, faiss.Index) for part in _parts(one))]
+    return [index, *(view for each in inner if isinstance(each, faiss.Index) for view in _nested(each))]
 
 
-def reason(error: Exception) -> str:
-    """Return what FAISS complains of, without the C++ around it."""
-    text = one_line(error)
-    text = re.sub(r"^Error in .*? at \S+\.(?:cpp|h):\d+: ", "", text)
-    return re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text)[:200]
+# Recall, and the effort that reaches it. The queries are rows of the index, and their own row does not count.
+
+#: Finds, for queries (q, d), up to k rows and scores of each by an effort.
+Search = Callable[[Floats, int, Effort], list[tuple[RowNumbers, Floats]]]
+
+
+def queries_for(rows: int) -> int:
+    """Return the number of queries by which the recall of n rows is measured."""
+    return min(rows, max(_FEWEST, min(_MOST, _COMPARISONS // rows)))
+
+
+class Truth:
+    """The exact nearest rows of q queries among n rows, which are compared block by block as they pass."""
+
+    def __init__(self, asked: RowNumbers, vectors: Floats) -> None:
+        self.units = unit_rows(vectors)[0]  #: (q, d)
+        self.rows = 0
+        self._asked, self._own = asked, np.full(len(asked), -1)
+        self._scores = np.empty((len(asked), 0), np.float32)
+        self._numbers = np.empty((len(asked), 0), np.int64)
+
+    def add(self, units: Floats, source: RowNumbers) -> None:
+        """Compare with the next rows, whose numbers in the source of the queries are ``source``, ascending."""
+        known = np.isin(self._asked, source)
+        self._own[known] = self.rows + np.searchsorted(source, self._asked[known])
+        fetched = min(len(units), _KNOWN + 1)
+        scores, rows = faiss.knn(self.units, units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
+        scores, rows = np.hstack([self._scores, scores]), np.hstack([self._numbers, self.rows + rows])
+        best = np.argsort(-scores, axis=1, kind="stable")[:, : _KNOWN + 1]
+        self._scores = np.take_along_axis(scores, best, axis=1)
+        self._numbers = np.take_along_axis(rows, best, axis=1)
+        self.rows += len(units)
+
+    def recall(self, search: Search, effort: Effort) -> Recall:
+        """Return the recall of a search by an effort."""
+        wanted = min(NEIGHBOURS, self.rows - 1)
+        if wanted <= 0:
+            return Recall(1.0, len(self.units), self.rows)
+        answers, hits = search(self.units, wanted + 1, effort), 0
+        for own, known, scores, (rows, _) in zip(self._own, self._numbers, self._scores, answers, strict=True):
+            others = known != own
+            known, scores = known[others], scores[others]
+            right = known[scores >= scores[wanted - 1] - _EQUAL]
+            hits += int(np.isin(rows[rows != own][:wanted], right).sum())
+        return Recall(hits / (wanted * len(self.units)), len(self.units), self.rows)
+
+
+def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recall, Effort]:
+    """Return the recall reached, and the least effort that reaches ``target`` or is worth its cost.
+
+    More lists, or more candidates of a graph, are searched while recall is too low and it helps; then as few
+    candidates as possible are compared again.
+    """
+    best = Effort(factor=10.0) if isinstance(index, faiss.IndexRefine) else Effort()
+    recall = truth.recall(search, best)
+    for effort in _efforts(index, best):
+        if recall.at_10 >= target:
+            break
+        before, now = recall, truth.recall(search, effort)
+        if now.at_10 > before.at_10:
+            best, recall = effort, now
+        if now.at_10 - before.at_10 < _WORTHWHILE * (1 - max(target, before.at_10)):
+            break
+    if best.factor is None:
+        return recall, best
+    for factor in (2.0, 3.0, 5.0) if recall.at_10 >= target else (20.0, 40.0):
+        effort = replace(best, factor=factor)
+        now = truth.recall(search, effort)
+        if now.at_10 >= target or now.at_10 > recall.at_10:
+            best, recall = effort, now
+        if now.at_10 >= target:
+            break
+    return recall, best
+
+
+def _efforts(index: Any, start: Effort) -> Iterator[Effort]:
+    """Yield efforts, each about twice the one before."""
+    lists = faiss.try_extract_index_ivf(index)
+    if lists is not None:
+        nprobe = lists.nprobe
+        while nprobe < lists.nlist:
+            nprobe = min(lists.nlist, 2 * nprobe)
+            yield replace(start, nprobe=nprobe)
+    elif isinstance(index, faiss.IndexHNSW):
+        yield from (replace(start, ef=ef) for ef in (32, 64, 128, 256, 512))

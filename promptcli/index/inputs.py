@@ -1,16 +1,16 @@
-"""What goes into an index and what is asked of it: sentences encoded window by window, or stored vectors and texts.
+"""The rows that go into an index, and its queries: sentences encoded window by window, or stored vectors.
 
-And the encoder that they come from: remembered at the build, made again for a search, compared with others. Knows
-nothing of FAISS.
+And the encoder that they come from: remembered at the build, made again for a search, compared with others.
 """
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import pyarrow as pa
 
 from promptcli.data.dialect import Fields
 from promptcli.data.files import STANDARD
@@ -20,42 +20,44 @@ from promptcli.data.vectors.formats import Floats, ParquetRows
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.embedding.writing import WINDOW_CHARACTERS, EmbedReport, embed_stream
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
+from promptcli.models import loading as encoders
 from promptcli.models.registry import Entry, Registry, portable
 from promptcli.notes import is_shown, working
-from promptcli.recipe import Recipe
-from promptcli.storage.files import sha256
+from promptcli.recipe import Choice, Recipe
+from promptcli.storage.files import real_path, sha256
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
+    from promptcli.models.loading import Model
 
 #: Queries encoded and searched at once.
 _WINDOW = 1024
 
-#: Makes an encoder, once the input is known to be right.
+#: Makes an encoder, after the input was checked.
 Opener = Callable[[], "Encoder"]
 
 
 @dataclass(frozen=True)
 class Incoming:
-    """Rows that are to be indexed."""
+    """Rows to be indexed."""
 
     rows: Rows
-    report: EmbedReport | None = None  #: How their encoding went; None: none was needed.
-    manifest: dict[str, Any] | None = None  #: Of stored vectors: what made them.
+    report: EmbedReport | None = None  #: The report of their encoding; None for stored vectors.
+    manifest: dict[str, Any] | None = None  #: The manifest of stored vectors.
 
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Where the rows of an index are to come from."""
+    """The files that the rows of an index come from."""
 
-    file: Path  #: Sentences as for ``embed`` (``-`` for ``stdin``), or vectors.
+    file: Path  #: Sentences as for ``embed`` (``-``: ``stdin``), or vectors.
     texts: Path | None  #: The sentences that a file of vectors was made from.
-    fields: Fields  #: Of the file that holds sentences.
-    stdin: BinaryIO | None = None
-    spool: Path | None = None  #: The folder on whose disk encoded rows wait; None: that of temporary files.
+    fields: Fields
+    stdin: BinaryIO | None
+    spool: Path | None  #: The folder on whose disk encoded rows wait; None: the one for temporary files.
 
     @property
     def are_vectors(self) -> bool:
@@ -64,22 +66,17 @@ class RowFiles:
             return is_part_folder(self.file) or any(path.suffix == ".parquet" for path in self.file.iterdir())
         return self.file != STANDARD and holds_vectors(self.file)
 
-    def digests(self) -> dict[str, str | None] | None:
-        """Return which bytes are read and how, JSON-ready; None for a pipe, a stream or a folder."""
+    def source(self) -> dict[str, Any] | None:
+        """Return hashes and columns of the files, JSON-ready; None for a stream or a folder."""
         if not self.file.is_file() or (self.texts is not None and not self.texts.is_file()):
             return None
-        of_texts = None if self.texts is None else sha256(self.texts)
-        return {
-            "file": sha256(self.file),
-            "texts": of_texts,
-            "text_field": self.fields.text,
-            "id_field": self.fields.id,
-        }
+        texts = None if self.texts is None else sha256(self.texts)
+        return {"file": sha256(self.file), "texts": texts, "text_field": self.fields.text, "id_field": self.fields.id}
 
-    def encoded(self, opener: Opener) -> "tuple[Incoming, Encoder]":
+    def encode(self, opener: Opener) -> "tuple[Incoming, Encoder]":
         """Return the rows of a file of sentences, encoded window by window into a nameless file, and the encoder."""
         if self.texts is not None:
-            raise UsageError(f"{self.file} holds sentences itself; leave out `texts`, it is for .npy and .safetensors")
+            raise UsageError(f"`texts` is for vectors, and {self.file} holds sentences")
         with open_rows(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
             with working("index", source.total() if is_shown() else None) as advance:
@@ -89,175 +86,160 @@ class RowFiles:
                 return Incoming(ParquetRows({self.file: spool}), report), encoder
 
     def stored(self, origin: Origin | None = None) -> Incoming:
-        """Return the rows of vectors; ``origin``: they must come from that encoder.
-
-        Raises:
-            NotFoundError, UsageError: See ``read_vectors`` and ``open_source``; other options, an unknown encoder or
-                another one, or texts that are not equally many.
-            CheckFailedError: A damaged file, or ``texts`` is not the file that the manifest names.
-        """
+        """Return the rows of vectors; they must come from the encoder of ``origin``, if that is given."""
         if self.texts is None and self.fields != Fields():
-            raise UsageError(f"{self.file} holds vectors; `text_field` and `id_field` are for sentences")
-        incoming = self._in_folder() if self.file.is_dir() else self._in_file()
-        if origin is not None and incoming.manifest is None:
-            raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
-        if origin is not None and incoming.manifest is not None:
+            raise UsageError(f"`text_field` and `id_field` are for sentences, and {self.file} holds vectors")
+        incoming = self._read_folder() if self.file.is_dir() else self._read_file()
+        if origin is not None:
+            if incoming.manifest is None:
+                raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
             check_same(str(incoming.manifest["fingerprint"]), origin.fingerprint, str(self.file))
         return incoming
 
-    def _in_folder(self) -> Incoming:
+    def _read_folder(self) -> Incoming:
         if self.texts is not None:
-            raise UsageError(f"{self.file} is a folder of parts, which hold their texts; leave out `texts`")
+            raise UsageError(f"leave out `texts`: the parts in {self.file} hold their own")
         if is_part_folder(self.file):
             parts = PartFolder(self.file)
             return Incoming(parts, manifest=vars(parts.manifest))
         inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
         return Incoming(ParquetRows(sorted(inside)))
 
-    def _in_file(self) -> Incoming:
-        import pyarrow as pa
-
+    def _read_file(self) -> Incoming:
         vectors = read_vectors(self.file)
         if PRECISIONS[vectors.precision].packed:
-            raise UsageError(
-                f"{self.file} holds one bit a number; embed again with `precision` float32, float16 or int8"
-            )
-        about = vectors.manifest
-        if about is not None and not {"fingerprint", "recipe", "model"} <= about.keys():
-            raise CheckFailedError(
-                f"{manifest_path(self.file)} does not say which encoder made the vectors; embed again"
-            )
+            raise UsageError(f"{self.file} holds binary vectors; embed again with `precision` float32, float16 or int8")
+        manifest = vectors.manifest
+        if manifest is not None and not {"fingerprint", "recipe", "model"} <= manifest.keys():
+            raise CheckFailedError(f"{manifest_path(self.file)} names no encoder; embed again")
         if self.texts is None:
-            return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), manifest=about)
+            return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), manifest=manifest)
         if vectors.texts is not None:
-            raise UsageError(f"{self.file} holds its texts itself; leave out `texts`")
+            raise UsageError(f"leave out `texts`: {self.file} holds its own")
         with open_rows(self.texts, self.fields) as source:
             table = pa.Table.from_batches(source)
             digest = source.sha256()
         if len(table) != len(vectors.matrix):
             raise UsageError(
-                f"{self.texts} has {len(table):,} sentences and {self.file} {len(vectors.matrix):,} vectors"
+                f"{self.texts} has {len(table):,} sentences, {self.file} has {len(vectors.matrix):,} vectors"
             )
-        if digest != ((about or {}).get("input") or {}).get("sha256", digest):
-            raise CheckFailedError(
-                f"{self.texts} is not the file that {self.file} was made from (its sha256 differs); embed it again"
-            )
-        ids, texts = table.column("id").to_pylist(), table.column("text").to_pylist()
-        return Incoming(ArrayRows(vectors.matrix, ids, texts), manifest=about)
+        if digest != ((manifest or {}).get("input") or {}).get("sha256", digest):
+            raise CheckFailedError(f"{self.file} was made from another file than {self.texts} (by its sha256)")
+        ids = range(len(table)) if table.column("id").type == pa.int64() else table.column("id").to_pylist()
+        return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist()), manifest=manifest)
+
+
+def row_files(
+    file: str | Path | BinaryIO,
+    texts: str | Path | None,
+    text_field: str | None,
+    id_field: str | None,
+    *,
+    near: Path | None = None,
+) -> RowFiles:
+    """Return the files of rows, which wait on the disk of the index ``near``."""
+    disk = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
+    path, stream = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
+    return RowFiles(path, None if texts is None else Path(texts), Fields(text_field, id_field), stream, disk)
 
 
 def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | None) -> tuple[Incoming, Origin]:
     """Return the rows of a new index, and the encoder they come from.
 
-    Args:
-        files: The input.
-        opener: Makes the encoder; not called for vectors that say which encoder made them, unless ``named``.
-        named: Whether the user named the encoder.
-        model: The registry entry that holds its fitted numbers, if it has any.
-
-    Raises:
-        UsageError: vectors of another encoder than the one that is named, or of an unknown one.
+    The encoder is not opened for vectors whose manifest tells it, unless the user ``named`` one; ``model`` is the
+    registry's model that holds its fitted numbers.
     """
     if not files.are_vectors:
-        rows, encoder = files.encoded(opener)
-        return rows, origin_of(encoder, model)
-    rows = files.stored()
-    about = rows.manifest
+        incoming, encoder = files.encode(opener)
+        return incoming, origin_of(encoder, model)
+    incoming = files.stored()
+    manifest, width = incoming.manifest, incoming.rows.shape[1]
     if named:
         encoder = opener()
-        if about is not None:
-            check_same(about["fingerprint"], encoder.fingerprint, str(files.file), "the encoder you name")
-        width = rows.rows.shape[1]
+        if manifest is not None:
+            check_same(manifest["fingerprint"], encoder.fingerprint, str(files.file), "the encoder you name")
         if width != encoder.width:
             raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
-        return rows, origin_of(encoder, model)
-    if about is None:
-        raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; name it, e.g. `model` NAME")
-    recipe = portable(Recipe.from_dict(about["recipe"]))
-    return rows, Origin(about["fingerprint"], recipe.to_dict(), None, about["model"])
-
-
-def rows_to_add(files: RowFiles, origin: Origin, opener: Opener) -> Incoming:
-    """Return rows for an index whose vectors come from ``origin``; ``opener`` makes that encoder.
-
-    Raises:
-        UsageError: vectors of another encoder, or of an unknown one.
-        CheckFailedError: the encoder cannot be made again.
-    """
-    return files.stored(origin) if files.are_vectors else files.encoded(opener)[0]
+        return incoming, origin_of(encoder, model)
+    if manifest is None:
+        raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`")
+    recipe = portable(Recipe.from_dict(manifest["recipe"]))
+    return incoming, Origin(manifest["fingerprint"], recipe.to_dict(), None, manifest["model"])
 
 
 def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tuple[list[str], Floats]]:
-    """Yield the queries of a file, text or else id, and their vectors (q, d), window by window.
-
-    Stored vectors need no encoder.
-    """
+    """Yield the queries of a file (texts, or ids of vectors without) and their vectors (q, d), window by window."""
     if files.are_vectors:
-        for block in replace(files, texts=None).stored(origin).rows.blocks():
+        for block in files.stored(origin).rows.blocks():
             yield list(block.texts or map(str, block.ids)), block.vectors
         return
     with open_rows(files.file, files.fields, stdin=files.stdin) as source:
         encoder = opener()
-        for batch in windows(source, _WINDOW, WINDOW_CHARACTERS):
-            texts = batch.column("text").to_pylist()
+        for window in windows(source, _WINDOW, WINDOW_CHARACTERS):
+            texts = window.column("text").to_pylist()
             yield texts, encoder.encode(texts)
 
 
+def is_named(model: "Model | None") -> bool:
+    """Return whether the user chose an encoder, rather than nothing or only the device."""
+    return not (model is None or (isinstance(model, Choice) and model.model is None and not model.changes))
+
+
+def registered(model: "Model") -> str | None:
+    """Return the name of the registry's model, if one is named."""
+    word = model.model if isinstance(model, Choice) else model
+    if not isinstance(word, str):
+        return None
+    registry = encoders.open_registry()
+    name = registry.aliases().get(word, word)
+    return name if name in registry.names() else None
+
+
 def origin_of(encoder: "Encoder", model: str | None = None) -> Origin:
-    """Return what an index remembers of its encoder: the model's name where the recipe does not make it again."""
+    """Return what an index remembers of its encoder; ``model`` is the registry's that holds its fitted numbers."""
     model = model if encoder.tensors() else None
     return Origin(encoder.fingerprint, portable(encoder.recipe).to_dict(), model, encoder.provenance)
 
 
-def rebuild_encoder(origin: Origin, registry: Registry | None, make: "Callable[[Entry, str], Encoder]") -> "Encoder":
-    """Return the encoder of an index, its fitted numbers, where it has any, from the registry.
-
-    ``make`` makes an encoder from an entry and a precision (``auto``, ``float32``, ``bfloat16``).
-
-    Raises:
-        CheckFailedError: what its recipe makes now is another encoder.
-        NotFoundError: its registry entry or backbone is not there.
-    """
-    if origin.model is not None and registry is None:
-        raise NotFoundError(f"the encoder of the index is model {origin.model!r}, give the registry that holds it")
-    registry = registry or Registry(Path(os.devnull))  # what is shipped
+def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
+    """Return the encoder of an index: ``model``, if it is named, else made again from what the index remembers."""
+    dtype = str(origin.provenance.get("dtype", "auto"))
+    if model is not None and is_named(model):
+        encoder = encoders.open_model(model, dtype=dtype)
+        check_same(encoder.fingerprint, origin.fingerprint, "the encoder")
+        return encoder
+    device = model.device if isinstance(model, Choice) else "auto"
+    registry, recipe = encoders.open_registry(), Recipe.from_dict(origin.recipe)
     if origin.model is not None:
-        entries = [replace(registry.load(origin.model), recipe=Recipe.from_dict(origin.recipe))]
+        entries = [replace(registry.load(origin.model), recipe=recipe)]
     else:
-        entries = [*_alike(registry, origin.recipe), Entry("recipe", Recipe.from_dict(origin.recipe))]
+        entries = [*_fitted(registry, origin.recipe), Entry("recipe", recipe)]
     for entry in entries:
         try:
-            encoder = make(entry, str(origin.provenance.get("dtype", "auto")))
+            encoder = encoders.open_model(entry, device=device, dtype=dtype)
         except UsageError as error:
             if origin.model is not None:
                 raise
-            raise UsageError(
-                f"{error}; if a registry entry made the vectors, build the index with `model` NAME"
-            ) from None
+            raise UsageError(f"{error}; build the index again with the `model` that made its vectors") from None
         if encoder.fingerprint == origin.fingerprint:
             return encoder
     raise CheckFailedError(
-        f"the encoder of the index is {origin.fingerprint[:12]}, but its recipe on {origin.recipe['backbone']!r}"
-        f" now makes {encoder.fingerprint[:12]}: the weights, tokenizer or fitted numbers have changed; build the"
-        " index again"
+        f"the index comes from encoder {origin.fingerprint[:12]}, but its recipe on {origin.recipe['backbone']!r} now"
+        f" makes {encoder.fingerprint[:12]}: the model has changed; build the index again"
     )
 
 
-def _alike(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
-    """Yield the entries of a recipe that hold learned numbers: nothing else says which one made stored vectors."""
+def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
+    """Yield the models of a recipe that hold fitted numbers: nothing else tells which one made stored vectors."""
     for name in registry.names():
-        with suppress(PromptcliError):  # one that is damaged made none
+        with suppress(PromptcliError):  # a damaged one made none
             card = registry.card(name)
             if card.tensors and portable(card.recipe).to_dict() == recipe:
                 yield registry.load(name)
 
 
 def check_same(given: str, wanted: str, name: str, other: str = "the index") -> None:
-    """Refuse vectors of another encoder.
-
-    Raises:
-        UsageError: the fingerprints differ.
-    """
+    """Refuse vectors of another encoder, by the fingerprints."""
     if given != wanted:
         raise UsageError(
             f"{name} comes from encoder {given[:12]}, {other} from {wanted[:12]}: their vectors cannot be compared;"

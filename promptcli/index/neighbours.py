@@ -1,6 +1,9 @@
-"""Near-duplicates and nearest pairs within an index, its rows asked for one block after another."""
+"""Near-duplicates and nearest pairs within an index, whose rows are searched for block by block.
 
-from collections.abc import Callable, Iterator
+Neighbours are those that a search finds: all in an exact index, the measured recall of them in an approximate one.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,17 +16,16 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError
 from promptcli.index.rows import Hit, RowNumbers
 from promptcli.index.vector_index import VectorIndex
+from promptcli.notes import Advance, working
 
-#: Neighbours asked for at first; rows that have more are asked again for ``_MORE`` times as many.
+#: Neighbours fetched at first; rows that have more are searched for again, for ``_MORE`` times the number.
 _FIRST, _MORE = 16, 8
 #: Answers held at once, and links held before they are joined to groups.
 _ANSWERS, _LINKS = 1 << 20, 1 << 22
 #: Cosines closer than this are equal for copies: the vectors may be kept in half precision.
 _COPIES = 1e-3
-#: Rows looked at before the work, and how many neighbours of each are too many.
-_LOOKED, _CROWD = 200, 1000
-
-Progress = Callable[[int], None]
+#: Rows sampled before the work, and the average number of neighbours that is refused.
+_SAMPLED, _CROWD = 200, 1000
 
 
 class Pair(NamedTuple):
@@ -37,135 +39,113 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Cluster:
-    """Rows that are linked by near-duplicates; the first is the earliest, scores are cosines to it."""
+    """Rows linked by near-duplicates; the first is the earliest, scores are cosines to it."""
 
     rows: list[Hit]
 
 
-def dups(index: VectorIndex, threshold: float, progress: Progress = lambda done: None) -> list[Cluster]:
-    """Return the groups of two and more rows that near-duplicates link, the largest first.
+def dups(index: VectorIndex, threshold: float) -> list[Cluster]:
+    """Return the groups of two or more rows that near-duplicates link, the largest first.
 
-    Two rows are linked where their cosine is at least ``threshold``; a group may hold rows that only others link.
-    Neighbours are those that a search finds: all of an exact index, and nearly all of an approximate one.
-
-    Args:
-        index: n rows.
-        threshold: Cosine, above 0 and at most 1.
-        progress: Called with the number of rows newly looked at.
-
-    Raises:
-        UsageError: a threshold that cannot be, or that links rows to a thousand others on average.
+    Two rows are linked if their cosine is at least ``threshold``, above 0 and at most 1; two rows of a group may be
+    linked only through others.
     """
     if not 0 < threshold <= 1:
-        raise UsageError(f"a threshold of {threshold} cannot be; give a cosine above 0 and at most 1, e.g. 0.95")
+        raise UsageError(f"threshold is {threshold}; give a cosine above 0 and at most 1, e.g. 0.95")
     rows = index.live()
     if not len(rows):
         return []
     _check_crowd(index, rows, threshold)
-    label = np.arange(len(index.masked))
-    asked = rows
+    label, asked = np.arange(len(index.masked)), rows
     if threshold <= 1 - _COPIES:
-        label = _copies(index, rows)
+        label = _first_copies(index, rows)
         asked = rows[label[rows] == rows]
     links: list[tuple[RowNumbers, RowNumbers]] = []
-    progress(len(rows) - len(asked))
-    for own, found, _ in _neighbours(index, asked, threshold, progress):
-        links.append((own, found))
-        if sum(len(part) for part, _ in links) > _LINKS:
-            label, links = _joined(label, links), []
+    with working("dups", len(rows)) as advance:
+        advance(len(rows) - len(asked))
+        for near, others, _ in _neighbours(index, asked, threshold, advance):
+            links.append((near, others))
+            if sum(len(near) for near, _ in links) > _LINKS:
+                label, links = _joined(label, links), []
     label = _joined(label, links)[rows]
     order = np.argsort(label, kind="stable")
     groups = np.split(rows[order], np.flatnonzero(np.diff(label[order])) + 1)
     large = sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), group[0]))
     vectors = map(index.vectors, large)
-    return [Cluster(index.hits(group, own @ own[0])) for group, own in zip(large, vectors, strict=True)]
+    return [Cluster(index.hits(group, units @ units[0])) for group, units in zip(large, vectors, strict=True)]
 
 
-def pairs(
-    index: VectorIndex, k: int = 100, threshold: float | None = None, progress: Progress = lambda done: None
-) -> list[Pair]:
-    """Return the k pairs of different rows with the highest cosine, best first.
-
-    Of equal pairs at the end any may be there. Neighbours are those that a search finds, as for ``dups``.
-
-    Args:
-        index: n rows.
-        k: At least 1; fewer where there are not as many.
-        threshold: Only pairs with at least this cosine; None: any.
-        progress: Called with the number of rows newly looked at.
-
-    Raises:
-        UsageError: k below 1.
-    """
+def pairs(index: VectorIndex, k: int = 100, threshold: float | None = None) -> list[Pair]:
+    """Return the k pairs of different rows with the highest cosine, of at least ``threshold``, best first."""
     if k < 1:
         raise UsageError(f"k is {k}; give at least 1")
     rows, least = index.live(), np.array(-2.0 if threshold is None else threshold)
-    empty = np.empty(0, np.int64)
-    best: tuple[RowNumbers, RowNumbers, Floats] = (empty, empty, np.empty(0, np.float32))
-    for own, found, scores in _neighbours(index, rows, least, progress):
-        low = np.concatenate([best[0], np.minimum(own, found)])
-        high = np.concatenate([best[1], np.maximum(own, found)])
-        scores = np.concatenate([best[2], scores])
-        order = np.lexsort((high, low, -scores))
-        _, first = np.unique(low[order] * len(index.masked) + high[order], return_index=True)
-        order = order[np.sort(first)][:k]
-        best = low[order], high[order], scores[order]
-        if len(order) == k:
-            least[...] = max(least, best[2][-1])
-    hits = (index.hits(part, best[2]) for part in best[:2])
+    low, high, best = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+    with working("pairs", len(rows)) as advance:
+        for near, others, scores in _neighbours(index, rows, least, advance):
+            low = np.concatenate([low, np.minimum(near, others)])
+            high = np.concatenate([high, np.maximum(near, others)])
+            best = np.concatenate([best, scores])
+            order = np.lexsort((high, low, -best))
+            _, first = np.unique(low[order] * len(index.masked) + high[order], return_index=True)
+            order = order[np.sort(first)][:k]
+            low, high, best = low[order], high[order], best[order]
+            if len(order) == k:
+                least[...] = max(least, best[-1])
+    sides = zip(index.hits(low, best), index.hits(high, best), best.tolist(), strict=True)
     return [
-        Pair(rank, one._replace(rank=1), two._replace(rank=2), score)
-        for rank, (one, two, score) in enumerate(zip(*hits, best[2].tolist(), strict=True), 1)
+        Pair(rank, left._replace(rank=1), right._replace(rank=2), score)
+        for rank, (left, right, score) in enumerate(sides, 1)
     ]
 
 
 def _neighbours(
-    index: VectorIndex, rows: RowNumbers, threshold: float | NDArray[np.float64], progress: Progress
+    index: VectorIndex, rows: RowNumbers, threshold: float | NDArray[np.float64], advance: Advance
 ) -> Iterator[tuple[RowNumbers, RowNumbers, Floats]]:
-    """Yield rows, other rows and their cosines of at least ``threshold``; given as an array, it may rise on the way.
+    """Yield rows, other rows and their cosines of at least ``threshold``, an array of which may rise while it runs.
 
-    A row is asked for again, for more neighbours, while its last one is above the threshold.
+    A row is searched for again, with more neighbours, while its last one is above the threshold.
     """
-    for start in range(0, len(rows), _ANSWERS // _FIRST // 4):
-        waiting, k = rows[start : start + _ANSWERS // _FIRST // 4], _FIRST
+    step = _ANSWERS // _FIRST // 4
+    for start in range(0, len(rows), step):
+        waiting, k = rows[start : start + step], _FIRST
         count = len(waiting)
         while len(waiting):
             again = []
-            for part in np.array_split(waiting, -(-len(waiting) * k // _ANSWERS)):
-                found = index.nearest(index.vectors(part), k)
-                more = [len(near) == k < index.rows and scores[-1] > threshold for near, scores in found]
-                again.append(part[more])
-                own = np.repeat(part, [len(near) for near, _ in found])
-                others, scores = (np.concatenate(list(column)) for column in zip(*found, strict=True))
-                kept = (scores >= threshold) & (own != others)
-                yield own[kept], others[kept], scores[kept]
+            for asked in np.array_split(waiting, -(-len(waiting) * k // _ANSWERS)):
+                answers = index.nearest(index.vectors(asked), k)
+                again.append(asked[[len(near) == k < index.rows and cos[-1] > threshold for near, cos in answers]])
+                near = np.repeat(asked, [len(others) for others, _ in answers])
+                others, scores = (np.concatenate(list(column)) for column in zip(*answers, strict=True))
+                kept = (scores >= threshold) & (near != others)
+                yield near[kept], others[kept], scores[kept]
             waiting, k = np.concatenate(again), k * _MORE
-        progress(count)
+        advance(count)
 
 
 def _check_crowd(index: VectorIndex, rows: RowNumbers, threshold: float) -> None:
     """Refuse a threshold that would link nearly everything."""
-    some = np.sort(np.random.default_rng(0).choice(rows, min(_LOOKED, len(rows)), replace=False))
-    k = min(2 * _CROWD, index.rows)
-    if k < 2 * _CROWD:
+    k = 2 * _CROWD
+    if index.rows < k:
         return
-    found = index.nearest(index.vectors(some), k)
-    near = [int((scores >= threshold).sum()) for _, scores in found]
-    if np.mean(near) > _CROWD:
-        enough = float(np.median([scores[10] for _, scores in found if len(scores) > 10]))
+    sample = np.sort(np.random.default_rng(0).choice(rows, min(_SAMPLED, len(rows)), replace=False))
+    answers = index.nearest(index.vectors(sample), k)
+    near = float(np.mean([(scores >= threshold).sum() for _, scores in answers]))
+    if near > _CROWD:
+        enough = float(np.median([scores[10] for _, scores in answers if len(scores) > 10]))
         raise UsageError(
-            f"`threshold` {threshold:g} links a row to {np.mean(near):,.0f} others and more; half the rows have ten"
-            f" neighbours above {enough:.3f}: give more than that"
+            f"`threshold` {threshold:g} links a row to {near:,.0f} others on average; half the rows have ten neighbours"
+            f" above {enough:.3f}: give more than that"
         )
 
 
-def _copies(index: VectorIndex, rows: RowNumbers) -> RowNumbers:
-    """Return for every row the first row with the same vector in half precision, so that copies are asked for once."""
+def _first_copies(index: VectorIndex, rows: RowNumbers) -> RowNumbers:
+    """Return for every row the first row with the same vector in half precision."""
     keys = np.empty((len(index.masked), 2), np.uint64)
     weights = np.random.default_rng(0).integers(1, 1 << 63, (index.width, 2), np.uint64)
-    for part in np.array_split(rows, -(-len(rows) // 16_384)):
-        halves = index.vectors(part).astype(np.float16).view(np.uint16).astype(np.uint64)
-        keys[part] = halves @ weights  # modulo 2**64: rows that differ have the same pair of keys by no chance
+    for block in np.array_split(rows, -(-len(rows) // 16_384)):
+        bits = index.vectors(block).astype(np.float16).view(np.uint16).astype(np.uint64)
+        keys[block] = bits @ weights  # modulo 2**64: different rows do not have the same pair of keys by chance
     label = np.arange(len(keys))
     _, first, group = np.unique(keys[rows], axis=0, return_index=True, return_inverse=True)
     label[rows] = rows[first[group.reshape(-1)]]
@@ -175,9 +155,9 @@ def _copies(index: VectorIndex, rows: RowNumbers) -> RowNumbers:
 def _joined(label: RowNumbers, links: list[tuple[RowNumbers, RowNumbers]]) -> RowNumbers:
     """Return for every row the first row of its group, after more links."""
     n = len(label)
-    one = np.concatenate([np.arange(n), *(own for own, _ in links)])
-    two = np.concatenate([label, *(found for _, found in links)])
-    _, groups = connected_components(coo_array((np.ones(len(one), bool), (one, two)), shape=(n, n)), directed=False)
+    left = np.concatenate([np.arange(n), *(near for near, _ in links)])
+    right = np.concatenate([label, *(others for _, others in links)])
+    _, groups = connected_components(coo_array((np.ones(len(left), bool), (left, right)), shape=(n, n)), directed=False)
     first = np.full(n, n)
     np.minimum.at(first, groups, np.arange(n))
     return first[groups]

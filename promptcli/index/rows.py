@@ -1,4 +1,4 @@
-"""Rows as they come in, block by block, scaled and checked, and answers as they go out. Knows nothing of FAISS."""
+"""Rows as an index takes them, block by block, and the answers that it gives."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,17 @@ from promptcli.data.vectors.formats import BLOCK, Block, Floats, as_floats
 from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError
 
+#: Ids of rows; a range holds row numbers, which an index counts on from its last row.
 Ids = Sequence[int | str]
 RowNumbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 #: Rows named in a message.
 _NAMED = 5
 
 
-@dataclass(frozen=True)
-class Recall:
-    """Share of the 10 nearest rows that an index finds, over ``queries`` of the ``rows`` that were indexed then."""
-
-    at_10: float
-    queries: int
-    rows: int
-
-
 class Hit(NamedTuple):
-    """One answer: rank from 1, the row's id and text (None where the index has none), cosine."""
+    """One answer: rank from 1, the row's id and text (None in an index without texts), cosine."""
 
     rank: int
     id: int | str
@@ -37,30 +30,26 @@ class Hit(NamedTuple):
 
 
 class Rows(Protocol):
-    """n rows of d numbers that can be read as often as need be."""
+    """n rows of d numbers that can be read several times."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Their number and width, (n, d)."""
+        """Number of rows and width, (n, d)."""
 
     @property
     def has_texts(self) -> bool:
-        """Whether they have texts."""
+        """Whether the rows have texts."""
 
     def blocks(self) -> Iterator[Block]:
-        """Yield them in order; numbers as ids are row numbers from 0."""
+        """Yield the rows in order."""
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
-        """Return up to ``count`` rows from all over: their numbers, ascending, and vectors."""
+        """Return up to ``count`` random rows: their numbers, ascending, and vectors."""
 
 
 @dataclass(frozen=True)
 class ArrayRows:
-    """Rows in memory, or a memory-mapped matrix.
-
-    Raises:
-        UsageError: They are no (n, d) matrix with n ids and n texts.
-    """
+    """Rows in memory, or a memory-mapped matrix."""
 
     vectors: Floats  #: (n, d)
     ids: Ids
@@ -71,37 +60,33 @@ class ArrayRows:
             raise UsageError(f"vectors of shape {self.vectors.shape} cannot be indexed; give (n, d), at least one row")
         for name, given in (("ids", self.ids), ("texts", self.texts)):
             if given is not None and len(given) != len(self.vectors):
-                raise UsageError(f"{len(self.vectors)} vectors and {len(given)} {name} do not belong together")
+                raise UsageError(f"{len(self.vectors)} vectors, but {len(given)} {name}; give one for each row")
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Their number and width, (n, d)."""
+        """Number of rows and width, (n, d)."""
         return self.vectors.shape[0], self.vectors.shape[1]
 
     @property
     def has_texts(self) -> bool:
-        """Whether they have texts."""
+        """Whether the rows have texts."""
         return self.texts is not None
 
     def blocks(self) -> Iterator[Block]:
-        """Yield them in order."""
+        """Yield the rows in order."""
         for start in range(0, len(self.vectors), BLOCK):
-            part = slice(start, start + BLOCK)
-            yield Block(self.vectors[part], self.ids[part], None if self.texts is None else self.texts[part], start)
+            rows = slice(start, start + BLOCK)
+            yield Block(self.vectors[rows], self.ids[rows], None if self.texts is None else self.texts[rows], start)
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
-        """Return up to ``count`` rows from all over."""
-        rows = np.random.default_rng(0).choice(len(self.vectors), min(count, len(self.vectors)), replace=False)
-        rows = np.sort(rows).astype(np.int64)
+        """Return up to ``count`` random rows."""
+        count = min(count, len(self.vectors))
+        rows = np.sort(np.random.default_rng(0).choice(len(self.vectors), count, replace=False)).astype(np.int64)
         return rows, self.vectors[rows]
 
 
 def unit_rows(vectors: Floats, name: str = "row", start: int = 0) -> tuple[Floats, list[int]]:
-    """Return vectors (n, d) scaled to length 1, and the rows that are zero and stay so, counted from ``start``.
-
-    Raises:
-        UsageError: a vector with a NaN or an infinity; the rows are named.
-    """
+    """Return vectors (n, d) scaled to length 1, and the rows that are zero and stay so, counted from ``start``."""
     vectors = as_floats(vectors)
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
@@ -116,15 +101,14 @@ def named_rows(rows: Sequence[int], name: str = "row") -> str:
     if len(rows) == 1:
         return f"{name} {rows[0]}"
     plural = {"row": "rows", "query": "queries"}[name]
-    return f"{len(rows)} {plural} ({', '.join(map(str, rows[:_NAMED]))}{', ...' if len(rows) > _NAMED else ''})"
+    return f"{len(rows):,} {plural} ({_listed(rows)})"
 
 
 def named_ids(names: Sequence[str]) -> str:
     """Return ``'a'`` or ``7 ('a', 'b', 'c', 'd', 'e', ...)``."""
-    shown = ", ".join(repr(name[:40]) for name in names[:_NAMED])
-    return shown if len(names) == 1 else f"{len(names):,} ({shown}{', ...' if len(names) > _NAMED else ''})"
+    shown = _listed([repr(name[:40]) for name in names])
+    return shown if len(names) == 1 else f"{len(names):,} ({shown})"
 
 
-def is_number(name: str) -> bool:
-    """Return whether a text is how a row number is written."""
-    return name.isascii() and name.isdigit() and len(name) < 19 and str(int(name)) == name
+def _listed(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values[:_NAMED])) + (", ..." if len(values) > _NAMED else "")

@@ -4,22 +4,19 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from promptcli.data.dialect import Fields
 from promptcli.data.given import check_ids, check_texts
 from promptcli.errors import UsageError
-from promptcli.index.inputs import RowFiles, check_same, origin_of, rebuild_encoder, rows_to_build
+from promptcli.index.inputs import check_same, encoder_of, origin_of
 from promptcli.index.neighbours import Cluster, Pair, dups, pairs
 from promptcli.index.rows import ArrayRows, Hit
-from promptcli.index.stored import StoredIndex, create, load, save
+from promptcli.index.stored import StoredIndex, load, save
 from promptcli.index.vector_index import TARGET, VectorIndex
 from promptcli.models.entries import utc_now
-from promptcli.models.registry import Registry, load_encoder
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
 
-
-#: Of a search: an effort, or ids.
+#: A filter of a search: an effort, or ids.
 Filter = int | Collection[int | str] | None
 
 
@@ -45,93 +42,46 @@ class SentenceIndex:
         factory: str | None = None,
         target_recall: float = TARGET,
     ) -> "SentenceIndex":
-        """Encode and index sentences.
+        """Encode and index sentences; blank ones are left out.
 
         Args:
             sentences: n, at least one.
             encoder: Makes their vectors, and those of the queries.
             ids: n, one for each sentence; None: their numbers from 0.
             factory: FAISS factory string, e.g. ``HNSW32``; ``Flat`` is exact. None: chosen from n, d and the recall.
-            target_recall: recall@10 that an approximate index is searched for.
+            target_recall: recall@10 to tune an approximate index for.
 
         Raises:
-            UsageError: no sentences, not equally many ids, or a factory that cannot be.
+            UsageError: No sentences, another number of ids, or a factory that is not allowed.
         """
-        texts = _texts(sentences)
-        vectors = encoder.encode(texts)
-        numbers = range(len(texts)) if ids is None else check_ids(ids)
-        made = VectorIndex.build(ArrayRows(vectors, numbers, texts), factory, target=target_recall)
-        return cls(StoredIndex(made, origin_of(encoder), utc_now()), encoder)
-
-    @classmethod
-    def build_from(
-        cls,
-        vectors: str | Path,
-        folder: str | Path,
-        encoder: "Encoder | None" = None,
-        *,
-        factory: str | None = None,
-        target_recall: float = TARGET,
-        memory: int | None = None,
-        force: bool = False,
-        registry: Registry | None = None,
-    ) -> "SentenceIndex":
-        """Index stored vectors, block by block, into a folder: as many as the disk holds, not the memory.
-
-        Args:
-            vectors: What ``embed`` wrote: a folder of parts, or a file.
-            folder: Of the index, as for ``save``.
-            encoder: The one that made them; None: their manifest says it.
-            factory: As for ``build``.
-            target_recall: As for ``build``.
-            memory: Bytes that the process may take; None: what it takes.
-            force: Replace an index that is there.
-            registry: As for ``load``.
-
-        Raises:
-            NotFoundError, UsageError, CheckFailedError: see ``rows_to_build``, ``save``, ``load``.
-        """
-
-        def given() -> "Encoder":
-            if encoder is None:
-                raise UsageError(f"{vectors} has no manifest, so its encoder is unknown; give encoder=...")
-            return encoder
-
-        files = RowFiles(Path(vectors), None, Fields())
-        incoming, origin = rows_to_build(files, given, named=encoder is not None, model=None)
-        with create(Path(folder), force=force) as store:
-            made = VectorIndex.build(incoming.rows, factory, target=target_recall, memory=memory, store=store.segment)
-            store.commit(StoredIndex(made, origin, utc_now()))
-        return cls.load(folder, encoder, registry=registry)
+        index = VectorIndex.build(_rows(sentences, encoder, ids), factory, target=target_recall)
+        return cls(StoredIndex(index, origin_of(encoder), utc_now()), encoder)
 
     def __len__(self) -> int:
         return self._stored.index.rows
 
     def add(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None) -> None:
         """Append sentences; without ids their numbers go on from the last row."""
-        texts = _texts(sentences)
-        numbers = range(len(texts)) if ids is None else check_ids(ids)
-        self._stored.index.add(ArrayRows(self.encoder.encode(texts), numbers, texts))
+        self._stored.index.add(_rows(sentences, self.encoder, ids))
 
     def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
-        """Put sentences in the place of those with their ids, append those whose id is new; return how many were there.
+        """Replace the sentences that have these ids, append those whose id is new; return how many were replaced.
 
         Raises:
-            UsageError: not equally many ids, or one twice.
+            UsageError: Another number of ids, or an id given twice.
         """
-        texts = _texts(sentences)
-        return self._stored.index.upsert(ArrayRows(self.encoder.encode(texts), check_ids(ids), texts))
+        return self._stored.index.upsert(_rows(sentences, self.encoder, ids))
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids and return how many they were.
 
         Raises:
-            UsageError: an id that is not there; then nothing is deleted.
+            UsageError: An id that is not in the index; then nothing is deleted.
         """
         return self._stored.index.delete(ids)
 
     def compact(self) -> None:
-        """Free the room of deleted sentences."""
+        """Free the space of deleted sentences."""
         self._stored.index.compact()
 
     @overload
@@ -168,38 +118,34 @@ class SentenceIndex:
         """Write the index into a folder, for ``load`` and the ``index`` commands.
 
         Raises:
-            UsageError: an index is there, unless ``force``; or other files are.
+            UsageError: The folder holds an index, unless ``force``, or other files.
         """
         save(Path(folder), self._stored, force=force)
 
     @classmethod
-    def load(
-        cls, folder: str | Path, encoder: "Encoder | None" = None, *, registry: Registry | None = None
-    ) -> "SentenceIndex":
+    def load(cls, folder: str | Path, encoder: "Encoder | None" = None) -> "SentenceIndex":
         """Read an index.
 
         Args:
-            folder: Of ``save`` or ``promptcli index build``.
-            encoder: The one that made it; None: it is made again from what the index remembers.
-            registry: Where a model with fitted numbers is looked up then.
+            folder: An index of ``save`` or ``promptcli index build``.
+            encoder: The one that made it; None: made again from what the index remembers.
 
         Raises:
-            NotFoundError: there is no index, or its backbone or model is not there.
-            CheckFailedError: a file is damaged, or the encoder made again is another one.
-            UsageError: ``encoder`` is another one.
+            NotFoundError: No such index, or its model or backbone is missing.
+            CheckFailedError: A file is damaged, or the model has changed.
+            UsageError: ``encoder`` is not the one that made the index.
         """
         stored = load(Path(folder))
         if encoder is not None:
-            check_same(encoder.fingerprint, stored.origin.fingerprint, "the encoder", "the index")
-        else:
-            encoder = rebuild_encoder(stored.origin, registry, lambda entry, dtype: load_encoder(entry, dtype=dtype))
-        return cls(stored, encoder)
+            check_same(encoder.fingerprint, stored.origin.fingerprint, "the encoder")
+        return cls(stored, encoder or encoder_of(stored.origin))
 
 
-def _texts(sentences: Sequence[str]) -> list[str]:
+def _rows(sentences: Sequence[str], encoder: "Encoder", ids: Any) -> ArrayRows:
     if isinstance(sentences, str):
-        raise UsageError("a single text is given where a list of sentences is needed; give [text]")
+        raise UsageError("a single text is given, not a list of sentences; give [text]")
     texts = check_texts(sentences)
     if not texts:
-        raise UsageError("there are no sentences; give at least one")
-    return texts
+        raise UsageError("no sentences are given; give at least one")
+    numbers = range(len(texts)) if ids is None else list(check_ids(ids))
+    return ArrayRows(encoder.encode(texts), numbers, texts)

@@ -134,7 +134,7 @@ def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
 
 def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]") -> "dict[str, ServedIndex]":
     """Return the indexes by their folders' names; an index whose encoder is served as a model shares it."""
-    from promptcli.index.indexing import encoder_of
+    from promptcli.index.inputs import encoder_of
     from promptcli.index.stored import load
     from promptcli.serving.service import ServedIndex
 

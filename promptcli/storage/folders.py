@@ -128,7 +128,7 @@ def link_file(file: Path, target: Path) -> None:
 
 
 def _replaced(target: Path) -> Path:
-    return target.with_name(f".{target.name}.old")
+    return target.parent / f".{target.name}.old"
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

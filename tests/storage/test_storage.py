@@ -120,7 +120,7 @@ json_values = st.recursive(
 DOCUMENTS = {
     Sample: WHOLE,
     Manifest: asdict(Manifest({"pooling": "last/cls"}, "x", "2026", "0.1", scores=[{"task": "x"}])),
-    IndexManifest: asdict(IndexManifest(5, 2, "Flat", True, None, "f", {}, None, {}, "2026", {"index.faiss": "0"})),
+    IndexManifest: asdict(IndexManifest("f", {}, None, {}, 5, 2, "Flat", True, None, "2026", 5)),
     SettingsFile: {"backbone": "mini-bert"},
 }
 

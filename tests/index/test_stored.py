@@ -1,0 +1,243 @@
+"""An index as a folder: what is in it, changes by several processes, kills, full disks."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.index.rows import ArrayRows
+from promptcli.index.stored import StoredIndex, change, check_target, create, load, read_manifest, save
+from promptcli.index.vector_index import VectorIndex
+from tests import processes
+from tests.index.test_changes import ORIGIN, small_blocks  # noqa: F401
+from tests.index.test_index import built, vectors
+from tests.killing import killed_at_every_step
+
+
+def stored(seed=0, n=50, factory="Flat"):
+    return StoredIndex(built(n, factory, seed), ORIGIN, "2026-01-01T00:00:00+00:00")
+
+
+def add(folder, names, seed=1):
+    with change(folder) as held:
+        held.index.add(ArrayRows(vectors(len(names), seed=seed), names, ["new"] * len(names)))
+
+
+def test_no_torch_for_an_index(tmp_path):
+    save(tmp_path / "idx", stored())
+    code = (
+        "import sys; from pathlib import Path; from promptcli.index.stored import load;"
+        f" load(Path({str(tmp_path / 'idx')!r})); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW8", "IVF1,SQ8"])
+@pytest.mark.parametrize("texts", [True, False])
+def test_a_stored_index_answers_as_before(tmp_path, factory, texts):
+    folder, index = tmp_path / "deep" / "idx", built(factory=factory, texts=texts)
+    index.add(ArrayRows(vectors(3, seed=9), ["a", "b", "ü"], ["x", "y\n", "日本"] if texts else None))
+    manifest = save(folder, StoredIndex(index, ORIGIN, "now"))
+    again = load(folder)
+    assert (again.origin, again.created, again.index.recall) == (ORIGIN, "now", index.recall)
+    assert again.index.search(vectors(4, seed=1), 20) == index.search(vectors(4, seed=1), 20)
+    assert again.index.factory == factory
+    assert manifest == read_manifest(folder)
+
+
+def test_the_folder_is_read_by_faiss_and_arrow(tmp_path):
+    import faiss
+    import pyarrow as pa
+
+    folder = tmp_path / "idx"
+    manifest = save(folder, stored(factory="HNSW8"))
+    assert json.loads((folder / "index.json").read_text()) == asdict(manifest)
+    assert manifest.segments == ["segment-1"] and sorted(manifest.files) == ["segment-1.arrow", "segment-1.faiss"]
+    assert (manifest.rows, manifest.dim, manifest.factory) == (50, 16, "HNSW8")
+    assert manifest.fingerprint == "a" * 64 and manifest.recall.queries == 50
+    assert faiss.read_index(str(folder / "segment-1.faiss")).ntotal == 50
+    with pa.ipc.open_file(folder / "segment-1.arrow") as file:
+        assert file.read_all().column("id").to_pylist() == list(range(50))
+
+
+@pytest.mark.parametrize("name", ["segment-1.faiss", "segment-1.arrow", "index.json"])
+def test_a_file_that_is_cut_short_or_missing_is_named(tmp_path, name):
+    save(tmp_path / "idx", stored())
+    path = tmp_path / "idx" / name
+    content = path.read_bytes()
+    for damaged in (content[: len(content) // 2], b""):
+        path.write_bytes(damaged)
+        for read in (load, read_manifest):
+            with pytest.raises(CheckFailedError, match=f"{name}.*promptcli index build"):
+                read(tmp_path / "idx")
+    path.unlink()
+    with pytest.raises((CheckFailedError, NotFoundError), match="promptcli index build"):
+        load(tmp_path / "idx")
+
+
+def test_a_missing_index_is_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for name in ("nothing", "no/where", "file", "empty", "/"):
+        with pytest.raises(NotFoundError, match="promptcli index build"):
+            load(tmp_path / name)
+        with pytest.raises(NotFoundError), change(tmp_path / name):
+            pass
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file"] and not os.listdir(tmp_path / "empty")
+
+
+def test_no_file_of_the_user_is_replaced(tmp_path):
+    folder = tmp_path / "idx"
+    folder.mkdir()
+    check_target(folder, force=False)  # an empty folder is free
+    save(folder, stored())
+    with pytest.raises(UsageError, match="`force`"):
+        save(folder, stored(1))
+    save(folder, stored(1), force=True)
+    assert load(folder).index.search(vectors(1), 5) == stored(1).index.search(vectors(1), 5)
+    (folder / "notes.txt").write_text("mine")
+    for write in (lambda: save(folder, stored(2), force=True), lambda: add(folder, ["x"])):
+        with pytest.raises(UsageError, match=r"notes\.txt"):
+            write()
+    assert (folder / "notes.txt").read_text() == "mine"
+    for name in ("file", "x" * 255):
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(UsageError):
+            check_target(tmp_path / name, force=True)
+
+
+def test_a_link_to_a_folder_is_followed_and_nothing_stays_beside_it(tmp_path):
+    save(tmp_path / "idx", stored())
+    (tmp_path / "link").symlink_to(tmp_path / "idx")
+    save(tmp_path / "link", stored(1), force=True)
+    add(tmp_path / "link", ["x"])
+    assert (tmp_path / "link").is_symlink() and load(tmp_path / "idx").index.rows == 51
+    assert set(os.listdir(tmp_path)) <= {"home", "idx", "link"}
+
+
+def test_a_change_that_fails_changes_nothing(tmp_path):
+    save(tmp_path / "idx", stored())
+    before = (tmp_path / "idx" / "index.json").read_bytes()
+    with pytest.raises(UsageError), change(tmp_path / "idx") as held:
+        held.index.add(ArrayRows(vectors(1), [0], ["x"]))
+        held.index.add(ArrayRows(vectors(1), [0], None))
+    assert load(tmp_path / "idx").index.rows == 50 and (tmp_path / "idx" / "index.json").read_bytes() == before
+
+
+def test_small_additions_are_joined_and_large_segments_are_linked(tmp_path):
+    folder = tmp_path / "idx"
+    save(folder, stored(n=3000))
+    large = (folder / "segment-1.faiss").stat().st_ino
+    for number in range(12):
+        add(folder, [f"{number}-{row}" for row in range(3)], seed=number)
+    manifest = read_manifest(folder)
+    assert [len(segment) for segment in load(folder).index.segments] == [3000, 36]
+    assert (folder / f"{manifest.segments[0]}.faiss").stat().st_ino == large, "not written again"
+    assert set(os.listdir(folder)) == {"index.json", ".lock", *manifest.files} and len(manifest.files) == 4
+
+
+def test_an_index_of_which_all_was_deleted_takes_rows_again(tmp_path):
+    folder, index = tmp_path / "idx", built(5)
+    index.delete(range(5))
+    assert index.search(vectors(1), 3) == [[]]
+    save(folder, StoredIndex(index, ORIGIN, "now"))
+    with change(folder) as held:
+        held.index.compact()
+    with change(folder) as held:
+        assert held.index.rows == 0 and held.index.search(vectors(1), 3) == [[]]
+        held.index.add(ArrayRows(vectors(2), ["a", "b"], None))
+    assert load(folder).index.search(vectors(1), 3)[0][0].id == "a"
+
+
+def test_a_reader_goes_on_with_the_index_that_it_opened(tmp_path):
+    save(tmp_path / "idx", stored(n=200))
+    reader = load(tmp_path / "idx").index
+    expected = reader.search(vectors(3, seed=1), 5)
+    with change(tmp_path / "idx") as held:
+        held.index.delete(range(150))
+        held.index.compact()
+    assert reader.rows == 200 and reader.search(vectors(3, seed=1), 5) == expected
+    save(tmp_path / "copy", StoredIndex(reader, ORIGIN, "now"))
+    assert load(tmp_path / "copy").index.rows == 200 and load(tmp_path / "idx").index.rows == 50
+
+
+@pytest.mark.parametrize("how", ["build", "add", "delete"])
+def test_a_kill_at_any_step_leaves_the_old_index_or_the_new(tmp_path, how):
+    def work(folder):
+        if how == "build":
+            save(folder, stored(1, n=60), force=True)
+        elif how == "add":
+            add(folder, range(10))
+        else:
+            with change(folder) as held:
+                held.index.delete([1])
+
+    def finish(folder):
+        save(folder / "idx", stored(2), force=True)
+        assert os.listdir(folder) == ["idx"], "a killed process's rest"
+
+    rows = killed_at_every_step(
+        tmp_path / how,
+        lambda folder: save(folder / "idx", stored()),
+        lambda folder: work(folder / "idx"),
+        lambda folder: load(folder / "idx").index.rows,
+        finish,
+        least=5,
+    )
+    assert rows == sorted(rows, reverse=how == "delete") and set(rows) == {50, 49 if how == "delete" else 60}
+
+
+@pytest.mark.parametrize("room", [1000, 20_000])
+def test_a_full_disk_is_reported_and_leaves_the_old_index(tmp_path, room):
+    import resource
+
+    save(tmp_path / "idx", stored())
+    texts = [np.random.default_rng(row).bytes(1000).hex() for row in range(60)]
+    large = StoredIndex(VectorIndex.build(ArrayRows(vectors(60), range(60), texts)), ORIGIN, "now")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))  # the larger has room for all but the texts
+    try:
+        with pytest.raises(OSError) as raised:
+            save(tmp_path / "idx", large, force=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.errno == errno.EFBIG
+    assert load(tmp_path / "idx").index.rows == 50 and set(os.listdir(tmp_path)) <= {"home", "idx"}
+
+
+def test_a_full_disk_in_the_middle_of_a_build_leaves_the_old_index(tmp_path, small_blocks):  # noqa: F811
+    save(tmp_path / "idx", stored())
+    calls = []
+    with pytest.raises(OSError), create(tmp_path / "idx", force=True) as writer:
+
+        def full(segment):
+            calls.append(segment)
+            if len(calls) == 3:
+                raise OSError(28, "No space left on device")
+            return writer.segment(segment)
+
+        VectorIndex.build(ArrayRows(vectors(900), range(900), None), memory=1 << 20, store=full)
+    assert load(tmp_path / "idx").index.rows == 50 and set(os.listdir(tmp_path)) <= {"home", "idx"}
+
+
+def _add_one(folder, letter, number):
+    add(folder, [f"{letter}{number}"], seed=number)
+
+
+def _read(folder, letter, number):
+    assert load(folder).index.rows in range(50, 56)
+
+
+@pytest.mark.parametrize("other", [(_add_one, 5), (_read, 20)])
+def test_two_processes_at_once_lose_nothing(tmp_path, other):
+    save(tmp_path / "idx", stored())
+    processes.at_once(tmp_path / "idx", (_add_one, 5), other)
+    found = {hit.id for hit in load(tmp_path / "idx").index.search(vectors(1), 100)[0]}
+    letters = "ab" if other[0] is _add_one else "a"
+    assert found - set(map(str, range(50))) == {f"{letter}{number}" for letter in letters for number in range(5)}
