@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from promptcli.data.vectors.formats import BLOCK, Block, Floats, as_floats
+from promptcli.data.vectors.formats import BLOCK, Block, Floats, ParquetRows, as_floats
 from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError
 
@@ -27,24 +27,6 @@ class Hit(NamedTuple):
     id: int | str
     text: str | None
     score: float
-
-
-class Rows(Protocol):
-    """n rows of d numbers that can be read several times."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and width, (n, d)."""
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether the rows have texts."""
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the rows in order."""
-
-    def sample(self, count: int) -> tuple[RowNumbers, Floats]:
-        """Return up to ``count`` random rows: their numbers, ascending, and vectors."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +65,10 @@ class ArrayRows:
         count = min(count, len(self.vectors))
         rows = np.sort(np.random.default_rng(0).choice(len(self.vectors), count, replace=False)).astype(np.int64)
         return rows, self.vectors[rows]
+
+
+#: Rows that can be read several times: ``shape`` (n, d), ``has_texts``, ``blocks()`` in order, and a ``sample(count)``.
+Rows = ArrayRows | ParquetRows
 
 
 def unit_rows(vectors: Floats, name: str = "row", start: int = 0) -> tuple[Floats, list[int]]:

@@ -182,7 +182,7 @@ class Writer:
         deleted = np.flatnonzero(index.masked)
         if len(deleted):
             np.save(self.new / DELETED, deleted)
-        if index.trains:
+        if not make(index.factory, index.width).is_trained:
             write_faiss(index.empty, self.new / TRAINED)
         manifest = IndexManifest(
             **vars(stored.origin),

@@ -182,11 +182,6 @@ class VectorIndex:
         """Whether every vector is compared, in full precision."""
         return is_exact(self.empty)
 
-    @property
-    def trains(self) -> bool:
-        """Whether ``empty`` holds numbers that were learned from rows."""
-        return not make(self.factory, self.width).is_trained
-
     def add(self, rows: Rows) -> None:
         """Append rows; row numbers as ids go on from the last row, and rows with a blank text are left out."""
         self._check(rows)
