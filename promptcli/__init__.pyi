@@ -43,8 +43,8 @@ from promptcli.searching.templates import templates as templates
 from promptcli.serving.serve import serve as serve
 from promptcli.training.fit import fit as fit
 from promptcli.training.run import Trained as Trained
-from promptcli.training.run import train as train
-from promptcli.training.run import training_settings as training_settings
+from promptcli.training.train import train as train
+from promptcli.training.train import training_settings as training_settings
 
 __version__: str
 __all__: list[str]

@@ -41,7 +41,7 @@ from promptcli.evaluation.scores import Label
 from promptcli.models.entries import Entry
 from promptcli.models.loading import load, open_registry
 from promptcli.models.registry import portable
-from promptcli.notes import Advance, describe, note, obeys_offline, silent, working
+from promptcli.notes import Advance, describe, note, silent, working
 from promptcli.notes import offline as without_network
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, PAPER
@@ -140,73 +140,112 @@ class Trained:
         return document
 
 
+@dataclass(frozen=True)
+class Request:
+    """The arguments of ``train`` that decide what is trained on what."""
+
+    method: str
+    data: TrainingData | None
+    backbone: str | Choice | None
+    start: str | None
+    supervised: bool
+    paper: bool
+    on: STSTask | str | Path | None
+    data_dir: Path | None
+    changes: Mapping[str, Setting]
+
+    @property
+    def where(self) -> Choice:
+        """The backbone's name, device and dtype."""
+        return self.backbone if isinstance(self.backbone, Choice) else Choice(self.backbone)
+
+    def chosen(self) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
+        """Return the method, and backbone, data and development set as named or assumed."""
+        form = find_method(self.method, supervised=self.supervised)
+        base = self.where.model
+        if base is None and self.start:
+            base = open_registry().card(self.start).recipe.backbone
+        if base is None and self.paper and form.paper:
+            base = PAPER.backbone if PAPER.backbone in form.paper else next(iter(form.paper))
+        base = base or self.where.backbone
+        if self.paper and base not in form.paper:
+            published = f"only for: {', '.join(form.paper)}" if form.paper else "leave it out"
+            raise UsageError(f"`paper`: no settings of {form.name} are published for backbone {base!r}; {published}")
+        data, on = self.data, PAPER.development if self.paper or self.data_dir is not None else BARE.development
+        if data is None:
+            data = (_TRIPLETS if self.supervised else PAPER.corpus) if self.paper else BARE.corpus
+        return form, base, data, self.on or on
+
+    def examples(self, data: TrainingData) -> TrainingExamples:
+        """Return the examples; their columns decide whether the method is supervised."""
+        objectives = [find_objective(form) for form in METHODS[self.method] if form is not None]
+        layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
+        examples = training_examples(data, layouts=layouts, data_dir=self.data_dir)
+        if self.supervised and not examples.supervised:
+            wanted = find_objective(find_method(self.method, supervised=True)).layouts
+            columns = " or ".join(", ".join(layout) for layout in wanted if layout)
+            raise UsageError(
+                f"`supervised` needs pairs or triplets, columns {columns}; {source_name(data)} has sentences only"
+            )
+        return examples
+
+    def settings(self, method: Method, backbone: str, width: int | None = None) -> TrainingSettings:
+        """Return the settings in force on a backbone of that width, which is looked up if None."""
+        if self.paper:
+            return method.changed(method.published(backbone), self.changes)
+        if width is None:
+            width = 0 if backbone in method.paper else family_and_width(backbone)[1]
+        return method.changed(method.settings(backbone, width), self.changes)
+
+    def describe(self) -> dict[str, object]:
+        """Return what a run would do, JSON-ready, without reading weights or using the network."""
+        form, base, data, on = self.chosen()
+        if self.data is not None and not is_fetched(self.data):
+            form = find_method(self.method, supervised=self.examples(self.data).supervised)
+        in_force, family = self.settings(form, base), _family(form, base)
+        variant = form.variant(family)
+        return {
+            "method": form.name,
+            "source": form.source,
+            "backbone": base,
+            "data": source_name(data),
+            "chosen_by": str(on),
+            "views": list(variant.prompts(in_force)),
+            "pooling": form.pooling_of(family, in_force),
+            "objective": form.objective,
+            "learns": [*form.learns, *(["head"] if variant.head else [])],
+            "head": variant.head and f"{variant.head}, {'kept' if keeps_head(in_force) else 'while training only'}",
+            "recipe": form.recipe(base, family, in_force).to_dict(),
+            **dataclasses.asdict(in_force),
+        }
+
+
 @kept_random_states()
-@obeys_offline
-def train(
-    method: str,
-    data: TrainingData | None = None,
+def carry_out(
+    request: Request,
     *,
-    backbone: str | Choice | None = None,
-    start: str | None = None,
-    name: str | None = None,
-    supervised: bool = False,
-    paper: bool = False,
-    on: STSTask | str | Path | None = None,
-    tests: Sequence[str] = (),
-    data_dir: str | Path | None = None,
-    resume: bool = False,
-    force: bool = False,
-    trackers: Sequence[str] = (),
-    offline: bool = False,
-    **settings: Setting,
+    name: str | None,
+    tests: Sequence[str],
+    resume: bool,
+    force: bool,
+    trackers: Sequence[str],
+    offline: bool,
 ) -> Trained:
-    """Train a sentence encoder; the checkpoint that is best on the development pairs is kept.
-
-    Args:
-        method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``.
-        data: Sentences, pairs or triplets: ``demo`` (the default), a file, a list, a ``datasets.Dataset``, or a list of
-            files, which may mix pairs and triplets. Pairs and triplets train the supervised method.
-        backbone: Pre-trained model: a shipped name (default: ``mini-bert``), a folder, or a hub id; a ``Choice`` also
-            names device and dtype (products in bfloat16 if the hardware computes in it; weights stay float32).
-        start: Model of the registry whose tuned backbone the run starts from.
-        name: Save it in the registry under this name; such a run can be resumed.
-        supervised: Refuse data without pairs or triplets, which are recognised by their columns.
-        paper: The published settings, backbone and data, with the choices behind the printed figures.
-        on: Graded pairs that choose the best checkpoint: ``demo:dev``, with ``data_dir`` ``STS-B:dev``, or a file.
-        tests: Tasks to score at the end; default: the test split of ``on``.
-        data_dir: SentEval folder of tasks other than ``demo``.
-        resume: Resume the unfinished run of that name; it ends with the weights of a run that was never killed.
-        force: Replace an entry of that name.
-        trackers: Names of accelerate's trackers to report to.
-        offline: Never use the network.
-        settings: The method's own, by the names of its options: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
-
-    Raises:
-        UsageError: An unknown method or setting, data that cannot be learned from, or a name that is taken.
-        NotFoundError: Data, a backbone or a model is missing.
-        PromptcliError: The loss is not a number, or memory does not hold one sentence.
-
-    Example:
-        >>> import promptcli as pc
-        >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
-        (1, 256)
-    """
-    where = backbone if isinstance(backbone, Choice) else Choice(backbone)
-    registry, saved_as, senteval = open_registry(), name or method, _folder(data_dir)
+    """Train as ``train`` does."""
+    registry, saved_as = open_registry(), name or request.method
     if name is not None:
         registry.check_free(name, force=force or resume)
     elif resume:
         raise UsageError("which run is to be resumed? give its `name`")
-    assumed = data is None and not paper
-    form, base, data, on = _chosen(method, data, where, start, supervised, paper, on, senteval)
-    begun = None if start is None else _read_start(start, method, base)
-    examples = _read_examples(data, method, supervised, senteval)
-    form = find_method(method, supervised=examples.supervised)
+    form, base, data, on = request.chosen()
+    begun = None if request.start is None else _read_start(request.start, request.method, base)
+    examples = request.examples(data)
+    form = find_method(request.method, supervised=examples.supervised)
     scored: Sequence[STSTask | str | Path] = tests or [on.removesuffix(":dev") if isinstance(on, str) else on]
-    development, *others = (development_task(task, senteval) for task in dict.fromkeys([on, *scored]))
+    development, *others = (development_task(task, request.data_dir) for task in dict.fromkeys([on, *scored]))
     folder = registry.run_folder(saved_as)
-    device = choose_device(where.device)
-    mixed = choose_dtype(where.dtype or "auto", device) == torch.bfloat16
+    device = choose_device(request.where.device)
+    mixed = choose_dtype(request.where.dtype or "auto", device) == torch.bfloat16
     # before the backbone: each process may have its own device
     processes = start_processes(device, mixed=mixed, trackers=trackers, folder=folder.parents[1])
     with contextlib.ExitStack() as stack:
@@ -214,19 +253,19 @@ def train(
             folder = stack.enter_context(scratch_folder()) / saved_as
         stack.enter_context(silent(not processes.is_main))
         loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
-        in_force = _settings(form, base, loaded.width, paper, settings)
-        examples = find_objective(form).choose(examples, in_force, loaded)
-        models = _models(in_force, processes.device)
-        run = TrainingRun(form, in_force, examples, source_name(data), development, tuple(others), begun, models)
-        if assumed:
+        settings = request.settings(form, base, loaded.width)
+        examples = find_objective(form).choose(examples, settings, loaded)
+        models = _models(settings, processes.device)
+        run = TrainingRun(form, settings, examples, source_name(data), development, tuple(others), begun, models)
+        if request.data is None and not request.paper:
             note(
-                f"assumed: {base}, {len(run.examples):,} demo sentences, chosen by {development.label}; the papers'"
+                f"assumed: {base}, {len(examples):,} demo sentences, chosen by {development.label}; the papers'"
                 " setting: `paper`"
             )
         run.report()
         run.check(loaded)
         if trackers:
-            processes.accelerator.init_trackers(saved_as, config=dataclasses.asdict(in_force))
+            processes.accelerator.init_trackers(saved_as, config=dataclasses.asdict(settings))
         entry = run.saved(loaded, saved_as, folder, processes, resume=resume)
         if processes.is_main and name is not None:
             registry.save(entry, force=True)
@@ -234,92 +273,6 @@ def train(
         processes.wait()
     processes.accelerator.end_training()
     return Trained(entry, processes.device, processes.is_main, offline)
-
-
-def training_settings(
-    method: str,
-    data: TrainingData | None = None,
-    *,
-    backbone: str | Choice | None = None,
-    start: str | None = None,
-    supervised: bool = False,
-    paper: bool = False,
-    on: STSTask | str | Path | None = None,
-    data_dir: str | Path | None = None,
-    **settings: Setting,
-) -> dict[str, object]:
-    """Return what ``train`` would do with the same arguments, JSON-ready, without reading weights or using the network.
-
-    Local data are read: their columns decide whether the method is supervised.
-
-    Example:
-        >>> import promptcli as pc
-        >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
-        32
-    """
-    where, given = backbone if isinstance(backbone, Choice) else Choice(backbone), data
-    form, base, data, on = _chosen(method, data, where, start, supervised, paper, on, _folder(data_dir))
-    if given is not None and not is_fetched(given):
-        examples = _read_examples(given, method, supervised, _folder(data_dir))
-        form = find_method(method, supervised=examples.supervised)
-    in_force = _settings(form, base, None, paper, settings)
-    family = _family(form, base)
-    variant = form.variant(family)
-    return {
-        "method": form.name,
-        "source": form.source,
-        "backbone": base,
-        "data": source_name(data),
-        "chosen_by": str(on),
-        "views": list(variant.prompts(in_force)),
-        "pooling": form.pooling_of(family, in_force),
-        "objective": form.objective,
-        "learns": [*form.learns, *(["head"] if variant.head else [])],
-        "head": variant.head and f"{variant.head}, {'kept' if keeps_head(in_force) else 'while training only'}",
-        "recipe": form.recipe(base, family, in_force).to_dict(),
-        **dataclasses.asdict(in_force),
-    }
-
-
-def _folder(data_dir: str | Path | None) -> Path | None:
-    return None if data_dir is None else Path(data_dir)
-
-
-def _chosen(
-    method: str,
-    data: TrainingData | None,
-    where: Choice,
-    start: str | None,
-    supervised: bool,
-    paper: bool,
-    on: STSTask | str | Path | None,
-    senteval: Path | None,
-) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
-    """Return the method, and backbone, data and development set as named or assumed."""
-    form = find_method(method, supervised=supervised)
-    base = where.model
-    if base is None and start:
-        base = open_registry().card(start).recipe.backbone
-    if base is None and paper and form.paper:
-        base = PAPER.backbone if PAPER.backbone in form.paper else next(iter(form.paper))
-    base = base or where.backbone
-    if paper and base not in form.paper:
-        published = f"only for: {', '.join(form.paper)}" if form.paper else "leave it out"
-        raise UsageError(f"`paper`: no settings of {form.name} are published for backbone {base!r}; {published}")
-    if data is None:
-        data = (_TRIPLETS if supervised else PAPER.corpus) if paper else BARE.corpus
-    return form, base, data, on or (PAPER.development if paper or senteval is not None else BARE.development)
-
-
-def _settings(
-    method: Method, backbone: str, width: int | None, paper: bool, changes: Mapping[str, Setting]
-) -> TrainingSettings:
-    """Return the settings in force on a backbone of that width, which is looked up if None."""
-    if paper:
-        return method.changed(method.published(backbone), changes)
-    if width is None:
-        width = 0 if backbone in method.paper else family_and_width(backbone)[1]
-    return method.changed(method.settings(backbone, width), changes)
 
 
 def _family(method: Method, backbone: str) -> str:
@@ -373,20 +326,6 @@ def _models(settings: TrainingSettings, device: str) -> dict[str, Encoder]:
                 raise UsageError(f"which {item.name}? give `{item.name}` MODEL")
             models[item.name] = load(named, device=device)
     return models
-
-
-def _read_examples(data: TrainingData, method: str, supervised: bool, senteval: Path | None) -> TrainingExamples:
-    """Return the examples; their columns decide whether the method is supervised."""
-    objectives = [find_objective(form) for form in METHODS[method] if form is not None]
-    layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
-    examples = training_examples(data, layouts=layouts, data_dir=senteval)
-    if supervised and not examples.supervised:
-        wanted = find_objective(find_method(method, supervised=True)).layouts
-        columns = " or ".join(", ".join(layout) for layout in wanted if layout)
-        raise UsageError(
-            f"`supervised` needs pairs or triplets, columns {columns}; {source_name(data)} has sentences only"
-        )
-    return examples
 
 
 @dataclass(frozen=True)

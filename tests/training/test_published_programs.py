@@ -14,7 +14,8 @@ from promptcli.training import trainable_encoder
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.optimizers import OPTIMIZERS
-from promptcli.training.run import DevScore, batches, learning_rate, stalled, steps_of, training_settings
+from promptcli.training.run import DevScore, batches, learning_rate, stalled, steps_of
+from promptcli.training.train import training_settings
 from promptcli.training.trainable_encoder import mask_tokens
 from tests.learning import gradients, learner_of
 from tests.tiny import SENTENCES

@@ -4,8 +4,8 @@ import dataclasses
 import itertools
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +13,10 @@ import typer
 
 from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import (
-    DataDir,
     FieldOptions,
-    Force,
     Json,
-    Runtime,
     Section,
     choice_of,
-    data_folder,
     option_in,
     options_of,
     parsed,
@@ -28,7 +24,9 @@ from promptcli.cli.options import (
     value_typed,
 )
 from promptcli.cli.pictures.plots import BLUE, RED, check_picture, drawing
+from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError
+from promptcli.training import train as library
 from promptcli.training.methods import METHODS, all_settings, find_method, forms
 
 if TYPE_CHECKING:
@@ -50,126 +48,84 @@ class SettingsOptions(FieldOptions):
     """Changes of a method's settings."""
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
-    """What is trained on what, and where it goes."""
+def _sources(data: list[str] | None) -> str | list[Path] | None:
+    return None if not data else data[0] if len(data) == 1 else [Path(file) for file in data]
 
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise, hypothesis, label;"
-            " sbert, consert), graded pairs (sentence1, sentence2, score; sbert-regression), definitions (word,"
-            " definition; defsent): a file, demo, wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets"
-            " may stand together, and hard_neg may be blank. Default: demo."
-        ),
-    ] = None
-    supervised: Annotated[
-        bool,
-        typer.Option(
-            "--supervised", help="Refuse data without pairs or triplets, which are recognised by their columns."
-        ),
-    ] = False
-    on: Annotated[
-        str | None, typer.Option(help="Development task, or FILE of graded pairs. Default: demo:dev, or STS-B:dev.")
-    ] = None
-    test: Annotated[
-        list[str] | None, typer.Option(help="Task scored at the end; repeatable. Default: the test of --on.")
-    ] = None
-    data_dir: DataDir = None
-    backbone: Annotated[str | None, typer.Option(help="Pre-trained model. Default: mini-bert.")] = None
-    start: Annotated[
-        str | None,
-        typer.Option("--from", metavar="MODEL", help="Model of yours whose tuned backbone the run starts from."),
-    ] = None
-    name: Annotated[str | None, typer.Option(help="Name of the registry entry. Default: the method's.")] = None
-    force: Force = False
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the unfinished run of that name.")] = False
-    paper: Annotated[bool, typer.Option("--paper", help="The published settings, backbone and data.")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the curve, or the sweep, into a .png or .svg file (needs matplotlib).")
-    ] = None
-    trackers: Annotated[
-        list[str] | None,
-        typer.Option("--report-to", help="Tracker of accelerate: tensorboard, wandb, ...; repeatable."),
-    ] = None
-    json_output: Json = False
-    seeds: Annotated[int | None, _many_option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread.")] = None
+
+@command_of(
+    library.train,
+    flags={
+        "method": None,
+        "data": Flag("--data", type=list[str], read=_sources),
+        "backbone": Flag("--backbone", type=str, read=choice_of),
+        "start": Flag("--from", metavar="MODEL"),
+        "name": Flag("--name", help="Name of the model. Default: the method's."),
+        "on": Flag("--on", type=str),
+        "tests": "--test",
+        "trackers": "--report-to",
+        "settings": SettingsOptions,
+    },
+)
+def train(
+    train: "partial[Trained]",
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}. Also what follows --sweep.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="The same as the first word.")] = None,
+    seeds: Annotated[int | None, _many_option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread.")] = None,
     sweep: Annotated[
         str | None,
         _many_option(
             metavar="SETTING=V,V ...",
             help="Run every combination, e.g. `--sweep batch-size=64,128 learning-rate=3e-3,1e-2`.",
         ),
-    ] = None
-
-
-def train(
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}. Also what follows --sweep.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="The same as the first word.")] = None,
-    *,
-    training: TrainingOptions,
-    settings: SettingsOptions,
-    runtime: Runtime,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the curve, or the sweep, into a .png or .svg file (needs matplotlib).")
+    ] = None,
+    json: Json = False,
 ) -> None:
-    """Train a sentence encoder; the checkpoint that is best on the development pairs is saved as a model."""
     swept = words or []
     if method is None and swept and "=" not in swept[0]:
         method, *swept = swept
     if not method:
         raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
-    if training.plot is not None:
-        check_picture(training.plot, force=training.force)
-    from promptcli.training import run
-
-    data, name = training.data or [], training.name or method
-    options: dict[str, Any] = {
-        "data": [Path(file) for file in data] if len(data) > 1 else data[0] if data else None,
-        "backbone": choice_of(training.backbone),
-        **{field: getattr(training, field) for field in ("start", "supervised", "paper", "on")},
-        **{"data_dir": data_folder(training.data_dir), **settings.changes()},
-    }
-    trials = _trials(_swept(training.sweep, swept), training.seeds)
-    if training.dry_run:
-        _print_settings(run.training_settings(method, **options | trials[0]), as_json=training.json_output)
+    name, force = train.keywords["name"] or method, train.keywords["force"]
+    if plot is not None:
+        check_picture(plot, force=force)
+    trials = _trials(_swept(sweep, swept), seeds)
+    run = partial(train, method=method)
+    if dry_run:
+        _print_settings(_settings(run, trials[0]), as_json=json)
         return
-
-    def train_one(changes: dict[str, Any], name: str, *, resume: bool) -> "Trained":
-        more: dict[str, Any] = {"tests": training.test or (), "trackers": training.trackers or ()}
-        return run.train(method, **options | changes, **more, name=name, resume=resume, force=training.force)
-
-    if len(trials) == 1:
-        runs = [train_one(trials[0], name, resume=training.resume)]
-    else:
-        shown = [run.training_settings(method, **options | changes) for changes in trials]
-        runs = _train_all(train_one, trials, shown, name, resume=training.resume, force=training.force)
+    runs = [run(name=name, **trials[0])] if len(trials) == 1 else _train_all(run, trials, name)
     best = max(runs, key=_chosen_by)
     if not best.is_main:
         return
-    _print_results(runs, trials, name, as_json=training.json_output)
-    if training.plot is not None:
-        _draw(training.plot, runs, trials, f"{method} on {best.entry.recipe.backbone}")
+    _print_results(runs, trials, name, as_json=json)
+    if plot is not None:
+        _draw(plot, runs, trials, f"{method} on {best.entry.recipe.backbone}")
 
 
-def _train_all(
-    train_one: Callable[..., "Trained"],
-    trials: Sequence[dict[str, Any]],
-    shown: Sequence[dict[str, object]],
-    name: str,
-    *,
-    resume: bool,
-    force: bool,
-) -> list["Trained"]:
+def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
+    """Return the settings that a run would have."""
+    of_a_run = ("name", "tests", "resume", "force", "trackers")
+    given = {name: value for name, value in train.keywords.items() if name not in of_a_run}
+    return library.training_settings(**given | changes)
+
+
+def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name: str) -> list["Trained"]:
     """Train every trial as a model ``NAME.run-N``; then keep the best one as NAME, and remove the others.
 
-    ``shown``: the settings of each trial. A sweep that was stopped finds the models of its finished trials.
+    A sweep that was stopped finds the models of its finished trials.
     """
     from promptcli.models.loading import open_registry
     from promptcli.storage.runs import RunFolder
     from promptcli.training.run import Trained
 
+    resume, force = train.keywords["resume"], train.keywords["force"]
+    settings = [_settings(train, changes) for changes in trials]
     registry, names = open_registry(), [f"{name}.run-{number}" for number in range(1, len(trials) + 1)]
     registry.check_free(name, force=force or resume)
     finished = set(names) & set(registry.names())
@@ -179,14 +135,14 @@ def _train_all(
     if not resume and finished | begun:
         raise UsageError(f"an unfinished run of {name} exists; `resume` continues it, or give another `name`")
     runs: list[Trained] = []
-    for trial, changes, settings in zip(names, trials, shown, strict=True):
+    for trial, changes, shown in zip(names, trials, settings, strict=True):
         note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(_typed(changes))}")
         if trial not in finished:
-            runs.append(train_one(changes, trial, resume=trial in begun))
+            runs.append(train(**changes, name=trial, resume=trial in begun))
             continue
         runs.append(Trained(registry.load(trial)))
         for field in (item.name for item in dataclasses.fields(_AllSettings)):
-            before, wanted = runs[-1].facts.get(field), settings.get(field)
+            before, wanted = runs[-1].facts.get(field), shown.get(field)
             by_epochs = field == "steps" and not wanted
             if value_typed(before) != value_typed(wanted) and not by_epochs:
                 raise UsageError(
