@@ -31,19 +31,19 @@ def write_card(
     The data it was trained or fitted on are listed if they are a data set of the hub. ``library`` is the hub's
     ``library_name``, ``relation`` the relation to the base model in the hub's terms: ``adapter``, ``finetune``.
     """
-    about: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
+    metadata: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
     if is_hub_id(recipe.backbone):
-        about["base_model"] = recipe.backbone.partition("@")[0]
-        about |= {"base_model_relation": relation} if relation else {}
-    about["tags"] = [*dict.fromkeys([*tags, *_TAGS])]
+        metadata["base_model"] = recipe.backbone.partition("@")[0]
+        metadata |= {"base_model_relation": relation} if relation else {}
+    metadata["tags"] = [*dict.fromkeys([*tags, *_TAGS])]
     learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
     if Path(str(learned.get("source"))).stem in FILES:
-        about["datasets"] = [TRAINING_FILES]
+        metadata["datasets"] = [TRAINING_FILES]
     latest = {(score.get("task"), score.get("split"), score.get("protocol")): score for score in entry.scores}
     results = [_result(score) for score in latest.values() if score.get("metric") == "spearman"]
     if results:
-        about["model-index"] = [{"name": entry.name, "results": results}]
-    head = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in about.items())
+        metadata["model-index"] = [{"name": entry.name, "results": results}]
+    head = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items())
     named = recipe.replace(backbone=without_paths(recipe.backbone))
     parts = "\n".join(
         f"| {key} | `{json.dumps(value, ensure_ascii=False)}` |" for key, value in named.to_dict().items()

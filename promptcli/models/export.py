@@ -12,7 +12,7 @@ from torch import Tensor
 from promptcli.backbones.checking import opening
 from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition
-from promptcli.encoder.encoder import TUNED, Encoder, tuned_weights
+from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix, from_prompt_embeddings, to_prompt_embeddings
 from promptcli.encoder.prompts.soft_template import SoftTemplate
@@ -31,7 +31,7 @@ from promptcli.models.entries import (
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import load_encoder
-from promptcli.models.saving import save_encoder, write_table
+from promptcli.models.saving import save_encoder, untuned, write_table
 from promptcli.models.tables import export_model2vec
 from promptcli.models.target import Exported, InexactError, Source, Target, check_parity, lacking
 from promptcli.notes import offline
@@ -48,17 +48,17 @@ def export_peft(source: Source, folder: Path) -> Exported:
     lora = tuned_weights(encoder.tensors())
     kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
     base, revision = _base(source)
-    about = {
+    config = {
         "task_type": "FEATURE_EXTRACTION",
         "base_model_name_or_path": base,
         "revision": revision,
         "inference_mode": True,
         **kind,
     }
-    (folder / CONFIG).write_text(to_json(about), encoding="utf-8")
+    (folder / CONFIG).write_text(to_json(config), encoding="utf-8")
     save_tensors(tensors, folder / WEIGHTS)
     use = "model = PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder)"
-    others = {name: value for name, value in _untuned(encoder).items() if name != PREFIX}
+    others = {name: value for name, value in untuned(encoder).items() if name != PREFIX}
     if others:  # peft does not read them
         save_tensors(others, folder / TENSORS)
     recipe, tags = encoder.recipe.replace(backbone=base), [f"base_model:adapter:{base}"]
@@ -85,7 +85,7 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone has no LoRA;"
             " `to` sentence-transformers and `to` onnx hold the encoder, `to` merged a tuned backbone"
         )
-    about = {
+    config = {
         "peft_type": "PREFIX_TUNING",
         "num_virtual_tokens": prompt.length,
         "token_dim": backbone.width,
@@ -97,7 +97,7 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
     }
     stored = to_prompt_embeddings(prompt.numbers.cpu())
     assert torch.equal(from_prompt_embeddings(stored, prompt.numbers.shape), prompt.numbers.cpu())
-    return about, {PROMPT: stored}
+    return config, {PROMPT: stored}
 
 
 def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -110,7 +110,7 @@ def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any],
     }
     modules = sorted({name.partition(".lora_")[0] for name in tensors if name != ALPHA})
     ranks = {tensor.size(0) for name, tensor in tensors.items() if ".lora_A." in name}
-    about = {
+    config = {
         "peft_type": "LORA",
         "r": ranks.pop(),
         "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
@@ -119,7 +119,7 @@ def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any],
         "bias": "none",
         "lora_dropout": 0.0,
     }
-    return about, stored
+    return config, stored
 
 
 def _base(source: Source) -> tuple[str, str | None]:
@@ -192,16 +192,11 @@ def export_merged(source: Source, folder: Path) -> Exported:
     use = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
     write_card(folder, entry, encoder.recipe, use=use, library="transformers")
     notes = [f"the encoder is its recipe on this backbone: {encoder.recipe.prompt} {encoder.recipe.pooling}"]
-    if others := _untuned(encoder):
+    if others := untuned(encoder):
         save_tensors(others, folder / TENSORS)
         names = ", ".join(sorted(others)[:4]) + (" ..." if len(others) > 4 else "")
         notes.append(f"{TENSORS} has the tensors that are not part of a plain checkpoint: {names}")
     return Exported('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
-
-
-def _untuned(encoder: Encoder) -> dict[str, Tensor]:
-    """Return an encoder's tensors outside the backbone."""
-    return {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
 
 
 TARGETS: dict[str, Target] = {

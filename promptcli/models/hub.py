@@ -30,7 +30,7 @@ from promptcli.models.target import PROBES
 from promptcli.notes import is_offline, note, offline
 from promptcli.storage.files import scratch_folder
 
-#: The files of ours in a repository: JSON, text and safetensors. Other files are never fetched and never deleted.
+#: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or deletes others.
 _FILE = re.compile(
     rf"({CARD}|{MANIFEST}|modules\.json|config_sentence_transformers\.json"
     rf"|sentence_bert_config\.json|{TENSORS}|config\.json|model\.safetensors|tokenizer\.json|tokenizer_config\.json"
@@ -69,8 +69,8 @@ class Pulled:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        about = {"repo": self.repo, "commit": self.commit, "fingerprint": self.fingerprint}
-        return {"name": self.entry.name, **about, "recipe": self.entry.recipe.to_dict()}
+        fields = {"repo": self.repo, "commit": self.commit, "fingerprint": self.fingerprint}
+        return {"name": self.entry.name, **fields, "recipe": self.entry.recipe.to_dict()}
 
 
 def client() -> HfApi:
@@ -117,9 +117,9 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     encoder = open_whole(entry)
     source = encoder.backbone.provenance
     backbone = f"{source.backbone.partition('@')[0]}@{source.revision}" if source.revision else None
-    about = {**entry.provenance, **encoder.provenance, "backbone": backbone or BACKBONE, "width": encoder.width}
-    about.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
-    entry = replace(entry, name=repo.partition("/")[2], provenance=about)
+    provenance = {**entry.provenance, **encoder.provenance, "backbone": backbone or BACKBONE, "width": encoder.width}
+    provenance.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
+    entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
     save_encoder(entry, encoder, folder, backbone=backbone)
     vectors = encoder.encode(PROBES)
     del encoder  # memory may not hold two
@@ -157,8 +157,8 @@ def pull(
                 f" promptcli {manifest.promptcli} as {str(manifest.fingerprint)[:12]}); nothing was saved"
             )
         backbone = Path(entry.recipe.backbone)
-        about = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
-        entry = replace(entry, name=name, provenance={**manifest.provenance, **about})
+        pulled = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
+        entry = replace(entry, name=name, provenance={**manifest.provenance, **pulled})
         if backbone == folder:  # the whole folder is the backbone; the entry stores its own numbers
             (folder / TENSORS).unlink(missing_ok=True)
         inside = backbone if backbone.is_relative_to(folder) else None
@@ -202,7 +202,7 @@ def _asking(api: HfApi, repo: str) -> Iterator[None]:
     except Exception as error:  # the client, its HTTP library and its storage library have their own classes
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 403:
-            raise UsageError(f"the token of the hub may not do this with {repo}; with another one: {_LOGIN}") from None
+            raise UsageError(f"the token of the hub may not do this with {repo}; for another token: {_LOGIN}") from None
         if status == 401 and not isinstance(error, RepositoryNotFoundError):
             raise UsageError(f"the hub does not know this token: {_LOGIN}") from None
         if status in (401, 404):

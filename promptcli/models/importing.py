@@ -70,13 +70,13 @@ def import_model(
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
         encoder = load_encoder(entry, device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
-        about = {"imported": {"source": source, "revision": revision, "kind": kind}, "width": encoder.width}
+        provenance = {"imported": {"source": source, "revision": revision, "kind": kind}, "width": encoder.width}
         entry = replace(
             entry,
             name=name,
             recipe=encoder.recipe.replace(backbone=entry.recipe.backbone),
             tensors=encoder.tensors(),
-            provenance={**encoder.provenance, **about},
+            provenance={**encoder.provenance, **provenance},
         )
         entry = registry.save(entry, force=force, backbone=backbone)
     return Imported(entry, kind)

@@ -79,7 +79,7 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     if encoder.backbone.words_only:
         raise InexactError("a table of words has no layers")
     texts = dict(encoder.prompts)
-    about = {"prompts": texts, "default_prompt_name": encoder.default_prompt_name, "similarity_fn_name": "cosine"}
+    settings = {"prompts": texts, "default_prompt_name": encoder.default_prompt_name, "similarity_fn_name": "cosine"}
     encoder = encoder.prompted("") if texts else encoder
     pooling, weights = _pooling_modules(encoder)
     if not encoder.texts.counted:
@@ -106,7 +106,9 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
         if module.tensors:
             save_tensors(module.tensors, folder / path / "model.safetensors")
     (folder / "modules.json").write_text(to_json(listed), encoding="utf-8")
-    (folder / "config_sentence_transformers.json").write_text(to_json({"__version__": {}, **about}), encoding="utf-8")
+    (folder / "config_sentence_transformers.json").write_text(
+        to_json({"__version__": {}, **settings}), encoding="utf-8"
+    )
     return compared
 
 
@@ -217,7 +219,8 @@ def save_encoder(
         raise UsageError("word vectors are a file: share it, and use it with `model` static-avg")
     if encoder.backbone.dtype != torch.float32:
         encoder = load_encoder(entry, device="cpu", dtype="float32")
-    tensors, known = encoder.tensors(), {}
+    tensors = encoder.tensors()
+    known: dict[str, str] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
     probes: Sequence[str] = PROBES
     reason: str | None = f"the backbone {backbone} is not in it" if backbone else None
@@ -231,29 +234,23 @@ def save_encoder(
             _copy_backbone(encoder, folder / BACKBONE)
         else:
             _copy_tokenizer(encoder, folder / OWN_TOKENIZER)
-            known = _known(encoder, folder)
-            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(TUNED)}
+            if not (tuned_weights(tensors) or encoder.backbone.merged):
+                known = {"written": weights_digest(folder), "weights": encoder.backbone.provenance.weights_sha256}
+            tensors = untuned(encoder)
     if reason is not None:
         (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
     if tensors:
         save_tensors(tensors, folder / TENSORS)
-    placed = with_backbone(_resolved(entry, encoder), backbone or ("." if reason is None else BACKBONE))
-    manifest = manifest_of(public(placed), fingerprint=encoder.fingerprint, target=target, backbone=known)
-    write_manifest(folder, manifest)
+    transfer = entry.transfer and Encoder(entry.transfer, encoder.backbone, encoder.tensors()).recipe
+    entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
+    placed = public(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
+    write_manifest(folder, manifest_of(placed, fingerprint=encoder.fingerprint, target=target, backbone=known))
     return reason, notes, probes
 
 
-def _resolved(entry: Entry, encoder: Encoder) -> Entry:
-    """Return an entry with every name of its recipes written out."""
-    transfer = entry.transfer and Encoder(entry.transfer, encoder.backbone, encoder.tensors()).recipe
-    return replace(entry, recipe=encoder.recipe, transfer=transfer)
-
-
-def _known(encoder: Encoder, folder: Path) -> dict[str, str]:
-    """Return the hashes of an unchanged backbone's weights as they were written and as they were loaded."""
-    if tuned_weights(encoder.tensors()) or encoder.backbone.merged:
-        return {}
-    return {"written": weights_digest(folder), "weights": encoder.backbone.provenance.weights_sha256}
+def untuned(encoder: Encoder) -> dict[str, Tensor]:
+    """Return an encoder's tensors outside the backbone."""
+    return {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
 
 
 def _copy_backbone(encoder: Encoder, folder: Path) -> None:

@@ -102,7 +102,7 @@ def export_model2vec(source: Source, folder: Path) -> Exported:
     rows = table.rows[: 1 + max(token_ids(table.definition))].contiguous()  # model2vec takes a row a token, no more
     table.definition["truncation"] = None
     write_static(folder, table.definition, {"embeddings": rows}, path=".")
-    about = {
+    config = {
         "model_type": "model2vec",
         "architectures": ["StaticModel"],
         "hidden_dim": rows.size(1),
@@ -110,7 +110,7 @@ def export_model2vec(source: Source, folder: Path) -> Exported:
         "max_length": None,
         "embedding_dtype": "float32",
     }
-    (folder / "config.json").write_text(to_json(about), encoding="utf-8")
+    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
     use = "from model2vec import StaticModel\n\nvectors = StaticModel.from_pretrained(folder).encode(sentences)"
     write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
     load = 'StaticModel.from_pretrained("FOLDER")'
