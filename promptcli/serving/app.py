@@ -258,6 +258,8 @@ class _Guard:
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
                 headers.setdefault("Content-Security-Policy", _POLICY)
+                if self._service.stopping:
+                    headers["Connection"] = "close"
             await send(message)
 
         self._in_work += 1

@@ -2,6 +2,7 @@
 
 import importlib.util
 import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model
     from promptcli.serving.service import ServedIndex
 
-#: Seconds after a signal in which accepted requests are answered.
+#: Seconds after a signal in which connections are still accepted, each closed after its answer.
+_CLOSING_SECONDS = 0.3
+#: Seconds after that in which accepted requests are answered.
 _DRAIN_SECONDS = 60
 
 
@@ -64,11 +67,13 @@ def serve(
     from promptcli.serving.service import Service
 
     class Server(uvicorn.Server):
-        """Uvicorn's server, which answers accepted requests after a signal, but does not raise the signal again."""
+        """Uvicorn's server; a signal first lets clients end their connections, so that no request is lost."""
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            self.force_exit = self.should_exit
-            self.should_exit = True
+            if service.stopping:
+                self.force_exit = self.should_exit = True
+            service.stopping = True
+            threading.Timer(_CLOSING_SECONDS, setattr, (self, "should_exit", True)).start()
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded

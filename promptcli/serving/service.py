@@ -220,6 +220,7 @@ class Service:
         self._key = f"Bearer {key}".encode() if key else None
         for encoder in (*self.models.values(), *(served.encoder for served in self.indexes.values())):
             assert encoder.fingerprint and encoder.width  # computed before the first request
+        self.stopping = False  #: connections are closed after their answer
         self.metrics = Metrics()
         self.batcher = Batcher(
             self.metrics, gather=self.settings.gather_ms / 1000, most_waiting=self.settings.max_waiting
