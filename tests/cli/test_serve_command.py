@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
 
+from promptcli.serving.serve import _listen
+from promptcli.serving.settings import ServeSettings
 from tests.embed_running import refused
 from tests.processes import Program
 from tests.tiny import SENTENCES
@@ -52,6 +54,13 @@ def test_a_port_in_use_or_not_a_port_is_one_line(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refused(run("serve", "--port", port), 1, f"127.0.0.1 port {port}", "in use", "`port`")
+
+
+def test_an_answer_is_sent_without_delay():
+    with _listen(ServeSettings(port=0)) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_two_indexes_of_one_name_are_one_line(run, tmp_path, tiny_folder):
