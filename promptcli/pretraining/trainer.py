@@ -27,7 +27,7 @@ from promptcli.pretraining.batches import Batch, Step, mask, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.pretraining.prepare import sinusoids
-from promptcli.storage.runs import Position, log_until, read_log, truncate_log
+from promptcli.storage.runs import Position, read_log, truncate_log
 from promptcli.training.loop import Loop
 
 _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
@@ -111,7 +111,7 @@ class Trainer(Loop[Step]):
         """
         self.corpus, self._log, self._save_seconds, self._advance = corpus, log, save_seconds, advance
         position = self.load(state) if state.is_file() else Position()
-        truncate_log(log, log_until(log, position.step, Report))
+        truncate_log(log, position.step)
         advance(position.seen)
         self._sums: dict[str, float] = dict.fromkeys(("loss", "right", "predicted", "work"), 0.0)
         self._reported, self._saved = position, time.perf_counter()

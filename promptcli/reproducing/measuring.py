@@ -67,7 +67,7 @@ def _measure(name: str, systems: Sequence[MeasuredSystem], context: MeasurementC
     known: dict[str, Figures] = {}
     todo: dict[str, int] = {}
     for number, (key, digest) in enumerate(zip(keys, hashes, strict=True)):
-        kept = context.cache.get(key, dict[str, Any]) if measure.cached else None
+        kept = context.cache.get(key) if measure.cached else None
         if kept is None:
             todo.setdefault(digest, number)
         else:

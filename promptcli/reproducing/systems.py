@@ -325,7 +325,7 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     task, backbone = context.development(), context.backbone
     facts = context.tasks([task.label]).facts
     key = {"search": "heads", **weights_of(context), "data": facts, "corpus": context.corpus_facts["sha256"]}
-    kept = context.cache.get(key, dict[str, Any])
+    kept = context.cache.get(key)
     if kept is None:
         encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
         count = backbone.n_layers * backbone.n_heads

@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import promptcli
-from promptcli.storage.documents import convert
 from promptcli.storage.files import atomic_path, write_text
 from promptcli.storage.tensors import save_tensors
 
@@ -35,18 +34,12 @@ class Cache:
         self._folder, self._fresh = folder, fresh
         self._written: set[Path] = set()
 
-    def get(self, key: Mapping[str, Any], kind: Any) -> dict[str, Any] | None:
-        """Return the values of a key, checked against the type ``kind``, or None."""
-
-        def read(path: Path) -> dict[str, Any]:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kept"]
-            convert(values, kind)
-            return values
-
-        return self._read(key, ".json", read)
+    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the JSON-ready values of a key, or None."""
+        document = self._read(key, ".json", lambda path: json.loads(path.read_text(encoding="utf-8")))
+        return None if document is None else document["kept"]
 
     def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        """Write JSON-ready values."""
         write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n")
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
@@ -54,7 +47,6 @@ class Cache:
         return self._read(key, ".safetensors", load_file)
 
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Write tensors."""
         with atomic_path(self._new(key, ".safetensors")) as temporary:
             save_tensors(tensors, temporary)
 
@@ -68,7 +60,7 @@ class Cache:
             return None
         try:
             return read(path)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError):
+        except (OSError, ValueError, SafetensorError):
             return None
 
     def _new(self, key: Mapping[str, Any], suffix: str) -> Path:
@@ -90,9 +82,9 @@ class CosineTable:
         self._rows: dict[tuple[str, str], list[float]] = {}
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
         for line in lines:
-            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):  # also the heading, empty lines
+            with contextlib.suppress(ValueError, KeyError):  # also the heading, empty lines
                 row = json.loads(line)
-                self._rows[row["template"], row["pairs"]] = convert(row["cosines"], list[float])
+                self._rows[row["template"], row["pairs"]] = row["cosines"]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 
 from promptcli.errors import CheckFailedError, PromptcliError, did_you_mean
 
-#: Levels of nesting; our documents have fewer than ten.
-DEEPEST = 64
-_TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
-#: Longest value or reason in a message, in characters.
-_SHOWN = 80
+_DEEPEST = 64  # levels of nesting; our documents have fewer than ten
+_TOO_DEEP = f"it is nested deeper than {_DEEPEST} levels"
+_SHOWN = 80  # characters of the longest value or reason in a message
 
 #: msgspec's name of a type -> the name for a reader of JSON or TOML.
 _WORDS = {
@@ -42,12 +40,12 @@ def read_document(
     """Read a document, TOML if the file's name ends in .toml, else JSON.
 
     Args:
-        path: An existing file.
+        path: The file.
         kind: A dataclass, or a type such as ``dict[str, str]``.
         hint: End of the message: what to do about a malformed file.
         error: ``CheckFailedError`` for files that promptcli wrote, ``UsageError`` for the user's.
         closed: Refuse unknown keys.
-        content: The file's content, if it was read before.
+        content: The file's content if it is already read.
     """
     try:
         if content is None:
@@ -93,7 +91,7 @@ def _check_values(value: Any) -> None:
     waiting = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()
-        if depth > DEEPEST:
+        if depth > _DEEPEST:
             raise ValueError(_TOO_DEEP)
         if isinstance(item, int | float) and not abs(item) < (1 << 63 if isinstance(item, int) else math.inf):
             raise ValueError("it holds a number that is not finite, or an integer of more than 64 bits")
@@ -116,8 +114,7 @@ def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Docum
         raise ValueError(_described(str(problem))) from None
 
 
-def _described(message: str) -> str:
-    """Turn msgspec's ``Expected `int`, got `str` - at `$.a[0]` `` into field, expected and actual type."""
+def _described(message: str) -> str:  # msgspec's, e.g. Expected `int`, got `str` - at `$.a[0]`
     reason, _, path = message.partition(" - at `$")
     field = path.rstrip("`").removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):

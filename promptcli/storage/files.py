@@ -113,10 +113,7 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_leftovers(folder: Path, name: str | None = None, *, age: float = _DAY) -> None:
-    """Delete temporary files and folders, those for ``name`` or all, that have not changed for ``age`` seconds.
-
-    ``age=0`` deletes those of running writers too: only for a caller who holds the lock that they would hold.
-    """
+    """Delete temporary files and folders, for ``name`` or all, unchanged for ``age`` seconds; 0 needs the writers' lock."""
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)

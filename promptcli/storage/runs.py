@@ -6,7 +6,8 @@ of steps after the state are cut off when the run resumes.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, one_line
 from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.tensors import save_tensors
@@ -35,20 +36,12 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether the folder holds a run."""
         return self._identity.is_file()
 
-    def open(
-        self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str, ignored: Collection[str] = ()
-    ) -> dict[str, Any]:
-        """Begin a run, or check that it may be resumed with ``identity``; return the identity in force.
+    def open(self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str) -> None:
+        """Begin a run, or check that it may be resumed with this JSON-ready identity.
 
-        Args:
-            identity: JSON-ready.
-            resume: Resume the run in the folder.
-            name: The folder's name in messages.
-            elsewhere: End of messages: how to use another folder, e.g. ``give another --output``.
-            ignored: Fields that may differ; the stored values are used.
+        In messages ``name`` is the folder's name, ``elsewhere`` how to use another, e.g. ``give another `output` ``.
         """
         wanted: dict[str, Any] = json.loads(to_json(identity))
         if not self.begun:
@@ -57,28 +50,20 @@ class RunFolder:
             if self.folder.exists():  # a run that was killed while it began
                 self.remove()
             self.folder.mkdir(parents=True)
-            self.keep(wanted)
-            return wanted
+            write_text(self._identity, to_json(wanted, indent=1))
+            return
         if not resume:
-            raise UsageError(
-                f"{name} holds an unfinished run; resume it by `resume`, or {elsewhere}; or delete it to start over"
-            )
+            raise UsageError(f"{name} holds an unfinished run; `resume` it, delete it, or {elsewhere}")
         hint = f"delete {self.folder}, or {elsewhere}"
         stored = read_document(self._identity, dict[str, Any], hint=hint, error=UsageError)
-        for field in [*wanted, *(field for field in stored if field not in wanted)]:
-            if field not in ignored and stored.get(field) != wanted.get(field):
+        for field in {**wanted, **stored}:
+            if stored.get(field) != wanted.get(field):
                 raise UsageError(
                     f"the run in {name} was started with {field.replace('_', '-')} {shown(stored.get(field))}, not"
                     f" {shown(wanted.get(field))}; resume with its own settings, or {elsewhere}"
                 )
-        return stored
-
-    def keep(self, identity: Mapping[str, Any]) -> None:
-        """Replace the identity."""
-        write_text(self._identity, to_json(identity, indent=1))
 
     def remove(self) -> None:
-        """Delete the run."""
         remove_folder(self.folder)
 
 
@@ -108,7 +93,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
     """Read the state into parameters and optimiser; return the position."""
     fused = {parameter for group in optimizer.param_groups if group.get("fused") for parameter in group["params"]}
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt") as file, torch.no_grad():
             metadata, names = file.metadata(), set(file.keys())
             for name, parameter in parameters.items():
                 kinds = _MUON if f"{_MUON[0]}.{name}" in names else _ADAMW
@@ -118,41 +103,31 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
                         f"{path} holds {name} of shape {tuple(weight.shape)}, this model has {tuple(parameter.shape)};"
                         " resume with the settings that it was started with"
                     )
-                with torch.no_grad():
-                    parameter.copy_(weight)
-                moments: dict[str, Any] = {
-                    kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in kinds
-                }
+                parameter.copy_(weight)
+                moments = {kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in kinds}
                 # a fused optimiser counts its steps on the parameter's own device, another one on the processor
                 device = parameter.device if parameter in fused else "cpu"
                 steps = torch.tensor(float(metadata["step"]), device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}
             return Position(int(metadata["step"]), int(metadata["seen"]), float(metadata["seconds"]))
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UsageError):
-            raise
-        reason = str(error).partition("\n")[0][:200]
-        raise UsageError(f"{path} is damaged ({reason}); delete {path.parent} and start again") from None
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{path} is damaged ({one_line(error, 200)}); delete {path.parent} and start again") from None
 
 
-def log_until(path: Path, steps: int, kind: type[Report]) -> list[tuple[str, Report]]:
-    """Return a log's lines, each with its report, up to a step; a line that a kill cut short is left out."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else []
-    complete = [line for line in lines if line.endswith("\n") and _parse_line(path, line, _Step).step <= steps]
-    return [(line, _parse_line(path, line, kind)) for line in complete]
+def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:
+    """Return the reports of a log, up to a step; a line that a kill cut short is left out."""
+    return [_parse_line(path, line, kind) for line in _lines(path, until)]
 
 
-def truncate_log(path: Path, lines: Sequence[tuple[str, Any]]) -> None:
-    """Reduce a log to the lines that ``log_until`` returned."""
+def truncate_log(path: Path, until: int) -> None:
+    """Remove the reports after a step."""
     if path.is_file():
-        write_text(path, "".join(line for line, _ in lines))
+        write_text(path, "".join(_lines(path, until)))
 
 
-def read_log(path: Path, kind: type[Report]) -> list[Report]:
-    """Return the reports of a log or of another JSONL file of a run."""
-    if not path.is_file():
-        return []
-    return [_parse_line(path, line, kind) for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+def _lines(path: Path, until: float) -> list[str]:
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else []
+    return [line for line in lines if line.endswith("\n") and _parse_line(path, line, _Step).step <= until]
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ from promptcli.notes import offline as without_network
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, PAPER
 from promptcli.storage.files import atomic_path, scratch_folder
-from promptcli.storage.runs import Position, RunFolder, log_until, truncate_log
+from promptcli.storage.runs import Position, RunFolder, read_log, truncate_log
 from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.loop import CLIP, Loop
 from promptcli.training.methods import METHODS, find_method, forms
@@ -585,11 +585,10 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
                 self._score(Position())
             return Position()
         position = self.load(state)
-        kept = log_until(log, position.step, DevScore)
-        self.dev_scores, self._scored_at = [score for _, score in kept], position.seen
+        self.dev_scores, self._scored_at = read_log(log, DevScore, until=position.step), position.seen
         self.processes.wait()  # until all have read it
         if self.processes.is_main:
-            truncate_log(log, kept)
+            truncate_log(log, position.step)
         return position
 
     def items(self, position: Position) -> Iterator[tuple[int, np.ndarray]]:
