@@ -7,6 +7,7 @@ sizes and checksums.
 import contextlib
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,6 @@ from promptcli.models.registry import Registry, load_encoder
 from promptcli.models.saving import save_encoder
 from promptcli.models.target import PROBES
 from promptcli.notes import is_offline, note, offline
-from promptcli.storage.files import scratch_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or deletes others.
 _FILE = re.compile(
@@ -83,7 +83,8 @@ def push(api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision
     _check_repo(repo, "push")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
-    with scratch_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="promptcli-") as temporary:
+        folder = Path(temporary)
         fingerprint, backbone = _write(entry, repo, folder)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
 from promptcli.searching.searches import search_heads
-from promptcli.storage.files import scratch_folder, sha256
+from promptcli.storage.files import sha256
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
@@ -224,7 +225,8 @@ def _train(
 
     backbone = context.open_backbone()
     examples = find_objective(method).choose(examples, settings, backbone)
-    with scratch_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="promptcli-") as temporary:
+        folder = Path(temporary)
         processes = start_processes(str(backbone.device), mixed=mixed, trackers=[], folder=folder)
         return TrainingRun(method, settings, examples, "corpus", development).train(backbone, folder, processes)
 

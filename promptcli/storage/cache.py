@@ -40,6 +40,7 @@ class Cache:
         return None if document is None else document["kept"]
 
     def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Write JSON-ready values."""
         write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n")
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
@@ -47,6 +48,7 @@ class Cache:
         return self._read(key, ".safetensors", load_file)
 
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Write tensors."""
         with atomic_path(self._new(key, ".safetensors")) as temporary:
             save_tensors(tensors, temporary)
 

@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,14 +51,6 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder next to ``target``, deleted at the end unless it was renamed."""
     with temporary(target) as path:
         path.mkdir()
-        yield path
-
-
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Yield an empty folder that only this user may read, deleted at the end."""
-    with temporary(Path(tempfile.gettempdir(), "promptcli")) as path:
-        path.mkdir(mode=0o700)
         yield path
 
 
@@ -107,13 +98,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def is_temporary(name: str) -> bool:
-    """Return whether a file name is one that ``temporary`` makes."""
-    return _TEMPORARY.fullmatch(name) is not None
-
-
 def remove_leftovers(folder: Path, name: str | None = None, *, age: float = _DAY) -> None:
-    """Delete temporary files and folders, for ``name`` or all, unchanged for ``age`` seconds; 0 needs the writers' lock."""
+    """Delete temporary files and folders, for ``name`` or all, not changed for ``age`` seconds.
+
+    ``age=0`` deletes those of running writers too, so the caller must hold their lock.
+    """
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)

@@ -36,6 +36,7 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
+        """Whether the folder holds a run."""
         return self._identity.is_file()
 
     def open(self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str) -> None:
@@ -64,6 +65,7 @@ class RunFolder:
                 )
 
     def remove(self) -> None:
+        """Delete the run."""
         remove_folder(self.folder)
 
 

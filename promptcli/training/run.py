@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import platform
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ from promptcli.notes import Advance, describe, note, silent, working
 from promptcli.notes import offline as without_network
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, PAPER
-from promptcli.storage.files import atomic_path, scratch_folder
+from promptcli.storage.files import atomic_path
 from promptcli.storage.runs import Position, RunFolder, read_log, truncate_log
 from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.loop import CLIP, Loop
@@ -250,7 +251,7 @@ def carry_out(
     processes = start_processes(device, mixed=mixed, trackers=trackers, folder=folder.parents[1])
     with contextlib.ExitStack() as stack:
         if name is None:
-            folder = stack.enter_context(scratch_folder()) / saved_as
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="promptcli-")), saved_as)
         stack.enter_context(silent(not processes.is_main))
         loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
         settings = request.settings(form, base, loaded.width)

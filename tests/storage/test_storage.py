@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.index.stored import IndexManifest
 from promptcli.models.entries import Manifest
 from promptcli.recipe import Recipe
 from promptcli.settings import SettingsFile
@@ -23,13 +21,11 @@ from promptcli.storage.files import (
     check_output,
     hold,
     remove_leftovers,
-    scratch_folder,
     temporary,
     write_text,
 )
-from promptcli.storage.runs import RunFolder, log_until, read_log, truncate_log
+from promptcli.storage.runs import RunFolder, read_log, truncate_log
 from tests import processes
-from tests.killing import in_a_process_that_dies
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -102,7 +98,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("kind", [Sample, Manifest, IndexManifest, dict[str, str]])
+@pytest.mark.parametrize("kind", [Sample, Manifest, dict[str, str]])
 def test_hostile_content_is_one_short_line(name, kind):
     content = HOSTILE[name]
     if (name, kind) == ("half a surrogate pair as key", dict[str, str]):
@@ -120,14 +116,13 @@ json_values = st.recursive(
 DOCUMENTS = {
     Sample: WHOLE,
     Manifest: asdict(Manifest({"pooling": "last/cls"}, "x", "2026", "0.1", scores=[{"task": "x"}])),
-    IndexManifest: asdict(IndexManifest("f", {}, None, {}, 5, 2, "Flat", True, None, "2026", 5)),
     SettingsFile: {"backbone": "mini-bert"},
 }
 
 
 @relaxed
 @given(st.sampled_from(sorted(DOCUMENTS, key=str)), st.data())
-def test_any_value_in_any_field_is_read_or_refused_in_one_line(kind, data):
+def test_any_value_in_any_field_is_read_or_refused(kind, data):
     name = data.draw(st.sampled_from([one.name for one in fields(kind)]))
     content = json.dumps({**DOCUMENTS[kind], name: data.draw(json_values)})
     try:
@@ -186,40 +181,34 @@ def test_leftovers_of_killed_writers_go_after_a_day(tmp_path):
         assert not first.exists() and target.read_text() == "complete"
 
 
-def test_a_scratch_folder_is_for_this_user_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with scratch_folder() as folder:
-        assert folder.stat().st_mode & 0o077 == 0 and not os.listdir(folder)
-    assert not os.listdir(tmp_path)
-
-
 # Where results may go
 
 
-def test_a_new_name_in_a_folder_is_allowed(tmp_path):
-    check_output(tmp_path / "new.toml", force=False)
-    (tmp_path / "there.toml").write_text("")
-    check_output(tmp_path / "there.toml", force=True)
+def test_an_output_is_a_new_file_or_takes_force(tmp_path):
+    check_output(tmp_path / "a.toml", force=False)
+    (tmp_path / "a.toml").write_text("mine")
+    check_output(tmp_path / "a.toml", force=True)
+    with pytest.raises(UsageError, match=r"^-o .*a\.toml: .*`force`"):
+        check_output(tmp_path / "a.toml", force=False, option="-o")
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_no_file_is_refused_even_with_force(force, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("/dev/null", UsageError, "device"),
+        ("pipe", UsageError, "pipe"),
+        (".", UsageError, "a folder"),
+        ("nowhere/a.toml", NotFoundError, "nowhere"),
+        ("n" * 201, UsageError, "200 bytes"),
+        ("loop", UsageError, "leads to itself"),
+    ],
+)
+def test_where_no_file_can_be_written(name, error, message, force, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, message in (
-        ("/dev/null", "a device or a pipe, not a file"),
-        (tmp_path / "pipe", "a device or a pipe, not a file"),
-        (tmp_path, "a folder, not a file"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            check_output(type(tmp_path)(path), force=force)
-    with pytest.raises(NotFoundError, match=r"no folder .*nowhere'; make it first"):
-        check_output(tmp_path / "nowhere" / "a.toml", force=force, option="-o")
-
-
-def test_a_file_that_is_there_takes_force(tmp_path):
-    (tmp_path / "a.toml").write_text("mine")
-    with pytest.raises(UsageError, match=r"^-o .*a.toml: the file is there; choose another name, or give `force`$"):
-        check_output(tmp_path / "a.toml", force=False, option="-o")
+    os.symlink("loop", tmp_path / "loop")
+    with pytest.raises(error, match=message):
+        check_output(tmp_path / name, force=force)
 
 
 # Locks
@@ -231,15 +220,14 @@ def _hold(path, held, ended):
         ended.wait()
 
 
-def test_a_lock_that_cannot_be_had_is_named_and_a_dead_process_holds_none(tmp_path):
+def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path):
     context = processes.context()
     held, ended = context.Event(), context.Event()
     process = context.Process(target=_hold, args=(tmp_path / "lock", held, ended))
     process.start()
     held.wait()
-    with pytest.raises(PromptcliError, match=f"another process.*{tmp_path / 'lock'}"):
-        with hold(tmp_path / "lock", patience=0.05):
-            pass
+    with pytest.raises(PromptcliError, match=str(tmp_path / "lock")), hold(tmp_path / "lock", patience=0.05):
+        pass
     process.kill()
     process.join()
     with hold(tmp_path / "lock", patience=0.05):
@@ -253,34 +241,18 @@ def opened(folder, seed=1, *, resume=False):
     return RunFolder(folder).open({"seed": seed, "rate": 0.1}, resume=resume, name=folder, elsewhere="ELSEWHERE")
 
 
-def test_a_run_goes_on_only_with_its_own_settings(tmp_path):
+def test_a_run_resumes_only_with_its_own_settings(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(UsageError, match="no unfinished run"):
         opened(folder, resume=True)
-    assert opened(folder) == {"seed": 1, "rate": 0.1}
-    with pytest.raises(UsageError, match=r"holds an unfinished run.*`resume`.*ELSEWHERE"):
+    opened(folder)
+    with pytest.raises(UsageError, match=r"`resume`.*ELSEWHERE"):
         opened(folder)
-    with pytest.raises(UsageError, match="was started with seed 1, not 2"):
+    with pytest.raises(UsageError, match="seed 1, not 2"):
         opened(folder, 2, resume=True)
-    assert opened(folder, resume=True)["seed"] == 1
-    (folder / "run.json").write_text("[" * 5000)
-    with pytest.raises(UsageError, match=r"run\.json.*nested"):
-        opened(folder, resume=True)
-
-
-def test_a_new_run_takes_nothing_from_one_that_was_killed_while_it_was_removed(tmp_path):
-    folder = tmp_path / "run"
-    for step in range(40):
-        opened(folder)
-        for name in ("trials.jsonl", "state.safetensors"):
-            (folder / name).write_text("old")
-        if in_a_process_that_dies(step, RunFolder(folder).remove) == 0:
-            break
-        if not RunFolder(folder).begun:
-            opened(folder)
-            assert [path.name for path in folder.iterdir()] == ["run.json"]
-        RunFolder(folder).remove()
-    assert step > 1 and not folder.exists()
+    opened(folder, resume=True)
+    RunFolder(folder).remove()
+    assert not os.listdir(tmp_path)
 
 
 def test_a_log_is_cut_to_the_state(tmp_path):
@@ -291,9 +263,6 @@ def test_a_log_is_cut_to_the_state(tmp_path):
 
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 1, "loss": 2.5}\n{"step": 2}\n{"step": 3}\n{"step": 4, "lo')
-    truncate_log(path, log_until(path, 2, Line))
+    truncate_log(path, 2)
     assert read_log(path, Line) == [Line(1, 2.5), Line(2)]
-    path.write_text('{"step": "x"}\n')
-    with pytest.raises(UsageError, match=r"log\.jsonl: the field 'step': must be a whole number"):
-        read_log(path, Line)
-    assert read_log(Path(tmp_path / "none"), Line) == []
+    assert read_log(tmp_path / "none", Line) == []
