@@ -267,7 +267,11 @@ def carry_out(
         run.check(loaded)
         if trackers:
             processes.accelerator.init_trackers(saved_as, config=dataclasses.asdict(settings))
-        entry = run.saved(loaded, saved_as, folder, processes, resume=resume)
+        try:
+            entry = run.saved(loaded, saved_as, folder, processes, resume=resume)
+        except KeyboardInterrupt:
+            note(f"stopped; `resume` continues the run of {saved_as!r}" if name else "stopped")
+            raise
         if processes.is_main and name is not None:
             registry.save(entry, force=True)
             RunFolder(folder).remove()
@@ -411,9 +415,6 @@ class TrainingRun:
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not resume:
                 kept.remove()
-            raise
-        except KeyboardInterrupt:
-            note("stopped; `resume` continues a run that has a `name` from its last checkpoint")
             raise
 
     def entry(self, backbone: Backbone, name: str, folder: Path, processes: Processes) -> Entry:

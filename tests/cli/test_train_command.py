@@ -148,7 +148,8 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
 
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "gradients", stopping)
-        assert run(*arguments).code != 0
+        stopped = run(*arguments)
+        assert stopped.code != 0 and "resume" in stopped.err
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     for other in ([], ["--force"]):
         assert "`resume`" in run(*arguments, *other).err

@@ -194,7 +194,8 @@ def test_from_text_to_a_card_and_a_resumed_run_ends_at_the_same_numbers(run, sen
 
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "save", stop)
-        assert run(*arguments, "-o", tmp_path / "stopped").code != 0
+        stopped = run(*arguments, "-o", tmp_path / "stopped")
+        assert stopped.code != 0 and "resume" in stopped.err
     assert run(*arguments, "-o", tmp_path / "stopped", "--resume").code == 0
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
     assert all(torch.equal(one[name], two[name]) for name in one)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.data import demo
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
 from promptcli.errors import UsageError
@@ -175,16 +174,3 @@ def test_a_saved_flow_gives_the_same_vectors(tiny_folder, home):
 def test_what_the_transform_refuses(spec, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
         build_encoder(Recipe(transforms=(spec,)), backbone=tiny_backbone("bert"))
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
-def test_the_command_line(run, tmp_path):
-    few = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:200]
-    (tmp_path / "few.txt").write_text("\n".join(few), encoding="utf-8")
-    ran = run("fit", "--model", "flow", "--on", tmp_path / "few.txt", "--name", "my-flow", "--offline")
-    assert (ran.code, ran.out) == (0, "") and "fitted on 200 sentences" in ran.err
-    (tmp_path / "two.txt").write_text("a small test\nof flow\n")
-    ran = run("embed", tmp_path / "two.txt", "--model", "my-flow", "--dtype", "float32", "--offline")
-    assert ran.code == 0 and np.load(tmp_path / "two.txt.npy").shape == (2, 256)
-    ran = run("eval", "--model", "my-flow", "--task", "demo:dev", "--offline", "--json")
-    assert ran.code == 0 and '"recipe": "flow"' in ran.out
