@@ -119,7 +119,7 @@ def main() -> None:
                 f"| embed, {encoder.provenance['dtype']} | {pace:.0f} | {pace * forward / rate:.2f} | {busy} |",
                 flush=True,
             )
-        task, recipe = development_task("demo:dev", None), Recipe(backbone=folder)
+        task, recipe = development_task("demo:dev"), Recipe(backbone=folder)
         whole = build_encoder(recipe, device=device, dtype="float32")
         took = seconds_of(lambda: search_heads(whole, task, demo), device)
         print(f"| ditto-search on demo:dev, all heads: {took:.1f} s | | | |", flush=True)

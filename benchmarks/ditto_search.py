@@ -24,6 +24,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
 
+from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task, fitting_sentences
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import build_encoder
@@ -38,7 +39,7 @@ def contestants(backbone: str, task: STSTask, naive_heads: int | None) -> tuple[
     """Return the runs by name, plain encoding first, and by what to multiply the naive one's seconds."""
     plain = build_encoder(Recipe(backbone=backbone), device="cpu", dtype="float32")
     loaded = plain.backbone
-    pairs, sentences, corpus = task.pairs(), distinct_sentences([task]), fitting_sentences("demo", None)
+    pairs, sentences, corpus = task.pairs(), distinct_sentences([task]), fitting_sentences("demo")
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
     sides = [np.array([row_of[sentence] for sentence in side]) for side in (pairs.first, pairs.second)]
     names = [f"{layer + 1}-{head + 1}" for layer in range(loaded.n_layers) for head in range(loaded.n_heads)]
@@ -74,7 +75,8 @@ def main() -> None:
     parser.add_argument("--backbones", default="mini-bert", help="names or folders, separated by commas")
     parser.add_argument("--naive-heads", type=int)
     given = parser.parse_args()
-    task = development_task(given.on or ("STS-B:dev" if given.data_dir else "demo:dev"), given.data_dir)
+    with tasks_from(given.data_dir):
+        task = development_task(given.on or ("STS-B:dev" if given.data_dir else "demo:dev"))
     for backbone in given.backbones.split(","):
         runs, scale = contestants(backbone, task, given.naive_heads)
         seconds: dict[str, list[float]] = {run: [] for run in runs}

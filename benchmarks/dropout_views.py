@@ -17,6 +17,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from promptcli.backbones.pretrained import SHIPPED
+from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import evaluate
@@ -78,7 +79,8 @@ def main():
     parser.add_argument("--seeds", default="0")
     arguments = parser.parse_args()
     lines = [line.strip() for line in arguments.corpus.read_text(encoding="utf-8").splitlines() if line.strip()]
-    task = development_task("STS-B:dev", arguments.data_dir)
+    with tasks_from(arguments.data_dir):
+        task = development_task("STS-B:dev")
     for name in arguments.backbones.split(","):
         folder = SHIPPED.get(name, Path(name))
         for pooling in RUNS:

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from promptcli.backbones.loading import load_backbone
+from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task
 from promptcli.evaluation import statistics
 from promptcli.searching.racing import race
@@ -36,7 +37,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    task = development_task(options.on or ("STS-B:dev" if options.data_dir else "demo:dev"), options.data_dir)
+    with tasks_from(options.data_dir):
+        task = development_task(options.on or ("STS-B:dev" if options.data_dir else "demo:dev"))
     backbone = load_backbone(options.backbone)
     templates = draw(grammar_templates(), options.candidates, 0, published_templates())
 

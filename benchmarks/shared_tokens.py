@@ -53,7 +53,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--model", default="knowledge")
     options = parser.parse_args()
-    lines = fitting_sentences(options.corpus, None)
+    lines = fitting_sentences(options.corpus)
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder), lines[:20000], options.layers)
         encoder = build_encoder(RECIPES[options.recipe].replace(backbone=folder), dtype="float32")

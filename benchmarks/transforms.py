@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--recipes", default=",".join(name for name in RECIPES if name not in ("whitening", "flow")))
     given = parser.parse_args()
 
-    corpora = {Path(name).stem: fitting_sentences(name, None) for name in given.corpora.split(",")}
+    corpora = {Path(name).stem: fitting_sentences(name) for name in given.corpora.split(",")}
     loaded = load_tasks(given.data_dir, task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval").tasks
     tests = [task for task in loaded if task.label in TESTS]
     others = [task for task in loaded if task.label not in TESTS]

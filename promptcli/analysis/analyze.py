@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from promptcli.data.senteval import reads_data_dir, senteval_folder
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
 from promptcli.notes import note, working
 from promptcli.settings import BARE
@@ -146,6 +147,7 @@ ANALYSES: dict[str, Analysis] = {
 }
 
 
+@reads_data_dir
 def analyze(
     name: str,
     model: "Model" = BARE.backbone,
@@ -180,10 +182,11 @@ def analyze(
         >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
         'a'
     """
-    results: list[Found] = list(analyze_all(name, [model], on, data_dir=data_dir, settings=settings).values())
+    results: list[Found] = list(analyze_all(name, [model], on, settings=settings).values())
     return results[0]
 
 
+@reads_data_dir
 def analyze_all(
     name: str,
     models: "Sequence[Model]",
@@ -206,24 +209,23 @@ def analyze_all(
     for setting in settings:
         if setting not in analysis.settings:
             raise unknown(f"setting of {name}", setting, analysis.settings)
-    folder = None if data_dir is None else Path(data_dir)
-    given = _data(analysis.takes, on, folder, text_field)
+    given = _data(analysis.takes, on, text_field)
     chosen, corpus = dict(settings), settings.get("corpus", BARE.corpus)
     if "corpus" in analysis.settings and isinstance(corpus, str):
-        chosen["corpus"] = fitting_sentences(corpus, folder)
+        chosen["corpus"] = fitting_sentences(corpus)
     opened = open_candidates(candidates_of(models), skip_unfit=skip_unfit)
     results = analysis.run([encoder for _, encoder in opened], given, **chosen)
     return dict(zip((candidate.label for candidate, _ in opened), results, strict=True))
 
 
-def _data(takes: str, on: "Sentences", folder: Path | None, text_field: str | None) -> Any:
+def _data(takes: str, on: "Sentences", text_field: str | None) -> Any:
     """Return the input of an analysis."""
     from promptcli.data.sources import fitting_sentences
 
     if takes == "nothing":
         return None
     if takes == "pairs":
-        return _pairs(on, folder)
+        return _pairs(on)
     if takes == "sentence":
         if not isinstance(on, str):
             raise UsageError(f"the analysis takes one sentence, not {type(on).__name__}; give a string")
@@ -231,17 +233,17 @@ def _data(takes: str, on: "Sentences", folder: Path | None, text_field: str | No
     if takes == "texts" and isinstance(on, str):
         return [on]
     if isinstance(on, str | Path):
-        return fitting_sentences(str(on), folder, text_field=text_field)
+        return fitting_sentences(str(on), text_field=text_field)
     return list(on)
 
 
-def _pairs(on: "Sentences", folder: Path | None) -> "list[STSTask]":
+def _pairs(on: "Sentences") -> "list[STSTask]":
     """Return tasks of graded pairs by their names, all splits of one by ``STS-B:all``, or files of pairs."""
     from promptcli.data.tasks import fitting_task, load_tasks, task_names
 
     given = [str(on)] if isinstance(on, str | Path) else list(on)
     names = [fitting_task(name) if name.endswith(":all") else task_names([name])[0] for name in given]
-    loaded = load_tasks(folder, names)
+    loaded = load_tasks(senteval_folder(), names)
     for label, reason in loaded.missing.items():
         raise NotFoundError(f"{label} is missing: {reason}")
     return loaded.tasks

@@ -30,37 +30,39 @@ class UnreachableError(NotFoundError):
 
 
 def read_hub_set(source: HubSet) -> list[GoldRow]:
-    """Return the pairs and gold scores of a data set; the network is used where it is not in the cache.
-
-    Raises:
-        NotFoundError: It is not in the cache while offline, cannot be loaded, or lacks a column.
-        UnreachableError: The hub did not answer and it is not in the cache.
-    """
+    """Return the pairs and gold scores of a data set; the network is used if it is not in the cache."""
     table = _table(source)
-    lost = [column for column in source.columns if column not in table.column_names]
-    if lost:
-        raise NotFoundError(f"data set {source.path} has no column {lost[0]!r}, only {', '.join(table.column_names)}")
+    missing = [column for column in source.columns if column not in table.column_names]
+    if missing:
+        raise NotFoundError(
+            f"data set {source.path} has no column {missing[0]!r}, only {', '.join(table.column_names)}"
+        )
     return list(zip(*(table[column] for column in source.columns), strict=True))
 
 
 def _table(source: HubSet) -> Any:
     import datasets
+    from datasets.packaged_modules.cache.cache import Cache
 
     hint = "give the tasks' own files: `data_dir` FOLDER with STS/ and SICK/"
-    for from_cache in (True, False):
-        if not from_cache:
+    with _quiet():
+        if not Path(source.path).is_dir():
+            with contextlib.suppress(ValueError, OSError):  # not in the cache
+                name = source.path.rpartition("/")[2]
+                cached = Cache(repo_id=source.path, dataset_name=name, version="auto", hash="auto")
+                return cached.as_dataset(split=source.split)
             if is_offline() or datasets.config.HF_HUB_OFFLINE:
                 raise UnreachableError(f"data set {source.path} is not in the cache (offline); {hint}")
             warn(f"fetching data set {source.path} from the Hugging Face hub")
-        with _quiet_and(offline=from_cache), contextlib.suppress(ConnectionError):
-            try:
-                return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
-            except ConnectionError:
-                raise
-            except Exception as error:  # the hub and its file formats have classes of their own
-                reason = one_line(f"{type(error).__name__}: {error}")
-                raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
-    raise UnreachableError(f"data set {source.path} cannot be reached and is not in the cache; {hint}")
+        try:
+            return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
+        except ConnectionError:
+            raise UnreachableError(
+                f"data set {source.path} cannot be reached and is not in the cache; {hint}"
+            ) from None
+        except Exception as error:  # the hub and its file formats have classes of their own
+            reason = one_line(f"{type(error).__name__}: {error}")
+            raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
 
 
 def as_hub_set(first: Sequence[str], second: Sequence[str], gold: Sequence[float], *, split: str) -> Any:
@@ -72,16 +74,14 @@ def as_hub_set(first: Sequence[str], second: Sequence[str], gold: Sequence[float
 
 
 @contextlib.contextmanager
-def _quiet_and(offline: bool) -> Iterator[None]:
-    """Keep `datasets` and the hub client from printing, and from the network where ``offline``; both for the block."""
+def _quiet() -> Iterator[None]:
+    """Keep `datasets` and the hub client from printing in the block."""
     import datasets
 
     with contextlib.ExitStack() as after:
         for logger in (logging.getLogger(name) for name in ("huggingface_hub", "datasets")):
             after.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
-        after.callback(setattr, datasets.config, "HF_HUB_OFFLINE", datasets.config.HF_HUB_OFFLINE)
-        datasets.config.HF_HUB_OFFLINE |= offline
         if not datasets.are_progress_bars_disabled():
             after.callback(datasets.enable_progress_bars)
             datasets.disable_progress_bars()
@@ -95,27 +95,19 @@ FILES: Mapping[str, str] = {"wiki1m_for_simcse": "wiki1m_for_simcse.txt", "nli_f
 
 
 def hub_file(name: str) -> Path:
-    """Return the file of that name, a key of ``FILES``; it is fetched where it is not in the cache yet.
-
-    Raises:
-        NotFoundError: It is not in the cache, and cannot be had or must not be fetched.
-    """
+    """Return the file of that name, a key of ``FILES``; it is fetched if it is not in the cache yet."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    wanted = FILES[name]
+    file, hint = FILES[name], f"give the file itself: `data` {FILES[name]}"
     try:
-        return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset", local_files_only=True))
+        return Path(hf_hub_download(TRAINING_FILES, file, repo_type="dataset", local_files_only=True))
     except LocalEntryNotFoundError:
         if is_offline():
-            raise NotFoundError(
-                f"{wanted} of {TRAINING_FILES} is not in the cache (offline); give the file itself: `data` {wanted}"
-            ) from None
-    warn(f"fetching {wanted} of {TRAINING_FILES} from the hub")
+            raise NotFoundError(f"{file} of {TRAINING_FILES} is not in the cache (offline); {hint}") from None
+    warn(f"fetching {file} of {TRAINING_FILES} from the hub")
     try:
-        return Path(hf_hub_download(TRAINING_FILES, wanted, repo_type="dataset"))
+        return Path(hf_hub_download(TRAINING_FILES, file, repo_type="dataset"))
     except (HfHubHTTPError, OSError) as error:
         reason = one_line(error, 120)
-        raise NotFoundError(
-            f"{wanted} of {TRAINING_FILES} cannot be fetched ({reason}); give the file itself: `data` {wanted}"
-        ) from None
+        raise NotFoundError(f"{file} of {TRAINING_FILES} cannot be fetched ({reason}); {hint}") from None

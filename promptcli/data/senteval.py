@@ -9,9 +9,13 @@ data/downstream/get_transfer_data.bash (`cat -v`, then the Treebank's tokeniser)
 three, so a folder that the script made is left as it is.
 """
 
+import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from promptcli.data.files import check_file
 from promptcli.data.given import finite_number
@@ -25,21 +29,51 @@ Parts = dict[str, list[GoldRow]]
 _BOM = b"\xef\xbb\xbf"
 
 
-def senteval_root(data_dir: Path, inside: Sequence[str]) -> Path:
-    """Return the folder that holds one of the folders ``inside``: the one given, or a usual one within it.
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
-    Raises:
-        NotFoundError: There is none.
-    """
-    if not data_dir.is_dir():
+_FOLDER: ContextVar[Path | None] = ContextVar("promptcli_senteval", default=None)
+
+
+def senteval_folder() -> Path | None:
+    """Return the folder that holds the tasks in this context; None: the hub does."""
+    return _FOLDER.get()
+
+
+@contextlib.contextmanager
+def tasks_from(folder: str | Path | None) -> Iterator[None]:
+    """Read tasks that are named in the block from a SentEval `downstream` folder; None changes nothing."""
+    before = _FOLDER.set(_FOLDER.get() if folder is None else Path(folder))
+    try:
+        yield
+    finally:
+        _FOLDER.reset(before)
+
+
+def reads_data_dir(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let a function's parameter ``data_dir`` be the folder of the tasks that are named in all that it calls."""
+
+    @functools.wraps(function)
+    def reading(*given: Given.args, **named: Given.kwargs) -> Result:
+        folder = named.get("data_dir")
+        assert folder is None or isinstance(folder, str | Path)
+        with tasks_from(folder):
+            return function(*given, **named)
+
+    return reading
+
+
+def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
+    """Return the folder that holds one of the folders ``inside``: the one given, or a usual one within it."""
+    if not folder.is_dir():
         shown = ", ".join(f"{name}/" for name in inside)
-        raise NotFoundError(f"`data_dir` {data_dir}: no such folder; give a SentEval `downstream` folder ({shown})")
+        raise NotFoundError(f"`data_dir` {folder}: no such folder; give a SentEval `downstream` folder ({shown})")
     for inner in (".", "senteval", "downstream", "data/downstream"):
-        root = data_dir / inner
+        root = folder / inner
         if any((root / name).is_dir() for name in inside):
             return root
     raise NotFoundError(
-        f"`data_dir` {data_dir}: no {' or '.join(inside)} folder in it, nor in senteval/ or downstream/ inside it"
+        f"`data_dir` {folder}: no {' or '.join(inside)} folder in it, nor in senteval/ or downstream/ inside it"
     )
 
 

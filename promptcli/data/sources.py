@@ -9,6 +9,7 @@ from promptcli.data import demo
 from promptcli.data.dialect import SENTENCES, Fields
 from promptcli.data.hub import FILES, hub_file
 from promptcli.data.rows import open_rows
+from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
 from promptcli.data.training_examples import (
@@ -28,7 +29,7 @@ _SOURCES = 100  # of a longer list of texts nobody asks whether they are files
 SIDES = (PAIRS, ("premise", "hypothesis"))
 
 
-def fitting_sentences(on: str, data_dir: Path | None, *, text_field: str | None = None) -> list[str]:
+def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
     """Return the sentences that ``on`` names, in order, repeated as often as they occur.
 
     Args:
@@ -36,7 +37,6 @@ def fitting_sentences(on: str, data_dir: Path | None, *, text_field: str | None 
             ``STS-B:all``, ``SICK-R:all``), a name of the papers' training files (see ``training_examples``), or a file:
             sentences, or pairs as natural language inference has them, by the columns of ``SIDES`` or as lines of
             label, premise and hypothesis (all first sentences, then all second ones; other columns are left alone).
-        data_dir: SentEval folder for a task.
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
 
     Raises:
@@ -49,16 +49,14 @@ def fitting_sentences(on: str, data_dir: Path | None, *, text_field: str | None 
             name = fitting_task(on)
         except UsageError as error:
             raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
-        pairs = _task(name, data_dir).pairs()
+        pairs = _task(name).pairs()
         return [*pairs.first, *pairs.second]
     fields = Fields(text=text_field) if text_field else Fields(layouts=(*SIDES, SENTENCES))
     with open_rows(path, fields) as rows:  # once: it may be a pipe
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
 
 
-def training_examples(
-    data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None, data_dir: Path | None = None
-) -> TrainingExamples:
+def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None) -> TrainingExamples:
     """Return the examples that ``data`` names or holds.
 
     Args:
@@ -67,7 +65,6 @@ def training_examples(
             ``is_sources``), which are read one after the other.
         layouts: What is asked for, best first; triplets, pairs or sentences where it is None. Where graded pairs are
             among them a task's may be named (``STS-B:train``).
-        data_dir: SentEval folder for a task.
 
     Raises:
         NotFoundError: It is not there.
@@ -75,7 +72,7 @@ def training_examples(
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
-        parts = [training_examples(one, layouts=layouts, data_dir=data_dir) for one in data]
+        parts = [training_examples(one, layouts=layouts) for one in data]
         return join_examples(parts, [source_name(one) for one in data])
     if not isinstance(data, str | Path):
         return examples_of(data, layouts)
@@ -85,7 +82,7 @@ def training_examples(
         wanted = " or ".join(", ".join(layout) for layout in layouts)
         raise UsageError(f"there are no demo examples of this kind; give `data` FILE with the columns {wanted}")
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
-        pairs = development_task(str(data), data_dir).pairs()
+        pairs = development_task(str(data)).pairs()
         return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)
     return read_examples(_training_file(str(data)), layouts)
 
@@ -113,18 +110,18 @@ def source_name(data: Any) -> str:
     return str(data) if isinstance(data, str | Path) else type(data).__name__
 
 
-def development_task(on: STSTask | str | Path, data_dir: Path | None) -> STSTask:
+def development_task(on: STSTask | str | Path) -> STSTask:
     """Return the graded pairs that a search or a training run chooses by: loaded, a task, ``FILE`` or ``FILE:A,B,C``.
 
     Raises:
         UsageError: No such task.
         NotFoundError: Its data are not there.
     """
-    return on if isinstance(on, STSTask) else _task(task_names([str(on)])[0], data_dir)
+    return on if isinstance(on, STSTask) else _task(task_names([str(on)])[0])
 
 
-def _task(name: TaskName, data_dir: Path | None) -> STSTask:
-    loaded = load_tasks(data_dir, [name])
+def _task(name: TaskName) -> STSTask:
+    loaded = load_tasks(senteval_folder(), [name])
     if loaded.missing:
         raise NotFoundError(f"task {name} is not there: {loaded.missing[str(name)]}; `demo:dev` always is")
     return loaded.tasks[0]

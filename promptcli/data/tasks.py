@@ -263,11 +263,11 @@ def _name_of(label: str) -> TaskName:
     return TaskName(*label.split(":"))
 
 
-def load_any(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[AnyTask]:
+def load_any(folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[AnyTask]:
     """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and own files.
 
     Args:
-        data_dir: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`, `downstream` or
+        folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`, `downstream` or
             `data/downstream` folder inside; None: the Hugging Face data sets.
         names: As ``any_task_names``, ``task_names`` or ``fitting_task`` returns them.
         protocol: A row of ``PROTOCOLS``.
@@ -278,16 +278,16 @@ def load_any(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "
     """
     rules, rows = look_up("protocol", protocol, PROTOCOLS), {name: task_row(name, protocol) for name in names}
     root = Path()
-    if data_dir is not None and any(row.folder for row in rows.values()):
+    if folder is not None and any(row.folder for row in rows.values()):
         metrics = {row.metric for row in rows.values()}
         inside = [row.folder.split("/")[0] for row in TASKS.values() if row.folder and row.metric in metrics]
-        root = senteval_root(data_dir, list(dict.fromkeys(inside)))
+        root = senteval_root(folder, list(dict.fromkeys(inside)))
     tasks: list[AnyTask] = []
     missing = {}
     unreachable = False
     for name, row in rows.items():
         try:
-            if row.folder is None or data_dir is not None:
+            if row.folder is None or folder is not None:
                 parts = row.read(root)
                 text = row.text or _text_of(row, parts)
             else:
@@ -297,32 +297,32 @@ def load_any(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "
             unreachable = unreachable or isinstance(error, UnreachableError)
             missing[str(name)] = str(error)
             continue
-        tasks.append(_made(name, row, parts, text, protocol, data_dir))
+        tasks.append(_made(name, row, parts, text, protocol, folder))
     return Loaded(tasks, missing)
 
 
-def load_tasks(data_dir: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[STSTask]:
+def load_tasks(folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[STSTask]:
     """Load STS tasks; see ``load_any``."""
-    return cast(Loaded[STSTask], load_any(data_dir, names, protocol))
+    return cast(Loaded[STSTask], load_any(folder, names, protocol))
 
 
-def load_transfer(data_dir: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:
+def load_transfer(folder: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:
     """Load transfer tasks from a SentEval `downstream` folder, or a folder that holds one; see ``load_any``."""
-    return cast(Loaded[TransferTask], load_any(data_dir, [TaskName(name) for name in names]))
+    return cast(Loaded[TransferTask], load_any(folder, [TaskName(name) for name in names]))
 
 
-def _made(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, data_dir: Path | None) -> AnyTask:
+def _made(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None) -> AnyTask:
     """Return the task of the rows that were read, by its metric."""
     if callable(row.metric):
         return OwnTask(str(name), row.metric, parts)
     if row.metric == "spearman":
         return STSTask(name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()})
-    return _MAKERS[row.metric](name, parts, data_dir)
+    return _MAKERS[row.metric](name, parts, folder)
 
 
-def _mteb(name: TaskName, parts: Parts, data_dir: Path | None) -> MtebTask:
-    local = [] if data_dir is None else [TaskName(MTEB_LOCAL[it]) for it in [name.split] if it in MTEB_LOCAL]
-    return MtebTask(name.split, next(iter(load_tasks(data_dir, local, "mteb").tasks), None))
+def _mteb(name: TaskName, parts: Parts, folder: Path | None) -> MtebTask:
+    local = [] if folder is None else [TaskName(MTEB_LOCAL[it]) for it in [name.split] if it in MTEB_LOCAL]
+    return MtebTask(name.split, next(iter(load_tasks(folder, local, "mteb").tasks), None))
 
 
 def _rows_of(parts: Parts) -> list[GoldRow]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.dialect import SENTENCES
+from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.data.training_examples import DEFINITIONS, LABELLED_PAIRS, PAIRS, TRIPLETS, TrainingExamples
@@ -75,7 +76,8 @@ class MeasurementContext:
     @functools.cached_property
     def sentences(self) -> list[str]:
         """The sentences to fit on."""
-        return fitting_sentences(self.texts.corpus, self.data_dir)
+        with tasks_from(self.data_dir):
+            return fitting_sentences(self.texts.corpus)
 
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:

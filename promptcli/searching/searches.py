@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.data.senteval import reads_data_dir, senteval_folder
 from promptcli.notes import note
 from promptcli.searching.search_settings import SEARCHED, SearchSettings, Setting
 from promptcli.settings import BARE, PAPER
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from promptcli.searching.search import Search
 
 
+@reads_data_dir
 def search_heads(
     model: "Model | None" = None,
     on: "str | Path | STSTask | None" = None,
@@ -54,12 +56,13 @@ def search_heads(
     from promptcli.searching.heads import rank_heads
 
     _check_free(name, force)
-    task = _development(on, data_dir)
+    task = _development(on)
     if isinstance(corpus, str | Path):
-        corpus = fitting_sentences(str(corpus), None if data_dir is None else Path(data_dir))
+        corpus = fitting_sentences(str(corpus))
     return rank_heads(_opened(model or BARE.backbone), task, corpus, states, top).saved(name, force=force)
 
 
+@reads_data_dir
 def search_layers(
     model: "Model" = BARE.backbone,
     on: "str | Path | STSTask | None" = None,
@@ -92,10 +95,11 @@ def search_layers(
     from promptcli.searching.layers import rank_layers
 
     _check_free(name, force)
-    task = _development(on, data_dir)
+    task = _development(on)
     return rank_layers(_opened(model), task, weights).saved(name, force=force)
 
 
+@reads_data_dir
 def search_templates(
     model: "Model" = BARE.backbone,
     on: "str | Path | STSTask | None" = None,
@@ -128,9 +132,10 @@ def search_templates(
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
     settings = (settings or SearchSettings()).replace(**changes)
-    return search_all_templates([model], on, settings, name=name, output=output, force=force, data_dir=data_dir)[0]
+    return search_all_templates([model], on, settings, name=name, output=output, force=force)[0]
 
 
+@reads_data_dir
 def search_all_templates(
     models: "Sequence[Model]" = (),
     on: "str | Path | STSTask | None" = None,
@@ -170,7 +175,7 @@ def search_all_templates(
     if output:
         check_output(Path(output), force=force)
     candidates = None if settings.candidates is None else template_space.read_candidates(settings.candidates)
-    task = _development(on, data_dir)
+    task = _development(on)
     searches = []
     for encoder, saved_as in zip([_opened(model) for model in models], names, strict=True):
         search = template_search.search_templates(encoder.backbone, task, settings, candidates)
@@ -188,14 +193,14 @@ def _opened(model: "Model") -> "Encoder":
     return open_model(backbone_model(model))
 
 
-def _development(on: "str | Path | STSTask | None", data_dir: str | Path | None) -> "STSTask":
+def _development(on: "str | Path | STSTask | None") -> "STSTask":
     """Return the development set, and report an assumed one."""
     from promptcli.data.sources import development_task
 
     if on is None:
-        on = BARE.development if data_dir is None else PAPER.development
+        on = BARE.development if senteval_folder() is None else PAPER.development
         note(f"assumed: `on` {on}; the papers' setting: `on` {PAPER.development}, `model` {PAPER.backbone}")
-    return development_task(on, None if data_dir is None else Path(data_dir))
+    return development_task(on)
 
 
 def _check_free(name: str | None, force: bool) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.data.senteval import reads_data_dir
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model, Sentences
 
 
+@reads_data_dir
 def fit(
     recipe: "Model",
     on: "Sentences" = "demo",
@@ -54,14 +56,13 @@ def fit(
 
     if name is not None:
         open_registry().check_free(name, force=force)
-    folder = None if data_dir is None else Path(data_dir)
     wanted, where = entry_of(recipe).recipe, recipe if isinstance(recipe, Choice) else Choice()
-    pairs = None if select is None else development_task(str(select), folder)
+    pairs = None if select is None else development_task(str(select))
     if pairs is not None:
         check_selection(wanted, pairs)
     plan_fits(wanted, choosing=pairs is not None)
     if isinstance(on, str | Path):
-        source, sentences = str(on), fitting_sentences(str(on), folder, text_field=text_field)
+        source, sentences = str(on), fitting_sentences(str(on), text_field=text_field)
     else:
         source, sentences = "a list", list(check_texts(on))
     dtype = where.dtype or "stored"

@@ -32,6 +32,7 @@ from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.backbones.pretrained import family_and_width
+from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task, is_fetched, source_name, training_examples
 from promptcli.data.tasks import STSTask
 from promptcli.data.training_examples import TrainingData, TrainingExamples
@@ -181,7 +182,8 @@ class Request:
         """Return the examples; their columns decide whether the method is supervised."""
         objectives = [find_objective(form) for form in METHODS[self.method] if form is not None]
         layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
-        examples = training_examples(data, layouts=layouts, data_dir=self.data_dir)
+        with tasks_from(self.data_dir):
+            examples = training_examples(data, layouts=layouts)
         if self.supervised and not examples.supervised:
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)
@@ -243,7 +245,8 @@ def carry_out(
     examples = request.examples(data)
     form = find_method(request.method, supervised=examples.supervised)
     scored: Sequence[STSTask | str | Path] = tests or [on.removesuffix(":dev") if isinstance(on, str) else on]
-    development, *others = (development_task(task, request.data_dir) for task in dict.fromkeys([on, *scored]))
+    with tasks_from(request.data_dir):
+        development, *others = [development_task(task) for task in dict.fromkeys([on, *scored])]
     folder = registry.run_folder(saved_as)
     device = choose_device(request.where.device)
     mixed = choose_dtype(request.where.dtype or "auto", device) == torch.bfloat16

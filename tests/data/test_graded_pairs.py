@@ -73,7 +73,7 @@ def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
 def test_what_is_no_task_is_said_in_one_line(name, text, message, tmp_path):
     path = write(tmp_path, name, text)
     with pytest.raises(UsageError, match=message) as caught:
-        development_task(str(path), None)
+        development_task(str(path))
     assert "\n" not in str(caught.value)
 
 
@@ -121,7 +121,7 @@ def test_a_pipe_of_pairs_loses_none(tmp_path):
     text = "".join(json.dumps(row) + "\n" for row in rows)
     writer = threading.Thread(target=path.write_text, args=(text,), daemon=True)
     writer.start()
-    assert len(development_task(str(path), None).pairs()) == len(rows)
+    assert len(development_task(str(path)).pairs()) == len(rows)
     writer.join(timeout=300)
 
 
@@ -133,4 +133,4 @@ def test_a_row_makes_an_sts_task(run, tiny_folder, monkeypatch):
     ran = run("eval", "--model", "cls", "--backbone", tiny_folder("bert"), "--offline", "--task", "TOY", "--subsets")
     assert ran.code == 0, ran.err
     assert "* TOY: 4 pairs, not 5: not comparable" in ran.out and "TOY by subset" in ran.out
-    assert len(development_task("TOY", None).pairs()) == 4
+    assert len(development_task("TOY").pairs()) == 4

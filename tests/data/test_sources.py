@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import fitting_sentences
 from promptcli.errors import NotFoundError, UsageError
 
@@ -55,12 +56,12 @@ def parquet_of(path):
 )
 def test_both_sides_of_a_file_of_pairs(name, write, tmp_path):
     write(tmp_path / name)
-    assert fitting_sentences(str(tmp_path / name), None) == [*SIDES[0], *SIDES[1]]
+    assert fitting_sentences(str(tmp_path / name)) == [*SIDES[0], *SIDES[1]]
 
 
 def test_a_named_field_is_one_side(tmp_path):
     csv_of(tmp_path / "nli.csv")
-    assert fitting_sentences(str(tmp_path / "nli.csv"), None, text_field="sent1") == SIDES[1]
+    assert fitting_sentences(str(tmp_path / "nli.csv"), text_field="sent1") == SIDES[1]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_named_field_is_one_side(tmp_path):
 )
 def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_path):
     (tmp_path / name).write_text(text)
-    assert fitting_sentences(str(tmp_path / name), None) == sentences
+    assert fitting_sentences(str(tmp_path / name)) == sentences
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_p
 def test_a_malformed_file_is_named_with_its_line(name, text, message, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=message):
-        fitting_sentences(str(tmp_path / name), None)
+        fitting_sentences(str(tmp_path / name))
 
 
 def test_all_splits_of_a_task(run, tmp_path):
@@ -99,12 +100,13 @@ def test_all_splits_of_a_task(run, tmp_path):
         path = tmp_path / "STS" / "STSBenchmark" / f"sts-{split}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"g\tf\ty\t1\t3\t{sentence}\tother {sentence}\n")
-    assert fitting_sentences("STS-B:all", tmp_path) == ["a", "b", "c", "other a", "other b", "other c"]
-    assert fitting_sentences("STS-B", tmp_path) == ["c", "other c"]
-    with pytest.raises(NotFoundError, match="task SICK-R:all is not there: "):
-        fitting_sentences("SICK-R:all", tmp_path)
-    with pytest.raises(NotFoundError, match="no file 'STS12:all' with sentences, and no task: unknown task"):
-        fitting_sentences("STS12:all", tmp_path)
+    with tasks_from(tmp_path):
+        assert fitting_sentences("STS-B:all") == ["a", "b", "c", "other a", "other b", "other c"]
+        assert fitting_sentences("STS-B") == ["c", "other c"]
+        with pytest.raises(NotFoundError, match="task SICK-R:all is not there: "):
+            fitting_sentences("SICK-R:all")
+        with pytest.raises(NotFoundError, match="no file 'STS12:all' with sentences, and no task: unknown task"):
+            fitting_sentences("STS12:all")
     ran = run("fit", "--model", "first-last-tfidf", "--on", "STS-B:all", "--data-dir", tmp_path, "--name", "t")
     assert ran.code == 0 and "fitted on 6 sentences of STS-B:all" in ran.err
     assert run("eval", "--task", "STS-B:all", "--data-dir", tmp_path).code == 2
@@ -152,4 +154,4 @@ def test_a_pipe_of_parquet_or_vectors_is_refused_in_one_line(tmp_path):
     for name in ("rows.parquet", "rows.npy"):
         os.mkfifo(tmp_path / name)
     with pytest.raises(UsageError, match=r"is a pipe"):
-        fitting_sentences(str(tmp_path / "rows.parquet"), None)
+        fitting_sentences(str(tmp_path / "rows.parquet"))

@@ -404,11 +404,24 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     loaded = load_tasks(None, task_names([]), "mteb")
-    first, *others = [task_row(name, "mteb").hub.path for name in task_names([])]
-    assert asked == [(first, True), (first, False), *((path, True) for path in others)]  # True: the cache alone
+    first, *_ = [task_row(name, "mteb").hub.path for name in task_names([])]
+    assert asked == [(first, False)]  # the others are looked for in the cache alone; no setting is switched meanwhile
     assert "cannot be reached" in loaded.missing["STS12"]
     assert len(loaded.missing) == 7
-    assert datasets.config.HF_HUB_OFFLINE is False
+
+
+def test_a_data_set_in_the_cache_is_read_without_the_network(cache, tmp_path, monkeypatch):
+    rows = {"sentence1": ["A", "B"], "sentence2": ["a", "c"], "score": [4.0, 0.5]}
+    datasets.Dataset.from_dict(rows).to_json(tmp_path / "rows.jsonl")
+    datasets.load_dataset("json", data_files={"test": str(tmp_path / "rows.jsonl")})
+    [made] = (tmp_path / "cache" / "json").iterdir()
+    made.rename(made.with_name("default"))
+    (tmp_path / "cache" / "json").rename(tmp_path / "cache" / "mteb___sts12-sts")
+    for path in (tmp_path / "cache").rglob("json-test.arrow"):
+        path.rename(path.with_name("sts12-sts-test.arrow"))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("asked the hub"))
+    assert load_tasks(None, task_names(["STS12"]), "mteb").tasks[0].pairs().gold.tolist() == [4.0, 0.5]
 
 
 def test_every_task_has_a_data_set_under_every_protocol():
