@@ -31,6 +31,7 @@ from promptcli.data.files import (
 )
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+from promptcli.notes import note
 from promptcli.storage.documents import shown
 
 #: Rows of a batch, and characters of its first column, at most: a file of very long lines does not fill the memory.
@@ -80,12 +81,12 @@ def open_rows(
         path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``.
         fields: Which columns are read.
         stdin: Read if the path is ``-``: JSON lines if a field is named, else plain text.
-        skip_blank: Leave out sentences without a character; the other rows keep their numbers.
+        skip_blank: Leave out blank sentences and number the others.
     """
     with _open(path, fields, stdin if str(path) == str(STANDARD) else None) as rows:
-        batches = _numbered(rows.batches) if TEXT in rows.columns else rows.batches
-        if skip_blank:
-            batches = filter(len, map(_without_blank, batches))
+        batches = _without_blank(rows.batches, rows.name) if skip_blank else rows.batches
+        if TEXT in rows.columns:
+            batches = _numbered(batches)
         first = next(batches, None)
         if first is None:
             raise UsageError(f"{_called(path)} is empty; give a file with at least one row")
@@ -262,10 +263,17 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
         row += len(batch)
 
 
-def _without_blank(batch: Batch) -> Batch:
+def _without_blank(batches: Iterator[Batch], name: str) -> Iterator[Batch]:
     import pyarrow.compute as pc
 
-    return batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
+    blank = 0
+    for batch in batches:
+        kept = batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
+        blank += len(batch) - len(kept)
+        if len(kept):
+            yield kept
+    if blank:
+        note(f"{blank:,} blank rows left out of {name}")
 
 
 def _read_lines(

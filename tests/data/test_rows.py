@@ -56,6 +56,17 @@ def test_blank_lines_keep_their_rows(tmp_path):
     assert texts(write(tmp_path, "a.txt", "one\n\n  \nfour\n\n")) == ["one", "", "  ", "four", ""]
 
 
+def test_an_index_leaves_blank_lines_out_and_numbers_the_others(tmp_path):
+    path = write(tmp_path, "a.txt", "\none\n\n \u3000\t\ntwo\n\n")
+    with open_rows(path, skip_blank=True) as rows:
+        assert [batch.to_pylist() for batch in rows] == [[{"text": "one", "id": 0}, {"text": "two", "id": 1}]]
+    with (
+        pytest.raises(PromptcliError, match="is empty"),
+        open_rows(write(tmp_path, "b.txt", "\n\n"), skip_blank=True),
+    ):
+        pass
+
+
 def test_byte_order_mark_is_dropped_at_the_start_only(tmp_path):
     assert texts(write(tmp_path, "a.txt", "\ufeffone\n\ufefftwo")) == ["one", "\ufefftwo"]
 
