@@ -31,7 +31,6 @@ from promptcli.data.files import (
 )
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
-from promptcli.notes import note
 from promptcli.storage.documents import shown
 
 #: Rows of a batch, and characters of its first column, at most: a file of very long lines does not fill the memory.
@@ -84,7 +83,7 @@ def open_rows(
         skip_blank: Leave out blank sentences and number the others.
     """
     with _open(path, fields, stdin if str(path) == str(STANDARD) else None) as rows:
-        batches = _without_blank(rows.batches, rows.name) if skip_blank else rows.batches
+        batches = _without_blank(rows.batches) if skip_blank else rows.batches
         if TEXT in rows.columns:
             batches = _numbered(batches)
         first = next(batches, None)
@@ -263,17 +262,13 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
         row += len(batch)
 
 
-def _without_blank(batches: Iterator[Batch], name: str) -> Iterator[Batch]:
+def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
     import pyarrow.compute as pc
 
-    blank = 0
     for batch in batches:
         kept = batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
-        blank += len(batch) - len(kept)
         if len(kept):
             yield kept
-    if blank:
-        note(f"{blank:,} blank rows left out of {name}")
 
 
 def _read_lines(

@@ -77,7 +77,7 @@ class RowFiles:
         """Return the rows of a file of sentences, encoded window by window into a nameless file, and the encoder."""
         if self.texts is not None:
             raise UsageError(f"`texts` is for vectors, and {self.file} holds sentences")
-        with open_rows(self.file, self.fields, stdin=self.stdin, skip_blank=True) as source:
+        with open_rows(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
             with working("index", source.total() if is_shown() else None) as advance:
                 spool = cast(BinaryIO, tempfile.TemporaryFile(dir=self.spool))

@@ -151,17 +151,11 @@ def test_an_index_of_a_fitted_model_remembers_its_name(run, fake, text, tmp_path
 def test_blank_lines_are_left_out_and_cut_ones_noted(run, fake, tmp_path):
     (tmp_path / "in.txt").write_text("one\n\n" + "word " * 20 + "\n")
     ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i")
-<<<<<<< HEAD
     assert "blank" in ran.err and "were longer" in ran.err
     ran = run("index", "add", tmp_path / "i", tmp_path / "in.txt")
     assert "blank" in ran.err
     found = lines(run("index", "search", tmp_path / "i", "x", "--json"))
     assert len(found) == 4 and all(hit["text"].strip() for hit in found)
-=======
-    assert "1 blank rows left out of" in ran.err and "1 of 2 sentences were longer" in ran.err
-    assert load(tmp_path / "i").index.rows == 2
-    assert run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "j", "-q").err == ""
->>>>>>> 85e2efb (Blank lines of a text file are no rows of an index)
 
 
 def test_factory_prints_its_recall_and_info_shows_the_same(run, fake, tmp_path):

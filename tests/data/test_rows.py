@@ -56,7 +56,7 @@ def test_blank_lines_keep_their_rows(tmp_path):
     assert texts(write(tmp_path, "a.txt", "one\n\n  \nfour\n\n")) == ["one", "", "  ", "four", ""]
 
 
-def test_an_index_leaves_blank_lines_out_and_numbers_the_others(tmp_path):
+def test_blank_lines_can_be_left_out_and_the_others_numbered(tmp_path):
     path = write(tmp_path, "a.txt", "\none\n\n \u3000\t\ntwo\n\n")
     with open_rows(path, skip_blank=True) as rows:
         assert [batch.to_pylist() for batch in rows] == [[{"text": "one", "id": 0}, {"text": "two", "id": 1}]]
