@@ -137,17 +137,17 @@ LINES = [f"sentence number {number} of many" for number in range(20_000)]
 
 
 def test_a_pipe_of_sentences_loses_no_line(piped):
-    assert fitting_sentences(str(piped("\n".join(LINES))), None) == LINES
+    assert fitting_sentences(str(piped("\n".join(LINES)))) == LINES
 
 
 def test_a_pipe_of_labelled_pairs_loses_no_line(piped):
     text = "".join(f"neutral\t{line}\tother {line}\n" for line in LINES)
-    assert fitting_sentences(str(piped(text)), None) == [*LINES, *(f"other {line}" for line in LINES)]
+    assert fitting_sentences(str(piped(text))) == [*LINES, *(f"other {line}" for line in LINES)]
 
 
 def test_a_pipe_of_rows_loses_no_row(piped):
     text = "".join(json.dumps({"sentence1": line, "sentence2": "b", "score": 1}) + "\n" for line in LINES)
-    assert fitting_sentences(str(piped(text, "rows.jsonl")), None) == [*LINES, *["b"] * len(LINES)]
+    assert fitting_sentences(str(piped(text, "rows.jsonl"))) == [*LINES, *["b"] * len(LINES)]
 
 
 def test_a_pipe_of_parquet_or_vectors_is_refused_in_one_line(tmp_path):
