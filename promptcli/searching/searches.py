@@ -132,7 +132,8 @@ def search_templates(
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
     settings = (settings or SearchSettings()).replace(**changes)
-    return search_all_templates([model], on, settings, name=name, output=output, force=force)[0]
+    searches: list[Search] = search_all_templates([model], on, settings, name=name, output=output, force=force)
+    return searches[0]
 
 
 @reads_data_dir
