@@ -2,12 +2,13 @@
 
 import functools
 import glob
+import importlib
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from promptcli.errors import one_line
 from promptcli.notes import warn
@@ -22,15 +23,16 @@ Row = TypeVar("Row")
 class Table(MutableMapping[str, Row], Generic[Row]):
     """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on first use.
 
-    Plug-ins that fail to load or reuse a name are skipped with a warning.
+    A row ``"module:NAME"`` is a name in a module of ``package``, imported on first use. Plug-ins that fail to load or
+    reuse a name are skipped with a warning.
     """
 
-    def __init__(self, name: str, rows: Mapping[str, Row]) -> None:
-        self.name, self.own = name, dict(rows)
-        self._all: dict[str, Row] | None = None
+    def __init__(self, name: str, rows: Mapping[str, Row | str], package: str = "") -> None:
+        self.name, self.own, self._package = name, dict(rows), package
+        self._all: dict[str, Any] | None = None
         self._lock = threading.RLock()
 
-    def _rows(self) -> dict[str, Row]:
+    def _rows(self) -> dict[str, Any]:
         with self._lock:
             if self._all is None:
                 self._all = dict(self.own)  # for plug-ins that look here while they are loaded
@@ -38,7 +40,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
                     self._add(point, self._all)
             return self._all
 
-    def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
+    def _add(self, point: "EntryPoint", rows: dict[str, Any]) -> None:
         where = f"the row {point.name!r} that {point.value} adds to {self.name}"
         if point.name in rows:
             warn(f"{where} is left out: that name is taken")
@@ -49,7 +51,12 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             warn(f"{where} is left out: {type(error).__name__}: {one_line(error, 160)}")
 
     def __getitem__(self, name: str) -> Row:
-        return self._rows()[name]
+        row = self._rows()[name]
+        if isinstance(row, str):
+            module, _, attribute = row.partition(":")
+            row = self._rows()[name] = getattr(importlib.import_module(f"{self._package}.{module}"), attribute)
+        loaded: Row = row
+        return loaded
 
     def __setitem__(self, name: str, row: Row) -> None:
         self._rows()[name] = row

@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, X
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.prompts.text_rules import ENDINGS, with_period
+from promptcli.encoder.prompts.template import ENDINGS, with_period
 from promptcli.recipe import Recipe
 from tests import tiny
 

@@ -24,8 +24,7 @@ from promptcli.analysis.sentence import (
 )
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.encoder.batching import TOKEN_BUDGET
-from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.batching import TOKEN_BUDGET, Progress, silent
 from promptcli.errors import UsageError
 from promptcli.notes import working
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.bert import BertModel
+from promptcli.backbones.checking import load_tokenizer
 from promptcli.backbones.devices import tf32_products
 from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
-from promptcli.backbones.library import load_tokenizer
 from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.seam import SeamCall, allow_prepending, register, seam_fault
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens, slot_positions, without_shared
@@ -25,6 +25,7 @@ from promptcli.errors import UsageError
 
 #: Where a folder whose tokenizer.json holds a template, for other programs, has the backbone's own tokenizer.
 OWN_TOKENIZER = "backbone_tokenizer"
+TABLE = "table"  #: family of a table of word vectors in a folder
 
 
 @dataclass(frozen=True)

@@ -67,20 +67,20 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
     if plan is None or values.get("add_cross_attention") or (plan.projected and "embedding_size" not in values):
         return None
     read = {"pad_token_id": plan.pad, **values}
-    given: dict[str, Any] = {}
-    for one in fields(BertConfig):
-        if one.name not in read or (one.name == "embedding_size" and not plan.projected):
+    sizes: dict[str, Any] = {}
+    for item in fields(BertConfig):
+        if item.name not in read or (item.name == "embedding_size" and not plan.projected):
             continue
-        value = read[one.name]
-        if one.type not in _KINDS or not isinstance(value, _KINDS[one.type]) or isinstance(value, bool):
+        value = read[item.name]
+        if item.type not in _KINDS or not isinstance(value, _KINDS[item.type]) or isinstance(value, bool):
             return None
-        given[one.name] = value
+        sizes[item.name] = value
     try:
-        config = BertConfig(**given, values={**values})
+        config = BertConfig(**sizes, values={**values})
     except TypeError:  # a size is not written down
         return None
-    sizes = [value for name, value in given.items() if name.endswith(("_size", "_heads", "_layers", "_embeddings"))]
-    if min(sizes) < 1 or config.hidden_size % config.num_attention_heads or config.hidden_act not in ACTIVATIONS:
+    counts = [value for name, value in sizes.items() if name.endswith(("_size", "_heads", "_layers", "_embeddings"))]
+    if min(counts) < 1 or config.hidden_size % config.num_attention_heads or config.hidden_act not in ACTIVATIONS:
         return None
     return config
 
@@ -159,53 +159,22 @@ class _Residual(nn.Module):
         return normed
 
 
-class _Attention(nn.Module):
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.self = _SelfAttention(config)
-        self.output = _Residual(config.hidden_size, config)
-
-    def forward(self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None) -> Tensor:
-        before = hidden if slots is None else _at(hidden, slots)
-        attended: Tensor = self.output(self.self(hidden, mask, seam, slots), before)
-        return attended
-
-
-class _Intermediate(nn.Module):
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
-
-    def forward(self, states: Tensor) -> Tensor:
-        return self.activation(self.dense(states))
-
-
 class _Layer(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.attention = _Attention(config)
-        self.intermediate = _Intermediate(config)
-        self.output = _Residual(config.intermediate_size, config)
+        width, inner = config.hidden_size, config.intermediate_size
+        self.attention = nn.ModuleDict({"self": _SelfAttention(config), "output": _Residual(width, config)})
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.output = _Residual(inner, config)
 
     def forward(
         self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None = None
     ) -> Tensor:
-        attended = self.attention(hidden, mask, seam, slots)
-        output: Tensor = self.output(self.intermediate(attended), attended)
+        mixed = self.attention["self"](hidden, mask, seam, slots)
+        attended = self.attention["output"](mixed, hidden if slots is None else _at(hidden, slots))
+        output: Tensor = self.output(self.activation(self.intermediate["dense"](attended)), attended)
         return output
-
-
-class _Encoder(nn.Module):
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.layer = nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))
-
-
-class _Pooler(nn.Module):
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
 
 class BertModel(nn.Module):
@@ -226,8 +195,8 @@ class BertModel(nn.Module):
         self.embeddings = _Embeddings(config, family)
         if config.embedding_size not in (0, config.hidden_size):
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
-        self.encoder = _Encoder(config)
-        self.pooler = _Pooler(config) if pooler else None
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))})
+        self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)}) if pooler else None
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the word embeddings."""
@@ -261,14 +230,14 @@ class BertModel(nn.Module):
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
         mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
-        kept = [hidden] if output_hidden_states else []
-        *layers, last = self.encoder.layer
+        outputs = [hidden] if output_hidden_states else []
+        *layers, last = self.encoder["layer"].children()
         for layer in layers:
             hidden = layer(hidden, mask, seam)
             if output_hidden_states:
-                kept.append(hidden)
+                outputs.append(hidden)
         hidden = last(hidden, mask, seam, slots)
-        return BertOutput(hidden, (*kept, hidden) if output_hidden_states else ())
+        return BertOutput(hidden, (*outputs, hidden) if output_hidden_states else ())
 
 
 def _at(hidden: Tensor, slots: Tensor) -> Tensor:
@@ -284,7 +253,7 @@ def load_bert(
     with torch.device("meta"):
         model = BertModel(config, family, pooler=pooler)
     wanted = model.state_dict()
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     unexpected, mismatched = [], []
     for path in files:
         with safe_open(path, framework="pt") as file:
@@ -297,8 +266,8 @@ def load_bert(
                 elif (shape := file.get_slice(stored).get_shape()) != list(wanted[name].shape):
                     mismatched.append((name, shape, list(wanted[name].shape)))
                 else:
-                    found[name] = file.get_tensor(stored).float()
-    missing = wanted.keys() - found.keys() - {name for name, *_ in mismatched}
+                    tensors[name] = file.get_tensor(stored).float()
+    missing = wanted.keys() - tensors.keys() - {name for name, *_ in mismatched}
     if not missing and not mismatched:
-        model.load_state_dict(found, assign=True)
+        model.load_state_dict(tensors, assign=True)
     return model, {"missing_keys": missing, "mismatched_keys": mismatched, "unexpected_keys": unexpected}

@@ -4,17 +4,19 @@ Transformers fills missing tensors with random numbers and missing tokens with i
 a faulty one. Here the former is refused and the latter becomes one line.
 """
 
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
-from promptcli.backbones.library import transformers
+from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.storage.documents import parse_json, shown
 from promptcli.storage.files import real_path
@@ -35,6 +37,7 @@ _CALLING: dict[str, Any] = {
     "use_cache": False,
 }
 
+TABLE_ROWS, TABLE_MATRICES = "model.safetensors", frozenset(("embedding.weight", "embeddings"))
 _CUT = 200  # characters of a library's text in a message
 #: Sizes for which memory is taken -> the most that a model has; None: the side of one of its tensors.
 _MOST: dict[str, int | None] = {
@@ -45,7 +48,40 @@ _MOST: dict[str, int | None] = {
 _FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)  # whose text says little alone
 
 
-@contextmanager
+def transformers() -> Any:
+    """Return the library; its warnings and bars are off, whoever had it imported before."""
+    import transformers as library
+    from transformers.utils import logging
+
+    logging.set_verbosity(CRITICAL)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    return library
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a folder; what its library prints on standard output, where results go, is dropped."""
+    with _nothing_printed():
+        return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+@contextlib.contextmanager
+def _nothing_printed() -> Iterator[None]:
+    """Keep compiled code from writing to standard output, e.g. of a token's field that it does not know."""
+    try:
+        kept = os.dup(1)
+    except OSError:  # closed
+        yield
+        return
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextlib.contextmanager
 def opening(what: str) -> Iterator[None]:
     """Turn whatever a library raises while a folder is opened or first used into one line; keep transformers silent.
 
@@ -167,6 +203,12 @@ def tensor_names(path: Path) -> frozenset[str]:
         return frozenset()
 
 
+def is_table(folder: Path) -> bool:
+    """Return whether a folder is a table of words: one row for each token, and no layers."""
+    names = tensor_names(folder / TABLE_ROWS) if (folder / TABLE_ROWS).is_file() else frozenset()
+    return bool(names & TABLE_MATRICES) and names <= TABLE_MATRICES | {"mapping", "weights"}
+
+
 def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -> frozenset[str]:
     """Compare config.json with the safetensors headers before memory is taken; return the tensors' names."""
     shapes: dict[str, list[int]] = {}
@@ -233,3 +275,59 @@ def check_finite(what: str, module: Any) -> None:
     for name, weight in module.named_parameters():
         if not torch.isfinite(weight.sum()) and not torch.isfinite(weight).all():
             raise UsageError(f"{what} has weights that are not finite (NaN or infinite): {name}")
+
+
+def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: int) -> None:
+    """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own files."""
+    size, highest = tokenizer.size, tokenizer.highest
+    if highest >= rows:
+        raise UsageError(
+            f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {highest}"
+            f" ({shown(tokenizer.text(highest))}): they are not of one model"
+        )
+    if size < highest + 1 and (twice := _twice(folder)) is not None:
+        raise UsageError(f"the vocabulary of {what} has {shown(twice)} twice")
+    if 2 * size <= rows:
+        raise UsageError(
+            f"{what} has {rows} rows of embeddings and only {size} tokens in its vocabulary: it is cut short, or"
+            " not of one model"
+        )
+    texts = [tokenizer.text(token) for token in sorted(tokenizer.specials)]
+    for text in _made_up(folder, [text for text in texts if not tokenizer.knows(text)]):
+        raise UsageError(f"the vocabulary of {what} has no {text}, which its tokenizer needs")
+    if tokenizer.mask is not None and tokenizer.mask in {*tokenizer.start, *tokenizer.end, tokenizer.unk}:
+        raise UsageError(f"the mask token of {what} is {shown(tokenizer.mask_text)}, which means something else")
+
+
+def _twice(folder: Path) -> str | None:
+    """Return an item that the vocabulary file has twice, of the file that is read."""
+    found: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            found.append(_repeated([key for key, _ in pairs]) or "")
+        return dict(pairs)
+
+    if (folder / "tokenizer.json").is_file():
+        content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=note)
+        items = content["model"]["vocab"]
+        return _repeated([piece for piece, _ in items]) if isinstance(items, list) else next(iter(found), None)
+    if (folder / "vocab.txt").is_file():
+        return _repeated((folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    return None
+
+
+def _repeated(items: Sequence[str]) -> str | None:
+    seen: set[str] = set()
+    return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]
+
+
+def _made_up(folder: Path, added: Sequence[str]) -> list[str]:
+    """Return those of the added special tokens that no file of the folder has: the library has made them up."""
+    names = [name for name in ("tokenizer.json", "vocab.txt", "vocab.json") if (folder / name).is_file()]
+    if not names or not added:
+        return []  # SentencePiece alone: its families have their own special tokens
+    paths = [folder / name for name in (*names, "added_tokens.json")]
+    content = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
+    content += json.dumps(json_field(folder / "tokenizer_config.json", "added_tokens_decoder"), ensure_ascii=False)
+    return [text for text in added if json.dumps(text, ensure_ascii=False) not in content]

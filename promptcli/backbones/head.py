@@ -7,9 +7,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from promptcli.backbones.checking import check_finite, check_tensors, load_model, opening
+from promptcli.backbones.checking import check_finite, check_tensors, load_model, opening, transformers
 from promptcli.backbones.families import FAMILIES, GELU
-from promptcli.backbones.library import transformers
 from promptcli.errors import UsageError
 
 _DECODER = "lm_head.weight"  # of every causal family

@@ -1,9 +1,7 @@
-"""From a name to a backbone: one table of loaders by prefix. Reading a name loads nothing."""
+"""From a name to a backbone. Reading a name loads nothing."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from promptcli.errors import UsageError
 
@@ -12,33 +10,8 @@ if TYPE_CHECKING:
 
     from promptcli.backbones.backbone import Backbone
 
-
-def _load_pretrained(name: str, **options: Any) -> "Backbone":
-    from promptcli.backbones.pretrained import load_pretrained
-
-    return load_pretrained(name, **options)
-
-
-def _load_word_vectors(name: str, *, device: str, **_: Any) -> "Backbone":
-    from promptcli.backbones.word_vectors import load_word_vectors
-
-    return load_word_vectors(name, device=device)
-
-
-@dataclass(frozen=True)
-class Loader:
-    """How one kind of backbone is loaded, and its facts before loading."""
-
-    load: "Callable[..., Backbone]"
-    is_local: Callable[[Path], bool]  #: whether a path is such a backbone
-    words_only: bool = False  #: no language model: words are averaged, and that is all
-
-
-#: Loader by prefix of the name; names without one are pre-trained language models.
-LOADERS: dict[str, Loader] = {
-    "": Loader(_load_pretrained, Path.is_dir),
-    "glove:": Loader(_load_word_vectors, Path.is_file, words_only=True),
-}
+#: Before the name of a file of word vectors; names without it are pre-trained language models.
+_WORD_VECTORS = "glove:"
 
 
 def load_backbone(
@@ -54,25 +27,28 @@ def load_backbone(
             computes in it.
         words: Word vectors will do; without it they are refused.
     """
-    if words_only(name) and not words:
+    if not words_only(name):
+        from promptcli.backbones.pretrained import load_pretrained
+
+        return load_pretrained(name, device=device, dtype=dtype)
+    if not words:
         raise UsageError(
             f"backbone {name!r} holds word vectors and no language model; they serve eval, embed, similarity and index"
             " with `model` static-avg"
         )
-    return _split(name)[1].load(name, device=device, dtype=dtype)
+    from promptcli.backbones.word_vectors import load_word_vectors
+
+    return load_word_vectors(name, device=device)
 
 
 def words_only(name: str) -> bool:
-    """Return whether a backbone of that name is word vectors and no language model."""
-    return _split(name)[1].words_only
+    """Return whether a backbone of that name is word vectors, which are only averaged, and no language model."""
+    return name.startswith(_WORD_VECTORS)
 
 
 def portable_name(name: str) -> str:
     """Return a name that means the same from every folder: a local folder or file becomes absolute."""
-    prefix, loader = _split(name)
-    path = Path(name.removeprefix(prefix))
-    return f"{prefix}{path.resolve()}" if loader.is_local(path) else name
-
-
-def _split(name: str) -> tuple[str, Loader]:
-    return next((prefix, loader) for prefix, loader in reversed(LOADERS.items()) if name.startswith(prefix))
+    if words_only(name):
+        path = Path(name.removeprefix(_WORD_VECTORS))
+        return f"{_WORD_VECTORS}{path.resolve()}" if path.is_file() else name
+    return str(Path(name).resolve()) if Path(name).is_dir() else name

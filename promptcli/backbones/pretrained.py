@@ -6,7 +6,7 @@ Every model is loaded from a folder, so transformers itself never uses the netwo
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,21 @@ from promptcli.backbones.checking import (
     check_folder,
     check_loaded,
     check_regular_files,
+    check_vocabulary,
+    is_table,
     json_field,
     load_model,
+    load_tokenizer,
     opening,
     read_config,
     reason,
+    transformers,
 )
 from promptcli.backbones.devices import computes
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.library import load_tokenizer, transformers
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
-from promptcli.backbones.probing import check_probe, check_vocabulary
+from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
-from promptcli.backbones.word_vectors import is_table, load_table
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.notes import is_offline, note, offline, warn
 from promptcli.storage.files import sha256
@@ -52,6 +54,12 @@ _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
 
+#: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them knows no language.
+PROBES = (
+    "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
+    "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
+)
+
 
 def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Backbone:
     """Load a pre-trained language model in eval mode; see ``load_backbone``.
@@ -62,25 +70,25 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
         raise NotFoundError(f"{name} is an encoder, for `model`; the language model under it: `backbone` {name}-bert")
     folder, revision = locate(name, one_of=(*_MARKS, "tokenizer.json"))
     if is_table(folder):
+        from promptcli.backbones.word_vectors import load_table
+
         return load_table(name, folder, revision, device=device)
-    _check_marked(name, folder)
+    if not any((folder / mark).is_file() for mark in _MARKS):
+        raise NotFoundError(f"folder {name!r} has no {_MARKS[0]}: not a model folder")
     what = f"backbone {name!r}"
     if (base := base_of(what, folder)) is not None:
         backbone = load_pretrained(base, device=device, dtype=dtype)
         return _with_adapter(backbone, name, folder, revision)
     with opening(what):
         config = read_config(what, folder)
-        family = family_of(config)
-        if family is None:
-            raise UsageError(f"config.json of {what} is not a JSON object with a model_type")
-        if family not in FAMILIES:
-            raise unknown(f"family of {what}", family, FAMILIES)
+        family = _known_family(what, config)
         weights = weight_files(what, folder)
         check_folder(what, folder, config)
         names = check_files(what, weights, config)
         causal = FAMILIES[family].causal
         tokens = folder / OWN_TOKENIZER if (folder / OWN_TOKENIZER).is_dir() else folder
-        pieces = PieceTokenizer(_load_tokenizer(tokens, config), what, causal=causal)
+        wordpiece = read_wordpiece(tokens, config) if family == "bert" else None
+        pieces = PieceTokenizer(wordpiece or load_tokenizer(tokens), what, causal=causal)
         if causal and dtype is None:
             dtype = _stored_dtype(weights, device)
         if (plain := read_bert_config(family, config)) is not None:
@@ -100,11 +108,6 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
             backbone.require_seam("a causal model")
         model.to(device=device, dtype=dtype or torch.float32)
     return backbone
-
-
-def _check_marked(name: str, folder: Path) -> None:
-    if not any((folder / mark).is_file() for mark in _MARKS):
-        raise NotFoundError(f"folder {name!r} has no {_MARKS[0]}: not a model folder")
 
 
 def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | None) -> Backbone:
@@ -128,10 +131,19 @@ def family_and_width(name: str) -> tuple[str, int]:
     config = read_config(what, folder)
     widths = [config.get(field) for field in ("hidden_size", "d_model", "n_embd", "dim")]
     width = next((width for width in widths if isinstance(width, int)), None)
+    family = _known_family(what, config)
+    if width is None:
+        raise UsageError(f"config.json of {what} names no width")
+    return family, width
+
+
+def _known_family(what: str, config: dict[str, Any]) -> str:
     family = family_of(config)
-    if family not in FAMILIES or width is None:
-        raise unknown(f"family of {what}", str(family), FAMILIES)
-    return str(family), width
+    if family is None:
+        raise UsageError(f"config.json of {what} is not a JSON object with a model_type")
+    if family not in FAMILIES:
+        raise unknown(f"family of {what}", family, FAMILIES)
+    return family
 
 
 def added_after(folder: Path) -> str:
@@ -245,11 +257,6 @@ def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
     return stored if computes(stored, device) else torch.float32
 
 
-def _load_tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
-    plain = read_wordpiece(folder, config) if config["model_type"] == "bert" else None
-    return plain or load_tokenizer(folder)
-
-
 def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     """Return the encoder without heads, and transformers' report of its tensors.
 
@@ -261,3 +268,24 @@ def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dt
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
     return load_model(transformers().AutoModel, folder, **options)
+
+
+def check_probe(what: str, backbone: Backbone) -> None:
+    """Compute two different texts; refuse a backbone that does not tell them apart."""
+    tokenizer = backbone.tokenizer
+    first, second = (dict.fromkeys(ids) for ids in tokenizer.encode(PROBES))
+    specials = tokenizer.specials
+    pair = [
+        next((token for token in ids if token not in other and token not in specials), None)
+        for ids, other in ((first, second), (second, first))
+    ]
+    if None in pair:
+        raise UsageError(f"the vocabulary of {what} has no word of any script: different texts look the same to it")
+    ids = torch.tensor([[*tokenizer.start, token, *tokenizer.end] for token in pair], device=backbone.device)
+    batch = Batch(ids, torch.full((2,), ids.size(1), device=backbone.device))
+    with torch.inference_mode():
+        states = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers[backbone.n_layers].mean(1)
+    if not torch.isfinite(states).all():
+        raise UsageError(f"{what} computes vectors that are not finite: its weights are broken")
+    if (states[0] - states[1]).abs().max() <= 1e-6 * states.abs().max():
+        raise UsageError(f"{what} computes the same vector for different texts: its weights are broken")

@@ -11,8 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.checking import opening
-from promptcli.backbones.library import load_tokenizer
+from promptcli.backbones.checking import load_tokenizer, opening
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones import dropout as quick
-from promptcli.backbones.library import transformers
+from promptcli.backbones.checking import transformers
 from promptcli.backbones.states import Prepending
 
 NAME = "promptcli"

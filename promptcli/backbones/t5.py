@@ -11,8 +11,15 @@ from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
 from promptcli.backbones import pretrained
-from promptcli.backbones.checking import check_files, check_folder, check_loaded, load_model, opening, read_config
-from promptcli.backbones.library import load_tokenizer
+from promptcli.backbones.checking import (
+    check_files,
+    check_folder,
+    check_loaded,
+    load_model,
+    load_tokenizer,
+    opening,
+    read_config,
+)
 from promptcli.errors import NotFoundError, UsageError
 
 _ROWS = 256  # examples through the decoder at a time

@@ -12,7 +12,6 @@ import math
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from promptcli.backbones.backbone import Backbone, Provenance
-from promptcli.backbones.checking import opening, read_config, tensor_names
+from promptcli.backbones.backbone import TABLE, Backbone, Provenance
+from promptcli.backbones.checking import TABLE_MATRICES, TABLE_ROWS, opening, read_config
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import NotFoundError, UsageError
@@ -33,8 +32,6 @@ from promptcli.storage.files import sha256
 
 _FAMILY = "glove"
 _PREFIX = "glove:"
-TABLE = "table"  #: family of a table in a folder
-_ROWS, _MATRICES = "model.safetensors", frozenset(("embedding.weight", "embeddings"))
 _BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
 
@@ -75,7 +72,7 @@ class TableTokenizer(WordTokenizer):
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every sentence's tokens, without those that have no row in the table."""
         encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
-        return [[token for token in one.ids if token != self.unk] or [self.pad] for one in encoded]
+        return [[token for token in encoding.ids if token != self.unk] or [self.pad] for encoding in encoded]
 
 
 class WordVectors(Backbone):
@@ -115,18 +112,12 @@ def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
     path = Path(name.removeprefix(_PREFIX))
     if name == _PREFIX:
         raise UsageError("backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text")
-    table = read_word_vectors(path)
-    count, width = len(table.rows) - 1, table.rows.shape[1]
-    note(f"{path.name}: {count:,} words of {width:,} numbers, {table.rows.nbytes / 2**20:,.1f} MiB in memory")
-    rows = torch.from_numpy(table.rows).to(device)
-    tokenizer = WordTokenizer(table.row_of)
+    row_of, vectors = read_word_vectors(path)
+    count, width = len(vectors) - 1, vectors.shape[1]
+    note(f"{path.name}: {count:,} words of {width:,} numbers, {vectors.nbytes / 2**20:,.1f} MiB in memory")
+    rows = torch.from_numpy(vectors).to(device)
+    tokenizer = WordTokenizer(row_of)
     return WordVectors(tokenizer, rows, Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256), path.parent)
-
-
-def is_table(folder: Path) -> bool:
-    """Return whether a folder is a table of words: one row for each token, and no layers."""
-    names = tensor_names(folder / _ROWS) if (folder / _ROWS).is_file() else frozenset()
-    return bool(names & _MATRICES) and names <= _MATRICES | {"mapping", "weights"}
 
 
 def load_table(name: str, folder: Path, revision: str | None, *, device: str = "cpu") -> WordVectors:
@@ -135,8 +126,8 @@ def load_table(name: str, folder: Path, revision: str | None, *, device: str = "
     config = read_config(what, folder) if (folder / "config.json").is_file() else {}
     distilled = config.get("model_type") == "model2vec"
     with opening(what):
-        stored = load_file(folder / _ROWS)
-        rows = next(stored[matrix] for matrix in _MATRICES if matrix in stored)
+        stored = load_file(folder / TABLE_ROWS)
+        rows = next(stored[matrix] for matrix in TABLE_MATRICES if matrix in stored)
         if "mapping" in stored:
             rows = rows[stored["mapping"].long()]
         if "weights" in stored:
@@ -145,21 +136,13 @@ def load_table(name: str, folder: Path, revision: str | None, *, device: str = "
         tokenizer = TableTokenizer(folder / "tokenizer.json", len(rows), unknown=not distilled, longest=longest)
         if (highest := max(tokenizer.items(), default=-1)) >= len(rows):
             raise UsageError(f"{what} has {len(rows)} rows, and its vocabulary goes to id {highest}: not of one model")
-    whole = torch.cat([rows.float(), torch.zeros(1, rows.size(1))]).to(device)
-    about = Provenance(name, TABLE, revision, sha256(folder / _ROWS), tokenizer.sha256)
-    return WordVectors(tokenizer, whole, about, folder)
+    padded = torch.cat([rows.float(), torch.zeros(1, rows.size(1))]).to(device)
+    provenance = Provenance(name, TABLE, revision, sha256(folder / TABLE_ROWS), tokenizer.sha256)
+    return WordVectors(tokenizer, padded, provenance, folder)
 
 
-@dataclass(frozen=True)
-class WordTable:
-    """Words and their vectors."""
-
-    row_of: dict[str, int]  #: word -> row from 1, the first of a repeated word
-    rows: np.ndarray  #: (v + 1, d) float32; row 0 is zero
-
-
-def read_word_vectors(path: Path) -> WordTable:
-    """Read a file of word vectors.
+def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
+    """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
 
     The first line tells the formats apart: two whole numbers are word2vec's header (words, width). A word is all that
     precedes the last d numbers: GloVe's largest file has words with spaces inside.
@@ -169,7 +152,7 @@ def read_word_vectors(path: Path) -> WordTable:
     width: int | None = None
     header: tuple[int, int] | None = None
     for number, line in _lines(path):
-        where = f"{path}: line {number}"
+        place = f"{path}: line {number}"
         fields = line.strip(_BLANKS).split(" ") if width is None else line.strip(_BLANKS).rsplit(" ", width)
         if number == 1 and _is_header(fields):
             header = (int(fields[0]), int(fields[1]))
@@ -177,11 +160,11 @@ def read_word_vectors(path: Path) -> WordTable:
             continue
         width = width or len(fields) - 1
         if len(fields) != width + 1 or width < 1:
-            raise UsageError(f"{where}: {len(fields) - 1} numbers after a word, expected {width or 'some'}")
+            raise UsageError(f"{place}: {len(fields) - 1} numbers after a word, expected {width or 'some'}")
         if not words:
             numbers.extend([0.0] * width)
         words.append(fields[0])
-        numbers.extend(_numbers(fields[1:], where))
+        numbers.extend(_numbers(fields[1:], place))
     if not words or width is None:
         raise UsageError(f"{path} holds no word vectors; give a text file with a word and its numbers a line")
     if header is not None and header[0] != len(words):
@@ -189,20 +172,20 @@ def read_word_vectors(path: Path) -> WordTable:
     row_of: dict[str, int] = {}
     for row, word in enumerate(words, start=1):
         row_of.setdefault(word, row)
-    return WordTable(row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width))
+    return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
 
 
 def _is_header(fields: list[str]) -> bool:
     return len(fields) == 2 and all(field.isdecimal() and field.isascii() and int(field) > 0 for field in fields)
 
 
-def _numbers(fields: list[str], where: str) -> list[float]:
+def _numbers(fields: list[str], place: str) -> list[float]:
     try:
         values = [float(field) for field in fields]
     except ValueError as error:
-        raise UsageError(f"{where}: {error}; expected a word and {len(fields)} numbers separated by spaces") from None
+        raise UsageError(f"{place}: {error}; expected a word and {len(fields)} numbers separated by spaces") from None
     if not all(map(math.isfinite, values)):
-        raise UsageError(f"{where}: a number that is not finite; leave the line out or make the file again")
+        raise UsageError(f"{place}: a number that is not finite; leave the line out or make the file again")
     return values
 
 

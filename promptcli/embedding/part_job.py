@@ -12,7 +12,7 @@ from promptcli.backbones.devices import choose_device, set_threads
 from promptcli.data.rows import InputFile
 from promptcli.data.vectors.part_folder import Plan, parts_there
 from promptcli.embedding.writing import make_part
-from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.batching import Progress, silent
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError, is_out_of_memory
 from promptcli.models.backends import build_on

@@ -24,7 +24,7 @@ from promptcli.data.vectors import VectorManifest, new_vectors, part_folder, rea
 from promptcli.data.vectors.formats import ParquetSink, Sink, opened
 from promptcli.data.vectors.part_folder import Plan
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Measured, unit
-from promptcli.encoder.encoded import Progress, silent
+from promptcli.encoder.batching import Progress, silent
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.storage.documents import shown

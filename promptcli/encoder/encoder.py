@@ -16,33 +16,34 @@ from torch import Tensor
 from torch.nn import functional
 
 import promptcli
-from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.backbone import TABLE, Backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
-from promptcli.backbones.word_vectors import TABLE
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import (
+    Encoded,
     Memory,
+    Option,
+    Progress,
+    Share,
+    Vectors,
     average_rows,
     begin_fetch,
     make_batch,
     plan_batches,
+    silent,
     to_device,
     token_budget,
 )
 from promptcli.encoder.denoising import Denoising, bias_batch
-from promptcli.encoder.encoded import Encoded, Option, Progress, Share, Vectors, silent
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights, causal_families
-from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
-from promptcli.encoder.prompts.prompt import Prompt
-from promptcli.encoder.prompts.template import Inputs
-from promptcli.encoder.prompts.text_rules import text_rule
+from promptcli.encoder.prompts import Prompt, build_prompt, mean_of, prompts_of_mean
+from promptcli.encoder.prompts.template import Inputs, text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
-from promptcli.encoder.transforms import build_transforms
-from promptcli.encoder.transforms.transform import Stage, Transform
+from promptcli.encoder.transforms import Stage, Transform, build_transforms
 from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from promptcli.backbones.loading import LOADERS
+from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.hub import FILES, TRAINING_FILES
 from promptcli.data.task_table import TASKS
@@ -58,7 +58,7 @@ def write_card(
 def is_hub_id(backbone: str) -> bool:
     """Return whether a backbone is called as on the hub, ``owner/name`` or ``name``, ``@revision`` after it or not."""
     name = backbone.partition("@")[0]
-    prefixed = any(prefix and backbone.startswith(prefix) for prefix in LOADERS)
+    prefixed = words_only(backbone)
     here = name in SHIPPED or name.startswith((".", "/", "~")) or Path(backbone).exists()
     return name.count("/") <= 1 and not here and not prefixed
 

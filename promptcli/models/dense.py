@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from promptcli.backbones.saving import head_tensors
 from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.transforms import Transform
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Normalize, Projection
 from promptcli.encoder.transforms.heads import Dense as OurDense
-from promptcli.encoder.transforms.transform import Transform
 from promptcli.models.target import InexactError
 
 IDENTITY = "torch.nn.modules.linear.Identity"

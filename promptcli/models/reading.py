@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.checking import json_field, tensor_names
+from promptcli.backbones.checking import is_table, json_field, tensor_names
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.lora import WEIGHTS as ADAPTER_WEIGHTS
 from promptcli.backbones.pretrained import added_after, locate
-from promptcli.backbones.word_vectors import is_table
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import from_prompt_embeddings
 from promptcli.encoder.transforms.heads import ACTIVATIONS

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from promptcli.backbones.checking import opening
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.prompts.prompt import Prompt
+from promptcli.encoder.prompts import Prompt
 from promptcli.models.card import write_card
 from promptcli.models.dense import affine_of
 from promptcli.models.target import PROBES, TYPED, Exported, InexactError, Source, check_parity, lacking, uncut

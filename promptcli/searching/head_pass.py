@@ -18,7 +18,7 @@ from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.pooling.token_states import STATES, States
+from promptcli.encoder.pooling import STATES, States
 from promptcli.notes import working
 
 #: Pairs whose tokens are multiplied at a time; bounds memory, changes no figure.

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from promptcli.encoder.prompts.named import NamedTemplate, templates_folder
-from promptcli.encoder.prompts.template import check_template
-from promptcli.encoder.prompts.text_rules import text_rule, with_period
+from promptcli.encoder.prompts.template import check_template, text_rule, with_period
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Recipe

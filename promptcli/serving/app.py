@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoded import Encoded
+from promptcli.encoder.batching import Encoded
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, short_line
 from promptcli.notes import warn

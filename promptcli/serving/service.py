@@ -18,7 +18,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from promptcli.encoder.encoded import Encoded
+from promptcli.encoder.batching import Encoded
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError, one_line
 from promptcli.index.vector_index import VectorIndex, set_threads

@@ -49,19 +49,18 @@ def static(backbone):
 def test_both_formats_plain_and_gzipped(name, text, tmp_path):
     data = text.encode().replace(b"\n", b"\r\n") if name == "crlf.txt" else text.encode()
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    table = read_word_vectors(tmp_path / name)
-    assert table.rows.dtype == np.float32 and not table.rows[0].any()
-    assert {word: table.rows[row].tolist() for word, row in table.row_of.items()} == {
+    row_of, rows = read_word_vectors(tmp_path / name)
+    assert rows.dtype == np.float32 and not rows[0].any()
+    assert {word: rows[row].tolist() for word, row in row_of.items()} == {
         word: np.float32(numbers).tolist() for word, numbers in VECTORS.items()
     }
 
 
 def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
     (tmp_path / "v.txt").write_text("one 1 2\n. . . 3 4\na\u00a0b 5 6\none 7 8\n12 9 10\n")
-    table = read_word_vectors(tmp_path / "v.txt")
-    assert list(table.row_of) == ["one", ". . .", "a\u00a0b", "12"]
-    assert table.rows[table.row_of["one"]].tolist() == [1, 2]
-    assert table.rows[table.row_of["12"]].tolist() == [9, 10]
+    row_of, rows = read_word_vectors(tmp_path / "v.txt")
+    assert list(row_of) == ["one", ". . .", "a\u00a0b", "12"]
+    assert rows[row_of["one"]].tolist() == [1, 2] and rows[row_of["12"]].tolist() == [9, 10]
 
 
 @pytest.mark.parametrize(
