@@ -32,11 +32,7 @@ def split_columns(given: str, columns: tuple[str, ...] = COLUMNS) -> tuple[Path,
 
 
 def is_pair_file(given: str) -> bool:
-    """Return whether text names a file of pairs rather than a task: there is one, or it is written like one.
-
-    Raises:
-        NotFoundError: It is only written like one.
-    """
+    """Return whether text names a file of pairs rather than a task: there is one, or it is written like one."""
     path, _ = split_columns(given)
     written = len(path.parts) > 1 or path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
     if written and not path.exists():
@@ -50,10 +46,6 @@ def read_graded_pairs(path: Path, columns: Sequence[str] = COLUMNS) -> list[Gold
     Args:
         path: CSV, TSV or JSONL, each also gzipped, or Parquet.
         columns: Names of the two sentences' columns and of the score's.
-
-    Raises:
-        NotFoundError: There is no such file.
-        UsageError: See ``read_rows``; or equal scores only.
     """
     rows = read_rows(path, columns)
     scores = {score for _, _, score in rows}
@@ -65,12 +57,7 @@ def read_graded_pairs(path: Path, columns: Sequence[str] = COLUMNS) -> list[Gold
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
-    """Return the rows of a file as two texts and a number; those that are blank are left out.
-
-    Raises:
-        NotFoundError: There is no such file.
-        UsageError: It lacks a column, holds a score that is no number (with the row), or no row.
-    """
+    """Return the rows of a file as two texts and a number; those that are blank are left out."""
     pairs = list[GoldRow]()
     with open_rows(path, Fields(layouts=(COLUMNS,), named=tuple(columns))) as rows:
         for number, (first, second, score) in enumerate(rows.tuples(), 1):

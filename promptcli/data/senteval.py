@@ -1,7 +1,7 @@
 """Readers of a SentEval `downstream` folder, the official SemEval files included: rows of sentences and gold.
 
 Every quirk of the native formats is met here. STS: line-aligned gold with empty lines, unbalanced quotes, several
-columns; words are joined by one blank, as SentEval does. MR, CR, SUBJ and MPQA become what SentEval's folder holds
+columns; words are joined by one space, as SentEval does. MR, CR, SUBJ and MPQA become what SentEval's folder holds
 whether the files are its own or the raw ones; TREC loses its quotes; SST and MRPC stay.
 
 What is done to raw text: the Moses tokeniser for STS, visible bytes and Treebank words for the rest. Source: SentEval,
@@ -78,23 +78,14 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
 
 
 def existing(path: Path) -> Path:
-    """Return the path.
-
-    Raises:
-        NotFoundError: Nothing is there.
-    """
+    """Return the path."""
     if not path.exists():
-        raise NotFoundError(f"{path} is not there")
+        raise NotFoundError(f"{path} is missing")
     return path
 
 
 def read_file_lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    r"""Return the text between line feeds: `splitlines` would also split at characters that stand inside sentences.
-
-    Raises:
-        NotFoundError: There is no such file.
-        UsageError: It is a folder, may not be read, or is not in the encoding; with the line.
-    """
+    r"""Return the text between line feeds: `splitlines` would also split at characters that stand inside sentences."""
     check_file(path)
     data = path.read_bytes().removeprefix(_BOM)
     try:
@@ -223,26 +214,20 @@ def read_paraphrases(path: Path) -> Iterator[GoldRow]:
 
 
 def _table(path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
-    """Yield number and fields of the lines from ``start`` on that are not blank; quotes are text: they are unbalanced.
-
-    Raises:
-        UsageError: A line has fewer columns.
-    """
+    """Yield number and fields of the non-blank lines from ``start`` on; quotes are text, often unbalanced."""
     for number, line in enumerate(read_file_lines(path, encoding), start=1):
         if number < start or not line.strip():
             continue
         fields = line.split("\t")
         if len(fields) < columns:
-            raise UsageError(
-                f"{path}:{number}: expected {columns} columns, found {len(fields)}; tabs stand between them"
-            )
+            raise UsageError(f"{path}:{number}: expected {columns} columns, found {len(fields)}; separate them by tabs")
         yield number, fields
 
 
 def _score(text: str, path: Path, number: int) -> float:
     value = finite_number(text)
     if value is None:
-        raise UsageError(f"{path}:{number}: the score {text.strip()!r} is no number")
+        raise UsageError(f"{path}:{number}: the score {text.strip()!r} is not a number")
     return value
 
 
@@ -253,12 +238,12 @@ def _label(text: str, path: Path, number: int) -> int:
 
 
 def _words(sentence: str) -> str:
-    """Return a sentence's words joined by one blank, as SentEval does."""
+    """Return a sentence's words joined by one space, as SentEval does."""
     return " ".join(sentence.split())
 
 
 def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
-    """Tokenise like Moses' `tokenizer.perl -l en -no-escape`, joined by blanks, and lower-case on request.
+    """Tokenise like Moses' `tokenizer.perl -l en -no-escape`, joined by spaces, and lower-case on request.
 
     The text that circulates under SentEval's name is a fixed point of that tokeniser: it holds ``russia ' s`` where one
     pass makes ``russia 's`` and a second one ``russia ' s``. So two passes are made; a tokeniser that splits at
@@ -312,7 +297,7 @@ _MERGED = [re.compile(f" ({first})({second})(?= )") for first, second in _TWO_WO
 
 
 def treebank(line: str) -> str:
-    """Split a line into the words of the Penn Treebank, joined by blanks: ``it's "fair"`` is ``it 's `` fair ''``."""
+    """Split a line into the words of the Penn Treebank, joined by spaces: ``it's "fair"`` is ``it 's `` fair ''``."""
     line = _OPENING.sub(r"\1 `` ", line)
     line = _LAST_STOP.sub(r" .\1 ", line)
     line = _MARKS.sub(r" \g<0> ", line)

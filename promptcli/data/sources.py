@@ -1,4 +1,4 @@
-"""Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Knows nothing of encoders."""
+"""Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Does not depend on encoders."""
 
 import itertools
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from promptcli.data.training_examples import (
 )
 from promptcli.errors import NotFoundError, UsageError
 
-_SOURCES = 100  # of a longer list of texts nobody asks whether they are files
+_SOURCES = 100  # of a longer list of texts is never taken as names of files
 #: Columns of both sides of a pair: SimCSE's, and those of natural language inference.
 SIDES = (PAIRS, ("premise", "hypothesis"))
 
@@ -38,10 +38,6 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
             sentences, or pairs as natural language inference has them, by the columns of ``SIDES`` or as lines of
             label, premise and hypothesis (all first sentences, then all second ones; other columns are left alone).
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
-
-    Raises:
-        NotFoundError: The task or the file is not there.
-        UsageError: The file is not readable as sentences.
     """
     path = _training_file(on)
     if not path.exists():
@@ -65,10 +61,6 @@ def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = 
             ``is_sources``), which are read one after the other.
         layouts: What is asked for, best first; triplets, pairs or sentences where it is None. Where graded pairs are
             among them a task's may be named (``STS-B:train``).
-
-    Raises:
-        NotFoundError: It is not there.
-        UsageError: The file is not readable as examples.
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
@@ -111,19 +103,14 @@ def source_name(data: Any) -> str:
 
 
 def development_task(on: STSTask | str | Path) -> STSTask:
-    """Return the graded pairs that a search or a training run chooses by: loaded, a task, ``FILE`` or ``FILE:A,B,C``.
-
-    Raises:
-        UsageError: No such task.
-        NotFoundError: Its data are not there.
-    """
+    """Return the graded pairs that a search or a run chooses by: loaded, a task, ``FILE`` or ``FILE:A,B,C``."""
     return on if isinstance(on, STSTask) else _task(task_names([str(on)])[0])
 
 
 def _task(name: TaskName) -> STSTask:
     loaded = load_tasks(senteval_folder(), [name])
     if loaded.missing:
-        raise NotFoundError(f"task {name} is not there: {loaded.missing[str(name)]}; `demo:dev` always is")
+        raise NotFoundError(f"task {name} is missing: {loaded.missing[str(name)]}; `demo:dev` always is")
     return loaded.tasks[0]
 
 

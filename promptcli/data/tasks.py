@@ -129,11 +129,7 @@ class RetrievalTask:
 
     @classmethod
     def of(cls, name: str, rows: Sequence[GoldRow]) -> "RetrievalTask":
-        """Return the task of rows (query, document, grade); a document of grade 0 or of no query is one of the others.
-
-        Raises:
-            UsageError: No query has a document of a grade above 0.
-        """
+        """Return the task of rows (query, document, grade); a document of grade 0 is one of the others."""
         documents = {document: number for number, document in enumerate(dict.fromkeys(row[1] or "" for row in rows))}
         found: dict[str, dict[int, float]] = {}
         for query, document, grade in rows:
@@ -142,7 +138,7 @@ class RetrievalTask:
                 number = documents[document or ""]
                 grades[number] = max(grade, grades.get(number, 0.0))
         if not found:
-            raise UsageError(f"{name}: no query has a document with a grade above 0; nothing is there to be found")
+            raise UsageError(f"{name}: no query has a document with a grade above 0; so nothing can be found")
         return cls(name, list(found), list(documents), list(found.values()))
 
     def sentences(self) -> Iterator[str]:
@@ -208,10 +204,6 @@ def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
 
     The others are files of graded pairs (``FILE`` or ``FILE:first,second,score``) and the tasks of ``FAMILIES``,
     ``retrieval:FILE``, ``perplexity:FILE``, ``mteb:NAME``.
-
-    Raises:
-        UsageError: What is no name of a task.
-        NotFoundError: A file of pairs that is not there.
     """
     names: list[str] = []
     for name in [given] if isinstance(given, str | Path) else check_rows(given, "tasks"):
@@ -234,12 +226,7 @@ def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
 
 
 def task_names(given: Sequence[str]) -> list[TaskName]:
-    """Return the STS tasks named, as ``any_task_names`` does; none: the papers' seven.
-
-    Raises:
-        UsageError: A name that is no task, or none of sentence similarity.
-        NotFoundError: A file of pairs that is not there.
-    """
+    """Return the STS tasks named, as ``any_task_names`` does; none: the papers' seven."""
     names = any_task_names(list(given))
     for name in names:
         if task_row(name).metric != "spearman":
@@ -248,11 +235,7 @@ def task_names(given: Sequence[str]) -> list[TaskName]:
 
 
 def fitting_task(given: str) -> TaskName:
-    """Return the task whose sentences are fitted on: one of ``task_names``, or all splits of one, ``STS-B:all``.
-
-    Raises:
-        UsageError: a name that is no task.
-    """
+    """Return the task whose sentences are fitted on: one of ``task_names``, or all splits of one, ``STS-B:all``."""
     known = [label for label, row in TASKS.items() if row.metric == "spearman"]
     if given not in known:
         raise unknown("task", given, known)
@@ -271,10 +254,6 @@ def load_any(folder: Path | None, names: Sequence[TaskName], protocol: str = "se
             `data/downstream` folder inside; None: the Hugging Face data sets.
         names: As ``any_task_names``, ``task_names`` or ``fitting_task`` returns them.
         protocol: A row of ``PROTOCOLS``.
-
-    Raises:
-        NotFoundError: There is no such folder.
-        UsageError: A malformed file, by name and line; an unknown protocol.
     """
     rules, rows = look_up("protocol", protocol, PROTOCOLS), {name: task_row(name, protocol) for name in names}
     root = Path()

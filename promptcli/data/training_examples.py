@@ -51,7 +51,7 @@ class TrainingExamples:
     sha256: str  #: of the file; of a list or a data set, of its texts; of several sources, of theirs
     blank: int = 0  #: rows that were left out because a text is blank, other than a hard negative
     layout: tuple[str, ...] | None = None  #: names of the columns; empty for sentences alone
-    unlabelled: int = 0  #: rows that were left out because nobody labelled them
+    unlabelled: int = 0  #: rows that were left out because they have no label
     #: Words whose rows were left out because they are no single token of the backbone.
     untokenised: tuple[str, ...] = ()
     source_sizes: tuple[int, ...] = ()  #: rows of each source, one after the other; empty where there is one source
@@ -83,11 +83,7 @@ class TrainingExamples:
 
 
 def join_examples(parts: Sequence[TrainingExamples], names: Sequence[str]) -> TrainingExamples:
-    """Return the examples of several sources, one after the other; pairs and triplets may stand together.
-
-    Raises:
-        UsageError: Their columns are others.
-    """
+    """Return the examples of several sources, one after the other; pairs and triplets may stand together."""
     if len(parts) == 1:
         return parts[0]
     layouts = {part.layout: name for part, name in zip(reversed(parts), reversed(names), strict=True)}
@@ -113,10 +109,6 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
         path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; labelled pairs and definitions also without a
             header, as lines of label, premise and hypothesis, or of word and definition, tabs between them.
         layouts: What is asked for, best first; ``SENTENCES`` stands for one text field, or lines.
-
-    Raises:
-        NotFoundError: No such file.
-        UsageError: Empty or malformed, or no layout that is asked for.
     """
     with open_rows(path, Fields(layouts=tuple(layouts))) as rows:
         layout = SENTENCES if TEXT in rows.columns else tuple(rows.columns)
@@ -130,9 +122,6 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
         data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or definition and word),
             or of dictionaries; or what has ``column_names`` and columns by name, as a ``datasets.Dataset`` has.
         layouts: What is asked for, best first.
-
-    Raises:
-        UsageError: Empty, something else, or no layout that is asked for.
 
     Example:
         >>> examples_of([("A dog runs.", "An animal moves."), ("He sleeps.", "He is not awake.")]).columns[1]
@@ -177,11 +166,7 @@ def _texts(row: tuple[Any, ...], at: Sequence[int], least: int, graded: int | No
 def _examples(
     rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], where: str, digest: Callable[[], str]
 ) -> TrainingExamples:
-    """Return the rows that are whole, in columns.
-
-    Raises:
-        UsageError: None is; or labels that are none, or all the same.
-    """
+    """Return the rows that are whole, in columns."""
     kept: list[tuple[str, ...]] = []
     blank = unlabelled = 0
     read = _LABEL_READERS.get(layout)

@@ -103,7 +103,7 @@ def test_all_splits_of_a_task(run, tmp_path):
     with tasks_from(tmp_path):
         assert fitting_sentences("STS-B:all") == ["a", "b", "c", "other a", "other b", "other c"]
         assert fitting_sentences("STS-B") == ["c", "other c"]
-        with pytest.raises(NotFoundError, match="task SICK-R:all is not there: "):
+        with pytest.raises(NotFoundError, match="task SICK-R:all is missing: "):
             fitting_sentences("SICK-R:all")
         with pytest.raises(NotFoundError, match="no file 'STS12:all' with sentences, and no task: unknown task"):
             fitting_sentences("STS12:all")

@@ -216,7 +216,7 @@ def test_what_is_missing_is_named(data, tmp_path):
     (data / "data/downstream/SST/binary/sentiment-dev").unlink()
     loaded = load_transfer(data, ["SST-2", "MR"])
     assert [task.name for task in loaded.tasks] == ["MR"]
-    assert "sentiment-dev is not there" in loaded.missing["SST-2"]
+    assert "sentiment-dev is missing" in loaded.missing["SST-2"]
     with pytest.raises(NotFoundError, match="no MR or CR or SUBJ or MPQA or SST or TREC or MRPC folder"):
         load_transfer(tmp_path / "SentEval" / "data" / "downstream" / "TREC", ["MR"])
 
@@ -426,7 +426,7 @@ def test_the_table_says_what_is_missing_and_averages_the_rest(run, arguments, da
     label, first, missing, second, mean = row.split()
     assert (label, missing) == ("cls", "-")
     assert float(mean) == pytest.approx((float(first) + float(second)) / 2, abs=0.006)
-    assert "CR is missing: " in ran.err and "custrev.pos is not there" in ran.err
+    assert "CR is missing: " in ran.err and "custrev.pos is missing" in ran.err
     assert json.loads(run(*arguments, *chosen, "--json", "-q").out)["missing"].keys() == {"CR"}
 
 
